@@ -11,9 +11,9 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Conditional, Copy3d, CopyEnd, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs,
-    LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat,
-    Result, Work,
+    Conditional, Copy3d, CopyEnd, EachNode, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate,
+    Graphs, LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream,
+    Repeat, Result, Work,
 };
 
 use crate::api::Api;
@@ -335,18 +335,11 @@ unsafe impl Graphs for CudaDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(
-        &self,
-        exec: RawGraphExec,
-        nodes: &mut dyn Iterator<Item = (RawGraphNode, Work<'_>)>,
-    ) -> Result<()> {
+    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut EachNode<'_>) -> Result<()> {
         // Once for all nodes: a look at the thread's context is a tenth of setting one.
         let api = self.enter()?;
-        for (node, work) in nodes {
-            // SAFETY: passed on to the caller.
-            unsafe { self.set_node(api, exec, node, &work) }?;
-        }
-        Ok(())
+        // SAFETY: passed on to the caller.
+        nodes(&mut |node, work| unsafe { self.set_node(api, exec, node, work) })
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

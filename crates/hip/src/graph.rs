@@ -5,8 +5,8 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
-    RawGraphNode, RawStream, Result, Work,
+    EachNode, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph,
+    RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
 use crate::api::Api;
@@ -296,17 +296,10 @@ unsafe impl Graphs for HipDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(
-        &self,
-        exec: RawGraphExec,
-        nodes: &mut dyn Iterator<Item = (RawGraphNode, Work<'_>)>,
-    ) -> Result<()> {
+    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut EachNode<'_>) -> Result<()> {
         let api = self.enter()?;
-        for (node, work) in nodes {
-            // SAFETY: passed on to the caller.
-            unsafe { self.set_node(api, exec, node, &work) }?;
-        }
-        Ok(())
+        // SAFETY: passed on to the caller.
+        nodes(&mut |node, work| unsafe { self.set_node(api, exec, node, work) })
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

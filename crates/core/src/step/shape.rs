@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result};
+use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result, SetNode};
 use smallvec::SmallVec;
 
 use super::order::Order;
@@ -141,17 +141,18 @@ impl Shape {
         let built = match &mut self.graph {
             Some(built) => {
                 if self.is_stale {
-                    let (trace, stale) = (&self.trace, &mut self.stale);
-                    let mut set = 0;
-                    let nodes = built.nodes.iter().zip(stale).enumerate().filter(|(_, (_, stale))| **stale);
-                    let mut works = nodes.map(|(index, (node, stale))| {
-                        *stale = false;
-                        set += 1;
-                        (*node, trace.work(index))
-                    });
+                    let (trace, stale, set) = (&self.trace, &mut self.stale, &mut effort.set);
+                    let mut nodes = |set_node: &mut SetNode<'_>| {
+                        for (index, (node, stale)) in built.nodes.iter().zip(&mut *stale).enumerate() {
+                            if std::mem::take(stale) {
+                                set_node(*node, &trace.work(index))?;
+                                *set += 1;
+                            }
+                        }
+                        Ok(())
+                    };
                     // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
-                    unsafe { device.graph_set_nodes(built.exec.raw, &mut works) }?;
-                    effort.set += set;
+                    unsafe { device.graph_set_nodes(built.exec.raw, &mut nodes) }?;
                     self.is_stale = false;
                 }
                 built
