@@ -16,7 +16,7 @@ tests! {
         an_owner_goes_once_the_last_use_is_done, owners_go_without_another_call, a_graph_keeps_an_owner,
         an_owner_may_hold_the_last_device_handle, an_owner_that_panics_harms_nobody,
         an_owner_leaves_a_host_closure_unharmed, addresses_that_cannot_be_right_are_refused,
-        empty_memory_needs_no_address, lent_memory_comes_after_our_work, lent_memory_comes_back_after_their_work,
+        empty_memory_needs_no_address, borrowed_memory_goes_back_in_the_order_of_its_stream, lent_memory_comes_after_our_work, lent_memory_comes_back_after_their_work,
         lent_memory_outlives_its_stream_value, lending_inside_a_capture_is_refused, forgotten_loans_break_nothing,
         strict_tracking_reports_an_unordered_taker, host_memory_of_theirs_is_page_locked,
         modules_of_theirs_have_kernels;
@@ -221,6 +221,30 @@ fn empty_memory_needs_no_address(device: &Device) -> Result<()> {
     drop(empty.into_raw(&stream)?);
     assert_eq!(gone.recv().ok(), None::<()>);
     Ok(())
+}
+
+fn borrowed_memory_goes_back_in_the_order_of_its_stream(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let (theirs, mut y) = (Theirs::new(device, 4 * N)?, a.zeros::<u32>(N)?);
+    let (address, to) = (theirs.address, y.as_raw());
+    device.synchronize()?;
+    let gate = Gate::new(device)?;
+    // SAFETY: the memory lives until everything is done, and is used in the order of stream a.
+    unsafe {
+        Buffer::<u32>::with_raw(&a, address, N, |x| {
+            a.fill(x, 3)?;
+            kernels.add_when(&b, gate.flag(), x, 1, N)
+        })?;
+        let refused_work = Buffer::<u32>::with_raw(&a, address, N, |x| x.slice(..N + 1).map(drop));
+        refused(refused_work, ErrorKind::OutOfBounds, &[]);
+        a.external("copy", &[Arg::write(&mut y)], |raw| {
+            device.raw().copy_on_device(to, address, 4 * N, raw)
+        })?;
+    }
+    assert!(!a.is_done()?, "their copy waits for stream b");
+    gate.open();
+    assert_all(&a, &y, 4)?;
+    device.synchronize()
 }
 
 fn lent_memory_comes_after_our_work(device: &Device) -> Result<()> {

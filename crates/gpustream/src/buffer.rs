@@ -145,6 +145,57 @@ impl<T: Pod> Buffer<T> {
         Ok(buffer)
     }
 
+    /// Borrows device memory of somebody else's for the length of a closure. The memory is ready for work that is submitted
+    /// to `stream` from now on, and work that anybody enqueues on `stream` afterwards comes after the closure's, on whatever
+    /// streams that was.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// use gpustream::{Buffer, hal::RawBuffer};
+    /// let mut theirs = vec![1.0f32; 1000]; // the CPU device's memory is the host's
+    /// let address = RawBuffer(theirs.as_mut_ptr() as usize);
+    /// // SAFETY: the vector is used by nobody else until the stream is done.
+    /// unsafe { Buffer::with_raw(&stream, address, theirs.len(), |x| stream.fill(x, 2.0)) }?;
+    /// stream.synchronize()?;
+    /// assert_eq!(theirs[999], 2.0);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`from_raw`](Self::from_raw), and those of `work`; [`ErrorKind::Hazard`] under strict tracking, where `work`
+    /// used another stream and had nobody wait for that.
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw), with a memory that stays until the work on `stream` is done, and is used by others
+    /// in the order of `stream`.
+    #[track_caller]
+    pub unsafe fn with_raw<R>(
+        stream: &Stream,
+        address: RawBuffer,
+        len: usize,
+        work: impl FnOnce(&mut Self) -> Result<R>,
+    ) -> Result<R> {
+        /// The way back to the stream, also where the closure panics.
+        struct Return<'a, T: Pod>(Option<Buffer<T>>, &'a Stream, Operation);
+        impl<T: Pod> Return<'_, T> {
+            fn end(&mut self) -> Result<()> {
+                self.0.take().map_or(Ok(()), |buffer| buffer.hand_over(self.1, self.2))
+            }
+        }
+        impl<T: Pod> Drop for Return<'_, T> {
+            fn drop(&mut self) {
+                let _ = self.end();
+            }
+        }
+
+        // SAFETY: passed on to the caller.
+        let buffer = unsafe { Self::from_raw(stream, address, len, ()) }?;
+        let mut borrowed = Return(None, stream, operation("with_raw"));
+        let outcome = work(borrowed.0.insert(buffer));
+        borrowed.end().and(outcome)
+    }
+
     /// Gives the memory to somebody else: work that is enqueued on `stream` from now on, through whichever library, comes
     /// after all uses of the buffer. Never blocks.
     ///
