@@ -1,0 +1,68 @@
+//! Devices, and what the protocol calls them.
+
+use dlpack_rs::ffi::{DLDevice, DLDeviceType as Type};
+use gpustream::{Device, Error, ErrorKind, Result};
+
+/// Returns the protocol's name for a device, as `__dlpack_device__` has to.
+///
+/// ```
+/// let device = gpustream_dlpack::device_of(&gpustream::Device::open("cpu")?)?;
+/// assert_eq!((device.device_type, device.device_id), (1, 0));
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for a device of a backend that the protocol does not know.
+pub fn device_of(device: &Device) -> Result<DLDevice> {
+    let info = device.info();
+    let (device_type, device_id) = match info.backend {
+        "cpu" => (Type::kDLCPU, Some(0)),
+        "cuda" => (Type::kDLCUDA, i32::try_from(info.ordinal).ok()),
+        "hip" => (Type::kDLROCM, i32::try_from(info.ordinal).ok()),
+        _ => (0, None),
+    };
+    device_id.map(|device_id| DLDevice { device_type, device_id }).ok_or_else(|| {
+        let (backend, ordinal) = (info.backend, info.ordinal);
+        Error::unsupported(format!("{backend}:{ordinal} as a device of DLPack's (CPU, CUDA and ROCm are)"))
+    })
+}
+
+/// Checks that a tensor's memory is that of `device`.
+pub(crate) fn check(theirs: DLDevice, device: &Device) -> Result<()> {
+    let ours = device_of(device)?;
+    // Every number means the one CPU.
+    let is_cpu = ours.device_type == Type::kDLCPU && theirs.device_type == Type::kDLCPU;
+    if is_cpu || (theirs.device_type, theirs.device_id) == (ours.device_type, ours.device_id) {
+        return Ok(());
+    }
+    let info = device.info();
+    let advice = match theirs.device_type {
+        Type::kDLCPU | Type::kDLCUDA | Type::kDLROCM => {
+            "copy it there first, or use a stream of its own device"
+        }
+        Type::kDLCUDAHost | Type::kDLROCMHost => "copy it to the device, or to ordinary host memory, first",
+        _ => "copy it to the device first",
+    };
+    Err(Error::new(
+        ErrorKind::DeviceMismatch,
+        format!(
+            "the tensor is in memory of {}, and the stream is one of {}:{}; {advice}",
+            name(theirs),
+            info.backend,
+            info.ordinal
+        ),
+    ))
+}
+
+fn name(of: DLDevice) -> String {
+    let id = of.device_id;
+    match of.device_type {
+        Type::kDLCPU => "the CPU".to_owned(),
+        Type::kDLCUDA => format!("cuda:{id}"),
+        Type::kDLROCM => format!("hip:{id}"),
+        Type::kDLCUDAHost => "the host that CUDA has pinned".to_owned(),
+        Type::kDLROCMHost => "the host that ROCm has pinned".to_owned(),
+        Type::kDLCUDAManaged => "CUDA's that migrates between devices".to_owned(),
+        code => format!("device {id} of DLPack's type {code}"),
+    }
+}

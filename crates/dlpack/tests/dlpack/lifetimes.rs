@@ -1,0 +1,158 @@
+//! Deleters run once and after the last use, whoever is dropped first, wherever and however.
+
+use std::panic::panic_any;
+use std::slice;
+use std::sync::mpsc::{TryRecvError, channel};
+
+use gpustream::hal::RawBuffer;
+use gpustream::{Buffer, ErrorKind};
+use gpustream_dlpack::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use gpustream_dlpack::{Tensor, from_dlpack, into_dlpack};
+
+use crate::theirs::{Made, Theirs};
+use crate::{hold, stream};
+
+fn made() -> Made<DLManagedTensorVersioned> {
+    Theirs::f32(&[4]).managed(&[1.0f32, 2.0, 3.0, 4.0])
+}
+
+fn taken(stream: &gpustream::Stream, made: &Made<DLManagedTensorVersioned>) -> Tensor<f32> {
+    // SAFETY: nobody else uses these tensors.
+    unsafe { from_dlpack(stream, made.managed()) }.unwrap()
+}
+
+#[test]
+fn deleter_waits_for_the_last_use() {
+    let (stream, made) = (stream(), made());
+    let tensor = taken(&stream, &made);
+    let mut copy = stream.alloc::<f32>(4).unwrap();
+    let release = hold(&stream);
+    stream.copy(&tensor.view(), &mut copy).unwrap();
+    drop(tensor);
+    // The library looks at what is done, and finds that this is not.
+    drop(stream.device().stream().unwrap().zeros::<f32>(4).unwrap());
+    stream.device().trim();
+    assert_eq!(made.deletions.try_recv(), Err(TryRecvError::Empty));
+    drop(release);
+    assert_eq!(made.count(), 1);
+    assert_eq!(stream.download(&copy).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn use_on_another_stream_counts_too() {
+    let (a, made) = (stream(), made());
+    let b = a.device().stream().unwrap();
+    let tensor = taken(&a, &made);
+    let mut copy = b.alloc::<f32>(4).unwrap();
+    let release = hold(&b);
+    b.copy(&tensor.view(), &mut copy).unwrap();
+    drop(tensor);
+    a.synchronize().unwrap();
+    assert_eq!(made.deletions.try_recv(), Err(TryRecvError::Empty));
+    drop(release);
+    assert_eq!(made.count(), 1);
+}
+
+#[test]
+fn tensor_outlives_its_stream_and_device() {
+    let (first, made) = (stream(), made());
+    let tensor = taken(&first, &made);
+    drop(first);
+    let other = stream();
+    assert_eq!(other.download(&tensor.view()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    drop(other);
+    drop(tensor);
+    assert_eq!(made.count(), 1);
+}
+
+#[test]
+fn stream_and_device_outlive_the_tensor() {
+    let (stream, made) = (stream(), made());
+    drop(taken(&stream, &made));
+    assert_eq!(made.count(), 1);
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn two_libraries_hand_memory_to_and_fro() {
+    let stream = stream();
+    let before = stream.device().memory_stats().used;
+    let buffer = stream.upload(&[1.0f32; 100]).unwrap();
+    let address = buffer.as_raw();
+    let theirs = into_dlpack::<DLManagedTensor, _>(buffer, &[100], &stream).unwrap();
+    // SAFETY: the other library does nothing with it.
+    let mut tensor = unsafe { from_dlpack::<f32, _>(&stream, theirs) }.unwrap();
+    assert_eq!(tensor.view().as_raw(), address);
+    stream.fill(&mut tensor.view_mut().unwrap(), 2.0).unwrap();
+    assert_eq!(stream.download(&tensor.view()).unwrap(), [2.0; 100]);
+    drop(tensor);
+    // The deleter gives the memory back on a thread of the library's.
+    while stream.device().memory_stats().used != before {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn host_closure_may_drop_tensors_and_take_none_in() {
+    let (stream, kept, refused) = (stream(), made(), made());
+    let tensor = taken(&stream, &kept);
+    let exported = into_dlpack::<DLManagedTensor, _>(stream.zeros::<f32>(4).unwrap(), &[4], &stream).unwrap();
+    let (tell, told) = channel();
+    let (theirs, inside) = (refused.managed(), stream.device().stream().unwrap());
+    stream
+        .host_fn(move || {
+            // SAFETY: nobody else uses the tensor.
+            let error = unsafe { from_dlpack::<f32, _>(&inside, theirs) }.unwrap_err();
+            drop((tensor, exported));
+            tell.send(error.kind()).unwrap();
+        })
+        .unwrap();
+    assert_eq!(told.recv().unwrap(), ErrorKind::InHostClosure);
+    assert_eq!((kept.count(), refused.count()), (1, 1));
+    stream.synchronize().unwrap();
+}
+
+/// An owner that panics when it is dropped, once it has said that it is.
+struct Panics(Vec<f32>, std::sync::mpsc::Sender<()>);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        self.1.send(()).unwrap();
+        panic_any("the owner panics");
+    }
+}
+
+#[test]
+fn owner_that_panics_does_no_harm() {
+    let stream = stream();
+    let (dropped, drops) = channel();
+    let mut owner = Panics(vec![3.0; 4], dropped);
+    let address = RawBuffer(owner.0.as_mut_ptr().expose_provenance());
+    // SAFETY: the owner keeps its values where they are.
+    let buffer = unsafe { Buffer::<f32>::from_raw(&stream, address, 4, owner) }.unwrap();
+    let theirs = into_dlpack::<DLManagedTensorVersioned, _>(buffer, &[4], &stream).unwrap().into_raw();
+    // SAFETY: the work on the CPU is done, and the consumer deletes the tensor once.
+    unsafe {
+        let tensor = (*theirs.as_ptr()).dl_tensor;
+        assert_eq!(slice::from_raw_parts(tensor.data.cast::<f32>(), 4), [3.0; 4]);
+        (*theirs.as_ptr()).deleter.unwrap()(theirs.as_ptr());
+    }
+    assert_eq!(drops.iter().count(), 1);
+    assert_eq!(stream.download(&stream.full(4, 1u8).unwrap()).unwrap(), [1; 4]);
+}
+
+#[test]
+fn many_tensors_leave_nothing_behind() {
+    let stream = stream();
+    let before = stream.device().memory_stats().used;
+    for _ in 0..1000 {
+        let made = made();
+        let tensor = taken(&stream, &made);
+        let mut buffer = stream.alloc::<f32>(4).unwrap();
+        stream.copy(&tensor.view(), &mut buffer).unwrap();
+        drop(tensor);
+        drop(into_dlpack::<DLManagedTensor, _>(buffer, &[2, 2], &stream).unwrap());
+        assert_eq!(made.count(), 1);
+    }
+    assert_eq!(stream.device().memory_stats().used, before);
+}
