@@ -1,0 +1,225 @@
+//! Arrays that come in: the module's own, those that speak DLPack, and those with `__cuda_array_interface__`.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use gpustream::hal::RawStream;
+use gpustream::{AsView as _, Buffer, Error, ErrorKind, Result, Stream, View, ViewMut};
+use gpustream_dlpack::ffi::{DLDataType, DLDataTypeCode as Code, DLDevice, DLDeviceType as Type, DLTensor};
+use gpustream_dlpack::{DLManagedTensor, DLManagedTensorVersioned, Managed, Tensor, from_dlpack};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::array::Array;
+use crate::capsule;
+use crate::device::error;
+use crate::lease;
+use crate::stream::Current;
+
+/// An array, taken out of Python.
+pub(crate) enum Input {
+    /// An array of this module's.
+    Ours(Arc<Buffer<f32>>, Vec<usize>),
+    /// An array of another library's.
+    Theirs {
+        tensor: Managed<DLManagedTensorVersioned>,
+        /// The stream whose work on the array comes first, where the producer has not seen to it.
+        after: Option<usize>,
+    },
+}
+
+impl Input {
+    /// Asks an array for its memory, in the order of the current stream.
+    pub(crate) fn take(array: &Bound<'_, PyAny>, current: &Current) -> PyResult<Self> {
+        if let Ok(ours) = array.cast::<Array>() {
+            return ours.get().share();
+        }
+        if !array.hasattr("__dlpack__")? {
+            let Some(interface) = cuda_interface(array)? else {
+                return Err(PyTypeError::new_err("the array has no `__dlpack__`"));
+            };
+            return Ok(interface.input(array, current));
+        }
+        let arguments = PyDict::new(array.py());
+        arguments.set_item("stream", current.number)?;
+        arguments.set_item("max_version", (1, 0))?;
+        let made = match array.call_method("__dlpack__", (), Some(&arguments)) {
+            // A producer from before 1.0.
+            Err(error) if error.is_instance_of::<PyTypeError>(array.py()) => {
+                arguments.del_item("max_version")?;
+                array.call_method("__dlpack__", (), Some(&arguments))?
+            }
+            made => made?,
+        };
+        let capsule = capsule::of(&made)?;
+        let tensor = if let Some(tensor) = capsule::take::<DLManagedTensorVersioned>(capsule)? {
+            lease::of_tensor(tensor)
+        } else if let Some(tensor) = capsule::take::<DLManagedTensor>(capsule)? {
+            lease::of_tensor(tensor)
+        } else {
+            return Err(capsule::refused(capsule));
+        };
+        Ok(Self::Theirs { tensor: tensor.map_err(error)?, after: None })
+    }
+
+    /// Makes the memory ready for work on the stream.
+    pub(crate) fn ready(self, stream: &Stream) -> Result<Ready> {
+        match self {
+            Self::Ours(buffer, shape) => Ok(Ready::Ours(buffer, shape)),
+            Self::Theirs { tensor, after } => {
+                if let Some(after) = after {
+                    // SAFETY: the array's library says so, and the value does not outlive this call.
+                    let after = unsafe { stream.device().stream_from_raw(RawStream(after)) };
+                    stream.wait(&after.record()?)?;
+                }
+                // SAFETY: the producer has made the memory ready for the stream, or the line above has. By the documentation
+                // of this module, callers use arrays elsewhere only in the order of that stream.
+                Ok(Ready::Theirs(unsafe { from_dlpack(stream, tensor) }?))
+            }
+        }
+    }
+}
+
+/// An array whose memory is ready for work.
+pub(crate) enum Ready {
+    Ours(Arc<Buffer<f32>>, Vec<usize>),
+    Theirs(Tensor<f32>),
+}
+
+impl Ready {
+    pub(crate) fn shape(&self) -> &[usize] {
+        match self {
+            Self::Ours(_, shape) => shape,
+            Self::Theirs(tensor) => tensor.shape(),
+        }
+    }
+
+    pub(crate) fn view(&self) -> View<'_, f32> {
+        match self {
+            Self::Ours(buffer, _) => buffer.view(),
+            Self::Theirs(tensor) => tensor.view(),
+        }
+    }
+
+    pub(crate) fn view_mut(&mut self) -> Result<ViewMut<'_, f32>> {
+        match self {
+            Self::Theirs(tensor) => tensor.view_mut(),
+            Self::Ours(..) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "`out` is an array of this module's, which are not written again; turn it into one of a library's first",
+            )),
+        }
+    }
+}
+
+/// Returns the error of an array whose shape is not that of `x`.
+pub(crate) fn shapes_differ(name: &str, shape: &[usize], expected: &[usize]) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!("`{name}` has shape {shape:?} and `x` has {expected:?}; give arrays of one shape"),
+    )
+}
+
+/// Checks that memory which is written is none of the memory which is read: arrays that come in twice are not known to be
+/// one.
+pub(crate) fn check_apart(written: &View<'_, f32>, read: &[View<'_, f32>]) -> Result<()> {
+    let range = |view: &View<'_, f32>| view.as_raw().0..view.as_raw().0 + view.len() * size_of::<f32>();
+    let out = range(written);
+    if read.iter().map(range).any(|input| input.start < out.end && out.start < input.end) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "`out` overlaps `x` or `y`; give it memory of its own",
+        ));
+    }
+    Ok(())
+}
+
+/// An array's `__cuda_array_interface__`, of version 2 or 3.
+pub(crate) struct CudaInterface {
+    pub(crate) address: usize,
+    read_only: bool,
+    element: DLDataType,
+    shape: Vec<i64>,
+    /// In elements; empty for an array that is one run.
+    strides: Vec<i64>,
+    stream: Option<usize>,
+}
+
+/// Reads an array's `__cuda_array_interface__`, where it has one.
+pub(crate) fn cuda_interface(array: &Bound<'_, PyAny>) -> PyResult<Option<CudaInterface>> {
+    let Some(interface) = array.getattr_opt("__cuda_array_interface__")? else { return Ok(None) };
+    let get = |name: &str| {
+        let missing = || PyValueError::new_err(format!("`__cuda_array_interface__` has no {name:?}"));
+        interface.cast::<PyDict>()?.get_item(name)?.filter(|value| !value.is_none()).ok_or_else(missing)
+    };
+    let optional = |name: &str| {
+        let item = interface.cast::<PyDict>()?.get_item(name)?;
+        PyResult::Ok(item.filter(|value| !value.is_none()))
+    };
+    let (address, read_only) = get("data")?.extract()?;
+    let kind: String = get("typestr")?.extract()?;
+    let (element, size) = element(&kind)?;
+    let shape: Vec<i64> = get("shape")?.extract()?;
+    let strides: Vec<i64> = optional("strides")?.map_or(Ok(Vec::new()), |strides| strides.extract())?;
+    if optional("mask")?.is_some() {
+        return Err(PyValueError::new_err("arrays with a mask cannot be taken in; give the values alone"));
+    }
+    if (!strides.is_empty() && strides.len() != shape.len())
+        || strides.iter().any(|stride| stride % size != 0)
+    {
+        return Err(PyValueError::new_err(format!(
+            "strides {strides:?} do not fit {shape:?} elements of {size} bytes"
+        )));
+    }
+    let strides = strides.iter().map(|stride| stride / size).collect();
+    let stream = optional("stream")?.map(|stream| stream.extract()).transpose()?;
+    if stream == Some(0) {
+        return Err(PyValueError::new_err(
+            "`__cuda_array_interface__` allows no stream 0; 1 is the legacy default stream",
+        ));
+    }
+    Ok(Some(CudaInterface { address, read_only, element, shape, strides, stream }))
+}
+
+/// Reads a type such as `<f4`, with its size in bytes.
+fn element(kind: &str) -> PyResult<(DLDataType, i64)> {
+    let unknown =
+        || PyValueError::new_err(format!("elements of type {kind:?} cannot be taken in; convert them first"));
+    let mut letters = kind.chars();
+    let (Some('<' | '|'), Some(letter)) = (letters.next(), letters.next()) else { return Err(unknown()) };
+    let code = match letter {
+        'i' => Code::kDLInt,
+        'u' => Code::kDLUInt,
+        'f' => Code::kDLFloat,
+        'c' => Code::kDLComplex,
+        'b' => Code::kDLBool,
+        _ => return Err(unknown()),
+    };
+    let size: u8 =
+        letters.as_str().parse().ok().filter(|size| (1..=16).contains(size)).ok_or_else(unknown)?;
+    Ok((DLDataType { code: code as u8, bits: size * 8, lanes: 1 }, i64::from(size)))
+}
+
+impl CudaInterface {
+    fn input(self, array: &Bound<'_, PyAny>, current: &Current) -> Input {
+        let Self { address, read_only, element, shape, strides, stream } = self;
+        let tensor = DLTensor {
+            data: ptr::with_exposed_provenance_mut::<c_void>(address),
+            device: DLDevice {
+                device_type: Type::kDLCUDA,
+                device_id: current.stream.device().info().ordinal as i32,
+            },
+            ndim: 0,
+            dtype: element,
+            shape: ptr::null_mut(),
+            strides: ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let tensor = lease::of_object(tensor, read_only, (shape, strides), array.clone().unbind());
+        // On another stream than the caller's, the array's own work comes first.
+        let after = stream.filter(|stream| current.number != Some(*stream as i64));
+        Input::Theirs { tensor, after }
+    }
+}
