@@ -1,8 +1,11 @@
 //! Replayed steps whose operations, arguments, memory and shapes change at random from run to run, against plain Rust.
 
-use conformance::{Random, kernels_and_streams, next, tests};
+use conformance::{kernels_and_streams, next, sync, tests};
 use gpustream::hal::FillPattern;
-use gpustream::{Arg, Buffer, Device, Result};
+use gpustream::{Arg, Buffer, Device, Result, Stream};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseResult, TestRunner};
 
 tests! {
     Plain: random_steps_match_plain_rust;
@@ -57,126 +60,169 @@ enum RandomOperation {
     },
 }
 
-fn random_operation(random: &mut Random, buffers: usize) -> RandomOperation {
-    let (x, y) = (random.below(buffers), random.below(buffers - 1));
-    let y = if y >= x { y + 1 } else { y };
-    let (value, len, at) = (random.below(50) as u32, 1 + random.below(SMALL), random.below(SMALL / 2));
-    match random.below(32) {
-        0..10 => RandomOperation::Step { x, value, len },
-        10..18 => RandomOperation::Mix { from: x, to: y, at, len: SMALL / 2 },
-        18..20 => RandomOperation::Fill { x, value: value + 1 },
-        20..23 => RandomOperation::Copy { from: x, to: y },
-        23 => RandomOperation::Upload { x, value },
-        24..26 => RandomOperation::Temporary { x, value },
-        26 => RandomOperation::Renew { x, value },
-        27..29 => RandomOperation::Swap { x, y },
-        29 => RandomOperation::Wait,
-        30 => RandomOperation::External { x, value },
-        _ => RandomOperation::Elsewhere { x },
-    }
+/// A change of the step from one run to the next.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Shorten,
+    Lengthen(RandomOperation),
+    /// The operation at that place, counted round, is another one.
+    Replace(usize, RandomOperation),
 }
 
+#[derive(Clone, Debug)]
+struct Program {
+    in_order: bool,
+    first: Vec<RandomOperation>,
+    /// The changes before each run.
+    runs: Vec<Vec<Change>>,
+}
+
+const BUFFERS: usize = 4;
 const SMALL: usize = 200;
 
+fn operations() -> impl Strategy<Value = RandomOperation> {
+    let two = || (0..BUFFERS, 1..BUFFERS).prop_map(|(x, by)| (x, (x + by) % BUFFERS));
+    let one = || (0..BUFFERS, 0..50u32);
+    prop_oneof![
+        10 => (one(), 1..=SMALL).prop_map(|((x, value), len)| RandomOperation::Step { x, value, len }),
+        8 => (two(), 0..SMALL / 2)
+            .prop_map(|((from, to), at)| RandomOperation::Mix { from, to, at, len: SMALL / 2 }),
+        2 => one().prop_map(|(x, value)| RandomOperation::Fill { x, value }),
+        3 => two().prop_map(|(from, to)| RandomOperation::Copy { from, to }),
+        1 => one().prop_map(|(x, value)| RandomOperation::Upload { x, value }),
+        2 => one().prop_map(|(x, value)| RandomOperation::Temporary { x, value }),
+        1 => one().prop_map(|(x, value)| RandomOperation::Renew { x, value }),
+        2 => two().prop_map(|(x, y)| RandomOperation::Swap { x, y }),
+        1 => Just(RandomOperation::Wait),
+        1 => one().prop_map(|(x, value)| RandomOperation::External { x, value }),
+        1 => one().prop_map(|(x, _)| RandomOperation::Elsewhere { x }),
+    ]
+}
+
+fn programs() -> impl Strategy<Value = Program> {
+    let change = prop_oneof![
+        1 => Just(Change::Shorten),
+        1 => operations().prop_map(Change::Lengthen),
+        2 => (any::<usize>(), operations()).prop_map(|(at, operation)| Change::Replace(at, operation)),
+    ];
+    (prop::bool::weighted(0.25), vec(operations(), 2..10), vec(vec(change, 0..3), 40))
+        .prop_map(|(in_order, first, runs)| Program { in_order, first, runs })
+}
+
 fn random_steps_match_plain_rust(device: &Device) -> Result<()> {
-    let (kernels, [s, other]) = kernels_and_streams(device)?;
-    for seed in 1..=12u64 {
-        let mut random = Random(seed * 0x9e37_79b9);
-        let count = 2 + random.below(4);
-        let mut buffers: Vec<Buffer<u32>> = (0..count).map(|_| s.full(SMALL, 1)).collect::<Result<_>>()?;
-        let mut want = vec![vec![1u32; SMALL]; count];
-        let mut step = device.replay().in_order(seed % 4 == 0);
-        let length = 2 + random.below(8);
-        let mut operations: Vec<RandomOperation> =
-            (0..length).map(|_| random_operation(&mut random, count)).collect();
-        for run in 0..40 {
-            for _ in 0..random.below(3) {
-                match random.below(4) {
-                    0 if operations.len() > 2 => drop(operations.pop()),
-                    1 if operations.len() < 20 => operations.push(random_operation(&mut random, count)),
-                    _ => {
-                        let at = random.below(operations.len());
-                        operations[at] = random_operation(&mut random, count);
-                    }
+    let (kernels, streams) = kernels_and_streams(device)?;
+    let default = ProptestConfig::default();
+    let cases = (default.cases / 20).max(1);
+    let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..default });
+    let checked = runner.run(&programs(), |program| check(device, &kernels, &streams, &program));
+    checked.unwrap_or_else(|failure| panic!("{failure}"));
+    Ok(())
+}
+
+fn check(
+    device: &Device,
+    kernels: &sync::Kernels,
+    [s, other]: &[Stream; 2],
+    program: &Program,
+) -> TestCaseResult {
+    let mut buffers: Vec<Buffer<u32>> = (0..BUFFERS).map(|_| s.full(SMALL, 1)).collect::<Result<_>>()?;
+    let mut want = vec![vec![1u32; SMALL]; BUFFERS];
+    let mut step = device.replay().in_order(program.in_order);
+    let mut operations = program.first.clone();
+    for (run, changes) in program.runs.iter().enumerate() {
+        for &change in changes {
+            match change {
+                Change::Shorten if operations.len() > 2 => drop(operations.pop()),
+                Change::Lengthen(operation) if operations.len() < 20 => operations.push(operation),
+                Change::Replace(at, operation) => {
+                    let at = at % operations.len();
+                    operations[at] = operation;
                 }
+                Change::Shorten | Change::Lengthen(_) => {}
             }
-            step.run(&s, |s| {
-                for &operation in &operations {
-                    match operation {
-                        RandomOperation::Step { x, value, len } => {
-                            kernels.step(s, &mut buffers[x].slice_mut(..len)?, value, len)?;
-                        }
-                        RandomOperation::Mix { from, to, at, len } => {
-                            let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
-                            let from = from.slice(at..at + len)?;
-                            kernels.mix(s, &from, &mut to.slice_mut(..len)?, len)?;
-                        }
-                        RandomOperation::Fill { x, value } => s.fill(&mut buffers[x], value)?,
-                        RandomOperation::Copy { from, to } => {
-                            let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
-                            s.copy(from, to)?;
-                        }
-                        RandomOperation::Upload { x, value } => {
-                            s.upload_into(&[value; SMALL], &mut buffers[x])?;
-                        }
-                        RandomOperation::Temporary { x, value } => {
-                            let mut temporary = s.duplicate(&buffers[x])?;
-                            kernels.step(s, &mut temporary, value, SMALL)?;
-                            s.copy(&temporary, &mut buffers[x])?;
-                        }
-                        RandomOperation::Renew { x, value } => {
-                            buffers[x] = s.full(SMALL, value)?;
-                        }
-                        RandomOperation::Swap { x, y } => buffers.swap(x, y),
-                        RandomOperation::Wait => s.synchronize()?,
-                        RandomOperation::External { x, value } => {
-                            let (to, memory) = (buffers[x].as_raw(), &[Arg::write(&mut buffers[x])]);
-                            let pattern = FillPattern::U32(value);
-                            // SAFETY: the fill goes to the stream that is given, and writes this buffer alone.
-                            unsafe {
-                                s.external("theirs", memory, |raw| device.raw().fill(to, pattern, SMALL, raw))
-                            }?;
-                        }
-                        RandomOperation::Elsewhere { x } => {
-                            kernels.step(&other, &mut buffers[x], 3, SMALL)?;
-                        }
-                    }
-                }
-                Ok(())
-            })?;
+        }
+        step.run(s, |s| {
             for &operation in &operations {
                 match operation {
                     RandomOperation::Step { x, value, len } => {
-                        want[x][..len].iter_mut().for_each(|it| *it = next(*it, value));
+                        kernels.step(s, &mut buffers[x].slice_mut(..len)?, value, len)?;
                     }
                     RandomOperation::Mix { from, to, at, len } => {
-                        for index in 0..len {
-                            want[to][index] = next(want[to][index], want[from][at + index]);
-                        }
+                        let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
+                        let from = from.slice(at..at + len)?;
+                        kernels.mix(s, &from, &mut to.slice_mut(..len)?, len)?;
                     }
-                    RandomOperation::Fill { x, value }
-                    | RandomOperation::Upload { x, value }
-                    | RandomOperation::External { x, value }
-                    | RandomOperation::Renew { x, value } => {
-                        want[x].fill(value);
-                    }
+                    RandomOperation::Fill { x, value } => s.fill(&mut buffers[x], value)?,
                     RandomOperation::Copy { from, to } => {
-                        let [from, to] = want.get_disjoint_mut([from, to]).unwrap();
-                        to.clone_from(from);
+                        let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
+                        s.copy(from, to)?;
+                    }
+                    RandomOperation::Upload { x, value } => {
+                        s.upload_into(&[value; SMALL], &mut buffers[x])?;
                     }
                     RandomOperation::Temporary { x, value } => {
-                        want[x].iter_mut().for_each(|it| *it = next(*it, value));
+                        let mut temporary = s.duplicate(&buffers[x])?;
+                        kernels.step(s, &mut temporary, value, SMALL)?;
+                        s.copy(&temporary, &mut buffers[x])?;
                     }
-                    RandomOperation::Swap { x, y } => want.swap(x, y),
-                    RandomOperation::Wait => {}
-                    RandomOperation::Elsewhere { x } => want[x].iter_mut().for_each(|it| *it = next(*it, 3)),
+                    RandomOperation::Renew { x, value } => {
+                        buffers[x] = s.full(SMALL, value)?;
+                    }
+                    RandomOperation::Swap { x, y } => buffers.swap(x, y),
+                    RandomOperation::Wait => s.synchronize()?,
+                    RandomOperation::External { x, value } => {
+                        let (to, memory) = (buffers[x].as_raw(), &[Arg::write(&mut buffers[x])]);
+                        let pattern = FillPattern::U32(value);
+                        // SAFETY: the fill goes to the stream that is given, and writes this buffer alone.
+                        unsafe {
+                            s.external("theirs", memory, |raw| device.raw().fill(to, pattern, SMALL, raw))
+                        }?;
+                    }
+                    RandomOperation::Elsewhere { x } => {
+                        kernels.step(other, &mut buffers[x], 3, SMALL)?;
+                    }
                 }
             }
-            if run % 5 == 4 {
-                for (index, (buffer, want)) in buffers.iter().zip(&want).enumerate() {
-                    let got = s.download(buffer)?;
-                    assert!(got == *want, "seed {seed}, run {run}, buffer {index}: {operations:?}");
+            Ok(())
+        })?;
+        for &operation in &operations {
+            match operation {
+                RandomOperation::Step { x, value, len } => {
+                    want[x][..len].iter_mut().for_each(|it| *it = next(*it, value));
                 }
+                RandomOperation::Mix { from, to, at, len } => {
+                    for index in 0..len {
+                        want[to][index] = next(want[to][index], want[from][at + index]);
+                    }
+                }
+                RandomOperation::Fill { x, value }
+                | RandomOperation::Upload { x, value }
+                | RandomOperation::External { x, value }
+                | RandomOperation::Renew { x, value } => {
+                    want[x].fill(value);
+                }
+                RandomOperation::Copy { from, to } => {
+                    let [from, to] = want.get_disjoint_mut([from, to]).unwrap();
+                    to.clone_from(from);
+                }
+                RandomOperation::Temporary { x, value } => {
+                    want[x].iter_mut().for_each(|it| *it = next(*it, value));
+                }
+                RandomOperation::Swap { x, y } => want.swap(x, y),
+                RandomOperation::Wait => {}
+                RandomOperation::Elsewhere { x } => want[x].iter_mut().for_each(|it| *it = next(*it, 3)),
+            }
+        }
+        if run % 5 == 4 {
+            for (index, (buffer, want)) in buffers.iter().zip(&want).enumerate() {
+                prop_assert_eq!(
+                    &s.download(buffer)?,
+                    want,
+                    "run {}, buffer {}: {:?}",
+                    run,
+                    index,
+                    &operations
+                );
             }
         }
     }
