@@ -13,7 +13,10 @@ use std::thread;
 use conformance::Gate;
 use conformance::executor::block_on;
 use conformance::sync::Kernels;
-use gpustream::{Buffer, CopyBatch, Device, Flag, Graph, Pinned, Result, Stream, StreamOptions, WaitValue};
+use gpustream::hal::{FillPattern, RawBuffer};
+use gpustream::{
+    Arg, Buffer, CopyBatch, Device, Flag, Graph, Pinned, Result, Stream, StreamOptions, WaitValue,
+};
 
 const N: usize = 5000;
 const THREADS: u32 = 4;
@@ -80,7 +83,7 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<()> {
         let shared = self.shared;
         let s = &shared.streams[self.random(shared.streams.len())];
-        let (action, len) = (self.random(24), 1 + self.random(20_000));
+        let (action, len) = (self.random(27), 1 + self.random(20_000));
         let value = self.state;
         let own = &self.own;
         match action {
@@ -222,6 +225,38 @@ impl<'a> Worker<'a> {
                 graph.launch(s)?;
                 let want = value.wrapping_mul(5).wrapping_add(1).wrapping_mul(5).wrapping_add(2);
                 assert_eq!(own.download(&y)?[17], want);
+            }
+            23 => {
+                let (to, device) = (self.x.as_raw(), &shared.first);
+                let fill = |raw| {
+                    // SAFETY: the memory and the stream are alive, and the tracker knows of the write.
+                    unsafe { device.raw().fill(to, FillPattern::U32(value), N, raw) }
+                };
+                // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
+                unsafe { s.external("fill", &[Arg::write(&mut self.x)], fill) }?;
+                shared.kernels.step(own, &mut self.x, 1, N)?;
+                assert_eq!(s.download(&self.x)?[55], value.wrapping_mul(5).wrapping_add(1));
+            }
+            24 => {
+                let theirs = own.full(N, value)?.into_raw(s)?;
+                // SAFETY: the memory is theirs in the order of this stream.
+                unsafe { shared.first.raw().fill(theirs.as_raw(), FillPattern::U32(!value), N, s.as_raw()) }?;
+                drop(theirs);
+                // Whoever gets the memory comes after that fill.
+                let again = own.full(N, value)?;
+                assert!(self.other.download(&again)?.iter().all(|&v| v == value));
+            }
+            25 => {
+                let (send, gone) = mpsc::channel::<()>();
+                let mut memory = vec![value; N];
+                let address = RawBuffer(memory.as_mut_ptr() as usize);
+                // SAFETY: the vector keeps its elements where they are, and nobody else uses them.
+                let mut theirs = unsafe { Buffer::<u32>::from_raw(s, address, N, (memory, send)) }?;
+                shared.kernels.step(own, &mut theirs, 1, N)?;
+                assert_eq!(self.other.download(&theirs)?[77], value.wrapping_mul(5).wrapping_add(1));
+                shared.kernels.step(own, &mut theirs, 1, N)?;
+                drop(theirs);
+                assert!(gone.recv().is_err(), "the owner goes without being asked to");
             }
             _ => self.other.synchronize()?,
         }
