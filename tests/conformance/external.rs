@@ -107,7 +107,7 @@ fn the_library_is_refused_inside(device: &Device) -> Result<()> {
     let answers = unsafe {
         stream.external("toolbox", &[], |given| {
             assert_eq!((given, stream.as_raw()), (raw, raw));
-            // What is dropped here goes to another thread.
+            // Values that are dropped here go to another thread.
             drop(leaving.take());
             Ok::<_, Error>(toolbox.call_everything())
         })

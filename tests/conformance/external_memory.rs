@@ -235,7 +235,7 @@ fn borrowed_memory_goes_back_in_the_order_of_its_stream(device: &Device) -> Resu
             a.fill(x, 3)?;
             kernels.add_when(&b, gate.flag(), x, 1, N)
         })?;
-        let refused_work = Buffer::<u32>::with_raw(&a, address, N, |x| x.slice(..N + 1).map(drop));
+        let refused_work = Buffer::<u32>::with_raw(&a, address, N, |x| x.slice(..=N).map(drop));
         refused(refused_work, ErrorKind::OutOfBounds, &[]);
         a.external("copy", &[Arg::write(&mut y)], |raw| {
             device.raw().copy_on_device(to, address, 4 * N, raw)

@@ -1,4 +1,4 @@
-//! Which tensors are taken in, and what the others' errors say.
+//! Tensors that are taken in, and the errors of the others.
 
 use std::fmt::Debug;
 use std::ptr;
