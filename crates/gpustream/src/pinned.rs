@@ -162,10 +162,10 @@ impl<T: Pod> Pinned<T> {
 
     /// Page-locks host memory of somebody else's: a mapped file, an allocator's arena, an array of another library's. From
     /// here on it is used through this value, as memory of [`Device::pinned`] is; [`Device::register`] does the same with
-    /// a vector. Blocks while the driver locks the pages, some 0.3 ms per MiB.
+    /// a vector. The call takes about as long as filling the memory would.
     ///
-    /// `owner` keeps the memory, and is dropped on a thread of the library's once this value is dropped and its last use
-    /// is done.
+    /// `owner` keeps the memory. Once this value is dropped and its last use is done, a later call of the library unlocks the
+    /// memory, and the owner is dropped on a thread of the library's.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
