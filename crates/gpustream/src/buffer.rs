@@ -117,8 +117,9 @@ impl<T: Pod> Buffer<T> {
     /// size of an element up to 16 bytes. The owner is dropped then.
     ///
     /// # Safety
-    /// * `address` is that of `len` elements which the device of `stream` reaches and which stay there until `owner` is
-    ///   dropped. The contents count as written.
+    /// * `address` is that of `len` elements of type `T` which the device of `stream` reaches and which stay there until
+    ///   `owner` is dropped. The contents count as written. An address has no type: name it, `Buffer::<f32>::from_raw`, or
+    ///   rustc finds one by the uses, such as `f64` for a fill with `2.0`.
     /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
     ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
     #[track_caller]
@@ -156,7 +157,7 @@ impl<T: Pod> Buffer<T> {
     /// let mut theirs = vec![1.0f32; 1000]; // the CPU device's memory is the host's
     /// let address = RawBuffer(theirs.as_mut_ptr() as usize);
     /// // SAFETY: the vector is used by nobody else until the stream is done.
-    /// unsafe { Buffer::with_raw(&stream, address, theirs.len(), |x| stream.fill(x, 2.0)) }?;
+    /// unsafe { Buffer::<f32>::with_raw(&stream, address, theirs.len(), |x| stream.fill(x, 2.0)) }?;
     /// stream.synchronize()?;
     /// assert_eq!(theirs[999], 2.0);
     /// # Ok::<(), gpustream::Error>(())
