@@ -1,5 +1,6 @@
 //! cudarc and this library in one program: its slices in our kernels, our buffers in its calls, one stream for both.
 
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -64,13 +65,11 @@ fn run() -> Result<()> {
     // SAFETY: the product goes to cudarc's stream, which is ours too, and reads `x`, which is the memory of `lent`.
     unsafe {
         ours.external("gemv", &[Arg::read(&x)], |_| -> Result<()> {
-            Ok(blas.gemv(config, &ones, &lent, &mut y)?)
+            Ok(blas.gemv(config, &ones, &*lent, &mut y)?)
         })
     }?;
     let sums = theirs.clone_dtoh(&y)?;
     ensure!(sums.iter().all(|sum| *sum == 6.0 * n as f32), "wrong result");
-    // The slice was only another view of `x`.
-    let _ = lent.leak();
     println!("every sum of {n} sixes is {}", sums[0]);
     Ok(())
 }
@@ -82,8 +81,8 @@ fn adopt(ours: &Stream, theirs: &Arc<CudaStream>, slice: CudaSlice<f32>) -> Resu
     Ok(unsafe { Buffer::from_raw(ours, address, len, slice) }?)
 }
 
-/// Makes a slice of cudarc's for memory of ours.
-fn theirs_again(theirs: &Arc<CudaStream>, x: &Buffer<f32>, len: usize) -> CudaSlice<f32> {
-    // SAFETY: the memory is as long as that; the slice is leaked before the buffer goes.
-    unsafe { theirs.upgrade_device_ptr(x.as_raw().0 as u64, len) }
+/// Makes a slice of cudarc's for memory of ours, which cudarc must not free.
+fn theirs_again(theirs: &Arc<CudaStream>, x: &Buffer<f32>, len: usize) -> ManuallyDrop<CudaSlice<f32>> {
+    // SAFETY: the memory is as long as that, and the slice is never dropped.
+    ManuallyDrop::new(unsafe { theirs.upgrade_device_ptr(x.as_raw().0 as u64, len) })
 }

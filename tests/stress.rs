@@ -242,7 +242,7 @@ impl<'a> Worker<'a> {
                 // SAFETY: the memory is theirs in the order of this stream.
                 unsafe { shared.first.raw().fill(theirs.as_raw(), FillPattern::U32(!value), N, s.as_raw()) }?;
                 drop(theirs);
-                // Whoever gets the memory comes after that fill.
+                // The next owner of the memory comes after that fill.
                 let again = own.full(N, value)?;
                 assert!(self.other.download(&again)?.iter().all(|&v| v == value));
             }

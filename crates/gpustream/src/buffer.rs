@@ -226,11 +226,10 @@ pub(crate) fn hand_over(
     device: &Device,
     operation: Operation,
 ) -> Result<()> {
-    if !stream.device.0.reaches(&device.0, access.block.kind)? {
-        return Err(stream.foreign("memory that changes hands").with_operation(operation));
-    }
+    let reaches = stream.check_reaches(device, access.block.kind, "memory that changes hands");
+    reaches.map_err(|error| error.with_operation(operation))?;
     // SAFETY: nothing is enqueued.
-    unsafe { stream.submit(operation, &[access], Call::External(&mut |_| Ok(()))) }
+    unsafe { stream.submit(operation, &[access], Call::Several(&mut |_, _| Ok(()))) }
 }
 
 /// Checks an address of somebody else's, as far as that can be done.

@@ -161,9 +161,7 @@ impl Stream {
     pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>]) -> Result<Accesses<'a>> {
         let mut accesses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
-            if !self.device.0.reaches(&device.0, access.block.kind)? {
-                return Err(self.foreign("memory of an external operation"));
-            }
+            self.check_reaches(device, access.block.kind, "memory of an external operation")?;
             accesses.push(access);
         }
         Ok(accesses)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::inside;
 use gpustream_core::lint;
-use gpustream_core::memory::Access;
+use gpustream_core::memory::{Access, Kind};
 use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, operation, refused};
 use gpustream_core::queue::{
     CapturedPoint, EventCell, Mark, Recorded, Recording, StateGuard, StreamCore, StreamState, StreamTable,
@@ -339,6 +339,12 @@ impl Stream {
                  for the event first: `event.synchronize()`"
             ),
         )
+    }
+
+    /// Checks that this stream's device reaches memory of `device`; `what` names the memory in the error.
+    #[inline]
+    pub(crate) fn check_reaches(&self, device: &Device, kind: Kind, what: &str) -> Result<()> {
+        if self.device.0.reaches(&device.0, kind)? { Ok(()) } else { Err(self.foreign(what)) }
     }
 
     /// The error for memory of a device that this stream's cannot reach.

@@ -56,7 +56,7 @@ unsafe extern "C" fn delete<F: Make>(managed: *mut F) {
     // SAFETY: the sender may be used again and again; the arrays are freed on the first call, which the tests check to be
     // the only one.
     unsafe {
-        // Nobody may be listening.
+        // The receiver may be gone.
         let _ = (*context).deleted.send(());
         drop(ptr::read(context));
     }

@@ -344,11 +344,7 @@ impl Stream {
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
         self.core.check_thread()?;
-        if self.device.0.reaches(&view.device.0, view.block.kind)? {
-            Ok(())
-        } else {
-            Err(self.foreign("the memory"))
-        }
+        self.check_reaches(view.device, view.block.kind, "the memory")
     }
 
     pub(crate) fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
