@@ -119,6 +119,7 @@ cfg_if::cfg_if! {
         mod switch;
         mod sync;
         mod texture;
+        mod trace;
         mod thread;
         mod together;
         mod warp;

@@ -53,6 +53,7 @@ mod log;
 mod module;
 mod stream;
 mod texture;
+mod trace;
 mod version;
 
 pub use backend::backend;

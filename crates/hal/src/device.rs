@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Work};
+use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Traces, Work};
 
 /// Device memory at a moment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct StreamPriorities {
 /// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
 /// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
 pub unsafe trait Device:
-    Streams + Events + Buffers + Textures + Modules + Launch + Graphs + Send + Sync
+    Streams + Events + Buffers + Textures + Modules + Launch + Graphs + Traces + Send + Sync
 {
     /// Returns the facts about the device, which were read once, at opening.
     fn info(&self) -> &DeviceInfo;

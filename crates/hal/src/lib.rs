@@ -1,7 +1,7 @@
 //! The traits between gpustream's safe crate and its backends, and the plain data they exchange.
 //!
 //! A backend implements [`Device`], which is the sum of one trait per noun ([`Streams`], [`Events`],
-//! [`Buffers`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`]), and [`Backend`], which finds and opens devices.
+//! [`Buffers`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`], [`Traces`]), and [`Backend`], which finds and opens devices.
 //! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
 //!
 //! # Checks
@@ -68,6 +68,7 @@ pub mod module;
 pub mod share;
 pub mod stream;
 pub mod texture;
+pub mod trace;
 pub mod work;
 
 pub use buffer::{
@@ -89,4 +90,5 @@ pub use texture::{
     AddressMode, ArrayShape, Channel, FilterMode, RawArray, RawSurface, RawTexture, TexelFormat,
     TextureOptions, TextureSource, Textures,
 };
+pub use trace::{Ran, RanWork, TraceClock, Traces};
 pub use work::Work;

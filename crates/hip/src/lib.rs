@@ -49,6 +49,7 @@ mod memset;
 mod module;
 mod stream;
 mod texture;
+mod trace;
 mod version;
 
 pub use backend::{Hip, backend};

@@ -1,0 +1,118 @@
+//! Traces: the times in which a backend ran operations, where the backend can tell.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::{Error, Result};
+
+/// Returns the time: nanoseconds on the host's monotonic clock since the process first asked.
+#[inline]
+pub fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// The party that measures when operations ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceClock {
+    /// The backend, on the host's clock.
+    Host,
+    /// CUPTI's activity records (`libcupti`).
+    Cupti,
+    /// The records of AMD's rocprofiler-sdk.
+    Rocprofiler,
+}
+
+/// A stretch of time in which a device was busy with an operation, or with a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran<'a> {
+    /// The number that the operation was given to [`Traces::trace_enter`] with.
+    pub operation: u64,
+    /// The kernel's name, as people read it; empty where the backend has none.
+    pub label: &'a str,
+    /// The kind of the part.
+    pub work: RanWork,
+    /// The start, on the clock of [`now`].
+    pub start: u64,
+    /// The end.
+    pub end: u64,
+    /// Whether nothing more will be told of the operation. Always false where the backend cannot know that.
+    pub last: bool,
+}
+
+/// What a device was busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RanWork {
+    /// A kernel.
+    Kernel {
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads of a block.
+        block: [u32; 3],
+    },
+    /// A copy from the host.
+    CopyToDevice {
+        /// Length.
+        bytes: u64,
+    },
+    /// A copy to the host.
+    CopyToHost {
+        /// Length.
+        bytes: u64,
+    },
+    /// A copy within a device.
+    CopyOnDevice {
+        /// Length.
+        bytes: u64,
+    },
+    /// A copy from another device.
+    CopyFromPeer {
+        /// Length.
+        bytes: u64,
+    },
+    /// A fill.
+    Fill {
+        /// Length.
+        bytes: u64,
+    },
+    /// Anything else.
+    Other,
+}
+
+/// Measuring when operations run. A backend that cannot measure keeps these methods as they are, and the times then come
+/// from events with timestamps.
+pub trait Traces {
+    /// Begins to measure. May be called again, on this and other devices; [`trace_end`](Self::trace_end) is called as
+    /// often. The devices of a backend may share what they measured.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot measure, with what is missing.
+    fn trace_begin(&self) -> Result<TraceClock> {
+        Err(Error::unsupported("measuring when operations run"))
+    }
+
+    /// Ends to measure. What was measured stays, for [`trace_take`](Self::trace_take).
+    fn trace_end(&self) {}
+
+    /// Gives everything that this thread submits to the device until [`trace_leave`](Self::trace_leave) the number
+    /// `operation`, which is not 0. Calls do not nest.
+    fn trace_enter(&self, operation: u64) {
+        let _ = operation;
+    }
+
+    /// Ends what [`trace_enter`](Self::trace_enter) began.
+    fn trace_leave(&self) {}
+
+    /// Calls `each` with what was measured and not taken yet, of all operations that are done or, where the backend hands
+    /// out its measurements by the buffer, of those whose buffer is full. With `flush` it waits until nothing of finished operations is held
+    /// back. Returns how many measurements were lost because nobody took them in time.
+    ///
+    /// # Errors
+    /// The failure of the measuring library. What was measured may be lost.
+    fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
+        let _ = (flush, each);
+        Ok(0)
+    }
+}
