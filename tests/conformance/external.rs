@@ -3,19 +3,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use conformance::toolbox::Toolbox;
 use conformance::{
     Child, Gate, Random, assert_all, kernels_and_streams, next, on_threads, open_again, refused, tests,
 };
 use gpustream::hal::{EventOptions, FillPattern, RawBuffer, RawStream};
-use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream, Tracking};
+use gpustream::{
+    Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream, StreamOptions, Tracking,
+};
 
 tests! {
     Plain: other_libraries_work_is_ordered_by_its_memory, values_and_errors_come_back_as_they_are,
         the_library_is_refused_inside, a_panic_inside_leaves_the_stream_usable, captures_record_it,
         replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead, a_child_graph_is_ordered_by_its_memory,
-        host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways, strict_tracking_reports_a_missing_order,
+        host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways,
+        events_stand_for_the_work_of_others, strict_tracking_reports_a_missing_order,
         random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
@@ -235,6 +239,43 @@ fn host_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
     assert_all(&a, &x, !5)?;
     assert_eq!(*host.read()?, [!5; N]);
     Ok(())
+}
+
+/// An event stands for what others have submitted to its stream, however often one is recorded there, and for whoever waits
+/// for the waiter.
+fn events_stand_for_the_work_of_others(device: &Device) -> Result<()> {
+    let (kernels, [a, own, b, c]) = kernels_and_streams(device)?;
+    let raw = device.raw();
+    let made = raw.stream_create(StreamOptions::default())?;
+    // SAFETY: destroyed below, when its work is done and the value gone.
+    let adopted = unsafe { device.stream_from_raw(made) };
+    for theirs in [&own, &adopted] {
+        let mut x = b.zeros::<u32>(N)?;
+        let address = x.as_raw();
+        for value in 1..4 {
+            b.synchronize()?;
+            let gate = Gate::on(&kernels, &a)?;
+            let held = a.record()?;
+            // SAFETY: all of it is alive; nobody else uses `x` meanwhile.
+            unsafe {
+                raw.stream_wait_event(theirs.as_raw(), held.as_raw())?;
+                raw.fill(address, FillPattern::U32(value), N, theirs.as_raw())?;
+            }
+            let event = theirs.record()?;
+            b.wait(&event)?;
+            c.wait(&b.record()?)?;
+            let mut done = std::pin::pin!(event.synchronize_async());
+            let polled = done.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending() && !b.is_done()? && !c.is_done()?, "{value} on {theirs:?}");
+            kernels.step(&c, &mut x, 1, N)?;
+            gate.open();
+            assert_all(&c, &x, next(value, 1))?;
+            device.synchronize()?;
+        }
+    }
+    drop(adopted);
+    // SAFETY: its work is done, and nobody has it any more.
+    unsafe { raw.stream_destroy(made) }
 }
 
 fn events_are_waited_for_both_ways(device: &Device) -> Result<()> {

@@ -19,13 +19,16 @@ struct Exported<F> {
     strides: Vec<i64>,
     /// Given back when the deleter is called.
     memory: RawMemory,
+    /// Dropped after that.
+    owner: Box<dyn Send>,
 }
 
 /// Makes a managed tensor of the buffer, for a consumer that works on `stream`: whatever is enqueued there from now on comes
 /// after all uses of the buffer.
 ///
 /// The memory is gpustream's again once the deleter is called, and is used again after everything that `stream` has been
-/// given by then. The deleter may be called on any thread, and does not block.
+/// given by then. The deleter may be called on any thread, and does not block. It uses `stream`, so a stream that somebody
+/// else destroys must last until then: [`into_dlpack_with_owner`] keeps its owner.
 ///
 /// On the CPU the protocol has no streams, so the call **blocks** until the buffer's uses are done. Otherwise the call does
 /// not block.
@@ -38,6 +41,20 @@ pub fn into_dlpack<F: Form, T: Element>(
     buffer: Buffer<T>,
     shape: &[usize],
     stream: &Stream,
+) -> Result<Managed<F>> {
+    into_dlpack_with_owner(buffer, shape, stream, ())
+}
+
+/// As [`into_dlpack`]. The deleter drops `owner` once the memory has been given back and the tensor no longer uses `stream`:
+/// the object of another library that destroys the stream, say.
+///
+/// # Errors
+/// As for [`into_dlpack`]. `owner` is dropped.
+pub fn into_dlpack_with_owner<F: Form, T: Element>(
+    buffer: Buffer<T>,
+    shape: &[usize],
+    stream: &Stream,
+    owner: impl Send + 'static,
 ) -> Result<Managed<F>> {
     let device = place::device_of(buffer.device())?;
     let shape = Shape::new(shape, size_of::<T>())?;
@@ -73,7 +90,13 @@ pub fn into_dlpack<F: Form, T: Element>(
         byte_offset: 0,
     };
     let managed = F::new(tensor, delete::<F>);
-    let exported = NonNull::from(Box::leak(Box::new(Exported { managed, shape: extents, strides, memory })));
+    let exported = NonNull::from(Box::leak(Box::new(Exported {
+        managed,
+        shape: extents,
+        strides,
+        memory,
+        owner: Box::new(owner),
+    })));
     // SAFETY: the tensor is the first field of the box, which `delete` frees; its arrays are on the heap and lie there until then.
     Ok(unsafe { Managed::from_raw(exported.cast()) })
 }
@@ -84,7 +107,8 @@ pub fn into_dlpack<F: Form, T: Element>(
 /// The pointer is to a tensor of [`into_dlpack`]'s that was not deleted.
 unsafe extern "C" fn delete<F: Form>(managed: *mut F) {
     // SAFETY: the caller's promise; the tensor is the first field of this box.
-    let exported = unsafe { Box::from_raw(managed.cast::<Exported<F>>()) };
-    // The owner of the memory may panic when it is dropped, and C cannot unwind.
-    drop(catch_unwind(AssertUnwindSafe(|| drop(exported.memory))));
+    let Exported { memory, owner, .. } = *unsafe { Box::from_raw(managed.cast::<Exported<F>>()) };
+    // Owners may panic when they are dropped, and C cannot unwind.
+    drop(catch_unwind(AssertUnwindSafe(|| drop(memory))));
+    drop(catch_unwind(AssertUnwindSafe(|| drop(owner))));
 }

@@ -49,7 +49,7 @@ mod shape;
 pub use dlpack_rs::ffi;
 pub use dlpack_rs::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 pub use element::Element;
-pub use export::into_dlpack;
+pub use export::{into_dlpack, into_dlpack_with_owner};
 pub use import::{Tensor, from_dlpack};
 pub use managed::{Form, Managed};
 pub use place::device_of;

@@ -113,7 +113,7 @@ impl Stream {
         let raw = self.core.caught_up(&mut state)?;
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(recorded.mark.cell.raw, raw) }?;
-        recorded.mark.number = state.number();
+        recorded.mark.number = self.core.number_of_end(&mut state);
         recorded.mark.record = state.count_record();
         recorded.mark.clock.clone_from(&state.clock);
         Ok(Event::new(recorded))
@@ -155,7 +155,8 @@ impl Stream {
         let raw = self.core.caught_up(state)?;
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, raw) }?;
-        Ok(self.event(state.recorded(cell), None, false))
+        let number = self.core.number_of_end(state);
+        Ok(self.event(state.recorded(number, cell), None, false))
     }
 
     /// Records an event that takes the device's time when this point is reached.

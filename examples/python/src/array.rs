@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream::Buffer;
-use gpustream_dlpack::{DLManagedTensor, DLManagedTensorVersioned, Managed, into_dlpack};
+use gpustream_dlpack::{DLManagedTensor, DLManagedTensorVersioned, Managed, into_dlpack_with_owner};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -11,7 +11,8 @@ use pyo3::types::PyTuple;
 use crate::capsule::{self, Named};
 use crate::device::{Opened, error};
 use crate::input::Input;
-use crate::stream::{self, Current};
+use crate::lease::Object;
+use crate::stream::{Consumer, Current};
 
 /// An array of float32 in memory of the module's. `torch.from_dlpack`, `cupy.from_dlpack` and `numpy.from_dlpack` make an
 /// array of theirs out of it, once and without a copy.
@@ -58,11 +59,14 @@ impl Array {
 
     /// Gives the memory to a consumer who works on the stream that has this number.
     fn export<'py, F: Named>(&self, py: Python<'py>, number: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
-        let managed: Managed<F> = py.detach(|| {
-            let consumer = stream::of_consumer(self.device, number)?;
-            let consumer = consumer.as_ref().unwrap_or(&self.made_in.stream);
-            into_dlpack(self.take()?, &self.shape, consumer).map_err(error)
-        })?;
+        let consumer = Consumer::find(py, self.device, number)?;
+        let (stream, owner) = match &consumer {
+            Some(consumer) => (&consumer.stream, &consumer.owner),
+            None => (&self.made_in.stream, &self.made_in.owner),
+        };
+        let owner = owner.as_ref().map(|owner| Object::new(owner.clone_ref(py)));
+        let managed: Managed<F> =
+            py.detach(|| into_dlpack_with_owner(self.take()?, &self.shape, stream, owner).map_err(error))?;
         capsule::give(py, managed)
     }
 }

@@ -60,12 +60,7 @@ pub(crate) fn of_object(
         strides: if strides.is_empty() { ptr::null_mut() } else { strides.as_mut_ptr() },
         ..tensor
     };
-    leased(Lease {
-        managed: managed(tensor, read_only),
-        shape,
-        strides,
-        owner: Box::new(Object(Some(owner))),
-    })
+    leased(Lease { managed: managed(tensor, read_only), shape, strides, owner: Box::new(Object::new(owner)) })
 }
 
 fn managed(dl_tensor: DLTensor, read_only: bool) -> DLManagedTensorVersioned {
@@ -79,7 +74,13 @@ fn managed(dl_tensor: DLTensor, read_only: bool) -> DLManagedTensorVersioned {
 }
 
 /// A reference that takes the interpreter's lock when it is dropped.
-struct Object(Option<Py<PyAny>>);
+pub(crate) struct Object(Option<Py<PyAny>>);
+
+impl Object {
+    pub(crate) fn new(object: Py<PyAny>) -> Self {
+        Self(Some(object))
+    }
+}
 
 impl Drop for Object {
     fn drop(&mut self) {

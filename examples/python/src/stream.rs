@@ -15,7 +15,7 @@ pub(crate) struct Current {
     /// The number that a producer is given; none on the CPU.
     pub(crate) number: Option<i64>,
     /// Keeps the stream alive, where an object of Python's owns it.
-    _owner: Option<Py<PyAny>>,
+    pub(crate) owner: Option<Py<PyAny>>,
 }
 
 impl Current {
@@ -31,7 +31,7 @@ impl Current {
                 return Err(PyValueError::new_err("arrays on the CPU have no stream; leave `stream` out"));
             }
             let stream = py.detach(|| device.device.stream()).map_err(error)?;
-            return Ok(Self { stream, number: None, _owner: None });
+            return Ok(Self { stream, number: None, owner: None });
         }
         let mut owner = given.cloned();
         for array in arrays {
@@ -50,7 +50,7 @@ impl Current {
         let stream = py.detach(|| unsafe { device.device.stream_from_raw(RawStream(handle)) });
         // On CUDA, 0 is ambiguous and 1 is the legacy default stream.
         let number = if device.name.device_type == Type::kDLCUDA { handle.max(1) } else { handle } as i64;
-        Ok(Self { stream, number: Some(number), _owner: owner.map(Bound::unbind) })
+        Ok(Self { stream, number: Some(number), owner: owner.map(Bound::unbind) })
     }
 }
 
@@ -86,20 +86,51 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     )))
 }
 
-/// Returns the stream that a consumer works on; none where he wants no order, or is the CPU.
-pub(crate) fn of_consumer(device: &'static Opened, number: Option<i64>) -> PyResult<Option<Stream>> {
-    let default = |which| device.device.default_stream(which).map(Some).map_err(error);
-    match (device.name.device_type, number) {
-        (_, Some(-1)) | (Type::kDLCPU, None) => Ok(None),
-        (Type::kDLCUDA, None | Some(1)) | (Type::kDLROCM, None | Some(0)) => default(DefaultStream::Legacy),
-        (Type::kDLCUDA, Some(2)) => default(DefaultStream::PerThread),
-        (Type::kDLCUDA | Type::kDLROCM, Some(handle @ 3..)) => {
-            // SAFETY: the protocol: the consumer's stream, which lives until he has deleted the array.
-            Ok(Some(unsafe { device.device.stream_from_raw(RawStream(handle as usize)) }))
+/// A consumer's stream, with the object of Python's that owns it, where that is known.
+pub(crate) struct Consumer {
+    pub(crate) stream: Stream,
+    pub(crate) owner: Option<Py<PyAny>>,
+}
+
+impl Consumer {
+    /// Finds the stream that a consumer works on; none where he wants no order, or is the CPU.
+    pub(crate) fn find(
+        py: Python<'_>,
+        device: &'static Opened,
+        number: Option<i64>,
+    ) -> PyResult<Option<Self>> {
+        let default = |which| {
+            let stream = py.detach(|| device.device.default_stream(which)).map_err(error)?;
+            Ok(Some(Self { stream, owner: None }))
+        };
+        match (device.name.device_type, number) {
+            (_, Some(-1)) | (Type::kDLCPU, None) => Ok(None),
+            (Type::kDLCUDA, None | Some(1)) | (Type::kDLROCM, None | Some(0)) => {
+                default(DefaultStream::Legacy)
+            }
+            (Type::kDLCUDA, Some(2)) => default(DefaultStream::PerThread),
+            (Type::kDLCUDA | Type::kDLROCM, Some(number @ 3..)) => {
+                let owner = owner_of(py, device.name.device_id, number as usize)?;
+                // SAFETY: the consumer's stream, by the protocol. It must last until the array is deleted: PyTorch's
+                // and JAX's last for good, CuPy's for as long as its owner, which is kept.
+                let stream =
+                    py.detach(|| unsafe { device.device.stream_from_raw(RawStream(number as usize)) });
+                Ok(Some(Self { stream, owner }))
+            }
+            (_, Some(number)) => Err(PyValueError::new_err(format!(
+                "`stream={number}` is none of the numbers that DLPack has for the streams of this device"
+            ))),
+            (_, None) => Ok(None),
         }
-        (_, Some(number)) => Err(PyValueError::new_err(format!(
-            "`stream={number}` is none of the numbers that DLPack has for the streams of this device"
-        ))),
-        (_, None) => Ok(None),
     }
+}
+
+/// Returns the object that destroys this stream in the end, where that is CuPy's current one.
+fn owner_of(py: Python<'_>, device: i32, handle: usize) -> PyResult<Option<Py<PyAny>>> {
+    let loaded = py.import("sys")?.getattr("modules")?;
+    if !loaded.contains("cupy")? {
+        return Ok(None);
+    }
+    let current = py.import("cupy.cuda")?.call_method1("get_current_stream", (device,))?;
+    Ok((self::handle(&current)? == handle).then(|| current.unbind()))
 }

@@ -163,7 +163,7 @@ impl StreamCore {
     /// Records an event at the stream's present end.
     pub fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         let raw = self.caught_up(state)?;
-        let number = state.number;
+        let number = self.number_of_end(state);
         self.mark_on(state, raw, number)
     }
 
@@ -195,7 +195,7 @@ impl StreamCore {
         if state.marks.len() >= MARKS {
             self.forget_marks(state);
         }
-        let mark = Mark { number, ..state.recorded(cell) };
+        let mark = state.recorded(number, cell);
         state.owed.clear();
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])
@@ -266,9 +266,9 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// The mark of an event that has just been recorded.
-    pub fn recorded(&mut self, cell: Arc<EventCell>) -> Mark {
-        Mark { number: self.number, record: self.count_record(), cell, clock: self.clock.clone() }
+    /// The mark of an event that has just been recorded, after the submissions up to `number`.
+    pub fn recorded(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
+        Mark { number, record: self.count_record(), cell, clock: self.clock.clone() }
     }
 
     /// Counts an event that has just been recorded, and returns its number among the stream's records.

@@ -103,6 +103,8 @@ pub struct StreamCore {
     counted: AtomicU64,
     /// Whether the stream's operations are recorded instead of run, readable without the lock.
     recorded: AtomicBool,
+    /// Whether others may submit to the driver's stream: they made it, or the program has its handle.
+    shared: AtomicBool,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// The length of `spare`. Each event in it holds the stream.
@@ -200,6 +202,7 @@ impl StreamCore {
             raw,
             device,
             recorded: AtomicBool::new(state.is_recorded()),
+            shared: AtomicBool::new(origin != Origin::Ours),
             state: DoorMutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
@@ -317,6 +320,17 @@ impl StreamCore {
         past
     }
 
+    /// Returns the number that an event recorded now stands for. Where others use the stream it is a new one: what they have
+    /// submitted has no number of its own, and whoever waits for the event waits for that as well.
+    #[inline]
+    pub fn number_of_end(&self, state: &mut StreamState) -> u64 {
+        if self.shared.load(Ordering::Relaxed) {
+            state.number += 1;
+            self.counted.store(state.number, Ordering::Release);
+        }
+        state.number
+    }
+
     /// The number of the last submission that the driver was given.
     pub fn submitted(&self) -> u64 {
         let mut state = self.state.lock();
@@ -416,11 +430,6 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// The number of the last submission.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Returns the party that takes the stream's operations.
     pub fn recording(&self) -> &Recording {
         &self.recording

@@ -80,6 +80,7 @@ impl StreamCore {
     /// Returns the driver's handle, for programs. What they do with it is ordered with this stream's operations, so
     /// none is held back from here on until the step's run ends.
     pub fn handle(&self) -> RawStream {
+        self.shared.store(true, Ordering::Relaxed);
         // An external operation's closure runs with the state locked, when nothing is held back.
         if self.is_in_step() && !is_inside() {
             let mut state = self.state.lock();

@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use gpustream::hal::{FillPattern, RawStream};
 use gpustream::half::bf16;
-use gpustream::{Bool, ErrorKind};
+use gpustream::{Bool, Device, ErrorKind, StreamOptions};
 use gpustream_dlpack::ffi::{DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
-use gpustream_dlpack::{Element, Form, Managed, into_dlpack};
+use gpustream_dlpack::{Element, Form, Managed, into_dlpack, into_dlpack_with_owner};
 
 use crate::stream;
 
@@ -128,6 +129,51 @@ fn memory_comes_back_with_the_deleter() {
     .unwrap();
     assert_eq!(device.memory_stats().used, before);
     assert_eq!(stream.alloc::<f32>(1 << 16).unwrap().as_raw(), address, "the memory is used again");
+}
+
+/// The owner of a stream that was made elsewhere.
+struct Owner {
+    device: Device,
+    stream: RawStream,
+    /// The bytes in use when the owner was dropped.
+    used: Arc<AtomicU64>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.used.store(self.device.memory_stats().used, Ordering::Release);
+        // SAFETY: the last user of the stream has gone.
+        unsafe {
+            self.device.raw().stream_synchronize(self.stream).unwrap();
+            self.device.raw().stream_destroy(self.stream).unwrap();
+        }
+    }
+}
+
+#[test]
+fn owner_of_the_consumers_stream_outlives_the_tensor() {
+    let ours = stream();
+    let device = ours.device();
+    let before = device.memory_stats().used;
+    for _ in 0..10 {
+        let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
+        let used = Arc::new(AtomicU64::new(u64::MAX));
+        let owner = Owner { device: device.clone(), stream: raw, used: used.clone() };
+        // SAFETY: the owner destroys the stream, and is kept beside it.
+        let theirs = unsafe { device.stream_from_raw(raw) };
+        let buffer = ours.full(1 << 16, 1u32).unwrap();
+        let address = buffer.as_raw();
+        let tensor =
+            into_dlpack_with_owner::<DLManagedTensor, _>(buffer, &[1 << 16], &theirs, owner).unwrap();
+        drop(theirs);
+        assert_eq!(used.load(Ordering::Acquire), u64::MAX, "the owner is kept");
+        // SAFETY: the memory is the consumer's, who works on his stream.
+        unsafe { device.raw().fill(address, FillPattern::U32(2), 1 << 16, raw) }.unwrap();
+        drop(tensor);
+        assert_eq!(used.load(Ordering::Acquire), before, "the memory goes first");
+        let next = ours.full(1 << 16, 3u32).unwrap();
+        assert!(ours.download(&next).unwrap().iter().all(|&value| value == 3));
+    }
 }
 
 #[test]
