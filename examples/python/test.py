@@ -226,8 +226,6 @@ def threads_do_not_wait_for_each_other():
 
 def python_runs_while_a_call_waits():
     """Another thread counts whenever this one lets go of the interpreter's lock, which only a call of the module's does."""
-    x = np.ones(1 << 23, dtype=np.float32)
-    out = np.empty_like(x)
     count, stop = 0, False
 
     def work():
@@ -236,21 +234,27 @@ def python_runs_while_a_call_waits():
             count += 1
             time.sleep(0)
 
+    def runs_beside_a_call(n):
+        nonlocal count
+        x = np.ones(n, dtype=np.float32)
+        out = np.empty_like(x)
+        for _ in range(50):
+            out[-1] = 0
+            before = count
+            example.scale_add(x, x, 1.0, out=out)
+            assert out[-1] == 2, "a call did not wait on the CPU"
+            # One or two for each short release of the lock, and many for the wait.
+            if count > before + 20:
+                return True
+        return False
+
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        for _ in range(200):
-            out[-1] = 0
-            before = count
-            example.scale_add(x, x, 1.0, out=out)
-            assert out[-1] == 2, "a call did not wait on the CPU"
-            # One or two for each short release of the lock, and very many for the wait.
-            if count > before + 20:
-                break
-        else:
-            raise AssertionError("no call let another thread run")
+        # On a fast machine a short call is over before the other thread has counted far.
+        assert any(runs_beside_a_call(1 << bits) for bits in range(22, 28)), "no call let another thread run"
     finally:
         stop = True
         sys.setswitchinterval(interval)

@@ -69,11 +69,11 @@ impl Stream {
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
             let Some(call) = call.take() else { return Ok(()) };
-            let captured = self.checked_capture(raw);
+            let checked = lint::is_on().then(|| self.is_driver_capturing(raw));
             let result = call(raw);
             let failed = result.is_err();
             outcome = Some(result);
-            if captured != self.checked_capture(raw) {
+            if checked.is_some_and(|before| before != self.is_driver_capturing(raw)) {
                 return Err(capture_changed());
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
@@ -151,10 +151,11 @@ impl Stream {
         self.core.is_recorded()
     }
 
-    /// Whether the driver captures the stream, as far as promises are checked.
-    fn checked_capture(&self, raw: RawStream) -> Option<bool> {
+    /// Whether the driver captures the stream; `None` where it does not say.
+    #[cold]
+    fn is_driver_capturing(&self, raw: RawStream) -> Option<bool> {
         // SAFETY: the stream is alive.
-        lint::is_on().then(|| unsafe { self.device.raw().is_capturing(raw) }.ok()).flatten()
+        unsafe { self.device.raw().is_capturing(raw) }.ok()
     }
 
     /// The uses of memory among `memory`.
