@@ -10,11 +10,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, PoisonError};
 
 use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_timeline::InstantKind;
 use smallvec::SmallVec;
 
 use crate::sync::{Mutex, lock};
 use crate::track::Clock;
-use crate::{inside, process};
+use crate::{inside, process, trace};
 
 /// The last panic of a stream's host closures, kept until a wait for the stream reports it.
 #[derive(Default)]
@@ -208,6 +209,9 @@ pub unsafe extern "C" fn run(data: *mut c_void) {
 
 /// Runs a user's closure where the driver may not be called and nothing may unwind.
 fn run_inside(closure: impl FnOnce(), panicked: Option<&Panicked>, past: Clock) {
+    if trace::is_on() {
+        trace::instant("host closure", None, InstantKind::HostClosure);
+    }
     inside::run(past, || {
         let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) else { return };
         let text = payload

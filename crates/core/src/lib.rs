@@ -28,6 +28,7 @@
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
 //! | [`foreign`]: owners of what the library did not make | threads | what is owned |
 //! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
+//! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
 //! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
@@ -61,4 +62,5 @@ pub mod record;
 pub mod staging;
 pub mod step;
 pub mod sync;
+pub mod trace;
 pub mod track;

@@ -6,7 +6,10 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::OnceLock;
 
+use gpustream_timeline::InstantKind;
+
 use crate::sync::{Mutex, lock};
+use crate::trace;
 
 /// Returns whether `GPUSTREAM_LINT` is 1. The variable is read once.
 pub fn is_on() -> bool {
@@ -33,6 +36,9 @@ pub(crate) fn serialises_at(why: &str, location: &'static Location<'static>) {
 fn report(why: &str, location: &'static Location<'static>) {
     static SEEN: OnceLock<Mutex<HashSet<(String, u32, String)>>> = OnceLock::new();
     let seen = SEEN.get_or_init(Mutex::default);
+    if trace::is_on() {
+        trace::instant("lint", Some(location), InstantKind::Lint(why.to_owned()));
+    }
     if lock(seen).insert((location.file().to_owned(), location.line(), why.to_owned())) {
         eprintln!("gpustream: {}:{}: {why}", location.file(), location.line());
     }

@@ -7,13 +7,15 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{
-    self as hal, BatchCopy, Error, ErrorKind, LaunchConfig, Operation, RawFunction, RawStream, Result, Work,
+    self as hal, BatchCopy, CopyEnd, Error, ErrorKind, LaunchConfig, Operation, RawFunction, RawStream,
+    Result, Work,
 };
 
 use crate::host_call::RepeatedCall;
 use crate::inside::run_external;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
+use crate::trace::{self, Direction};
 use crate::track::Tracking;
 
 /// Returns the operation of that name at the caller's line.
@@ -77,7 +79,7 @@ pub enum Call<'a> {
     /// A batch of copies, of which none touches what another one writes; no node can be made of them.
     Batch(&'a [BatchCopy]),
     /// Several calls, made by a closure in its own order; no node can be made of them.
-    Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
+    Several(trace::Work, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
     /// Another library's calls on the driver's stream, made by a closure of the program's; no node can be made of them.
     External(&'a mut dyn FnMut(RawStream) -> Result<()>),
 }
@@ -93,7 +95,7 @@ impl<'a> Call<'a> {
             Self::Work(work) if work.is_node() => Ok(work),
             Self::Work(_) => Err(no_node()),
             Self::Batch(_) => Err(refused("make one node of a batch of copies; add a node for each copy")),
-            Self::Several(_) => {
+            Self::Several(..) => {
                 Err(refused("make one node of an operation that takes several calls; split it"))
             }
             Self::External(_) => Err(refused(
@@ -115,11 +117,26 @@ impl<'a> Call<'a> {
             Self::Work(work) => unsafe { work.enqueue(device, stream) },
             // SAFETY: by this function's contract.
             Self::Batch(copies) => unsafe { device.copy_batch(copies, stream) },
-            Self::Several(calls) => calls(device, stream),
+            Self::Several(_, calls) => calls(device, stream),
             Self::External(calls) => {
                 device.enter()?;
                 run_external(|| calls(stream))
             }
+        }
+    }
+
+    /// Returns what a trace says of the operation.
+    pub(crate) fn traced(&self) -> trace::Work {
+        match self {
+            Self::Work(work) => traced(work),
+            Self::Batch(copies) => {
+                let bytes = copies.iter().map(|copy| copy.bytes as u64).sum();
+                let direction =
+                    copies.first().map_or(Direction::Inside, |copy| direction(copy.dst, copy.src));
+                trace::Work::Copy { direction, bytes, pageable: false }
+            }
+            Self::Several(work, _) => *work,
+            Self::External(_) => trace::Work::External,
         }
     }
 
@@ -135,6 +152,31 @@ impl<'a> Call<'a> {
                 call => call.enqueue(device, stream),
             }
         }
+    }
+}
+
+/// Returns what a trace says of an operation.
+pub(crate) fn traced(work: &Work<'_>) -> trace::Work {
+    let copy =
+        |direction, bytes: usize| trace::Work::Copy { direction, bytes: bytes as u64, pageable: false };
+    match *work {
+        Work::Kernel { config, .. } => trace::Work::Kernel { grid: config.grid, block: config.block },
+        Work::CopyToDevice { bytes, .. } | Work::CopyInline { bytes, .. } => copy(Direction::Up, bytes),
+        Work::CopyToHost { bytes, .. } => copy(Direction::Down, bytes),
+        Work::CopyOnDevice { bytes, .. } => copy(Direction::Inside, bytes),
+        Work::CopyFromPeer { bytes, .. } => copy(Direction::Peer, bytes),
+        Work::Copy3d(ref it) => copy(direction(it.dst, it.src), it.width * it.height * it.depth),
+        Work::Fill { pattern, count, .. } => trace::Work::Fill { bytes: (pattern.width() * count) as u64 },
+        Work::Host { .. } => trace::Work::Host,
+        _ => trace::Work::Other,
+    }
+}
+
+fn direction(dst: CopyEnd, src: CopyEnd) -> Direction {
+    match (dst, src) {
+        (_, CopyEnd::Host(_)) => Direction::Up,
+        (CopyEnd::Host(_), _) => Direction::Down,
+        _ => Direction::Inside,
     }
 }
 

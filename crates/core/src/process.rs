@@ -132,6 +132,19 @@ pub fn register(name: &'static str, wake: fn()) {
     }
 }
 
+/// Has `handler` called when the process ends, before no more driver is called. Registers a handler once; it must not
+/// unwind.
+pub(crate) fn before_end(handler: extern "C" fn()) {
+    static REGISTERED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = handler as usize;
+    if !registered.contains(&address) {
+        registered.push(address);
+        // SAFETY: as for `register`, whose handlers run after those that are registered later.
+        let _ = unsafe { atexit(handler) };
+    }
+}
+
 /// Lets no more threads in, and waits for those inside, except the calling thread, which ends the process.
 extern "C" fn end() {
     if ENDING.swap(true, Ordering::SeqCst) || is_forked() {

@@ -14,6 +14,7 @@ use gpustream_core::inside;
 use gpustream_core::memory::{Access, Block, Kind, byte_len};
 use gpustream_core::operation::{Call, operation};
 use gpustream_core::queue::StreamCore;
+use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
@@ -229,7 +230,7 @@ pub(crate) fn hand_over(
     let reaches = stream.check_reaches(device, access.block.kind, "memory that changes hands");
     reaches.map_err(|error| error.with_operation(operation))?;
     // SAFETY: nothing is enqueued.
-    unsafe { stream.submit(operation, &[access], Call::Several(&mut |_, _| Ok(()))) }
+    unsafe { stream.submit(operation, &[access], Call::Several(trace::Work::Other, &mut |_, _| Ok(()))) }
 }
 
 /// Checks an address of somebody else's, as far as that can be done.

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_core::inside;
 use gpustream_core::operation::refused;
 use gpustream_core::queue::{Recorded, StreamCore};
+use gpustream_core::trace;
+use gpustream_core::track::Point;
 use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
@@ -72,10 +75,13 @@ impl Event {
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed,
     /// [`HostPanic`](crate::ErrorKind::HostPanic) where a host closure of the stream panicked.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        let place = Location::caller();
         self.check_not_captured()?;
+        let point = Some(Point { stream: self.0.stream.id, number: self.0.mark.number });
         // SAFETY: the event is alive, and so is the stream it was recorded on.
-        unsafe { self.0.mark.cell.synchronize() }?;
+        trace::waiting("synchronize", place, point, || unsafe { self.0.mark.cell.synchronize() })?;
         self.0.stream.set_reached(&self.0.mark);
         self.0.stream.panicked.report()
     }

@@ -10,6 +10,7 @@ use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
 use gpustream_core::sync::{Mutex, lock};
+use gpustream_core::trace;
 use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, Result};
 
 use crate::device::Device;
@@ -201,6 +202,7 @@ impl Graph {
             stream.device.0.rules,
             operation,
             what,
+            trace::Work::Graph { operations: self.node_count() as u32 },
             uses.accesses(),
             |device, raw| {
                 let _alone = lock(&parts.calls);

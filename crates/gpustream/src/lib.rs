@@ -87,11 +87,13 @@ mod strided;
 mod surface;
 mod texel_buffer;
 mod texture;
+mod trace;
 mod view;
 mod volatile;
 
 pub use bytemuck;
 pub use gpustream_hal as hal;
+pub use gpustream_timeline as timeline;
 pub use half;
 
 /// Plain data, of which any bytes are a value (`bytemuck`'s trait): elements of memory, and values given to kernels.
@@ -165,6 +167,8 @@ pub use strided::Pitched;
 pub use surface::Surface;
 pub use texel_buffer::TexelBuffer;
 pub use texture::{Array, Texel, Texture};
+pub use timeline::Timeline;
+pub use trace::Trace;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

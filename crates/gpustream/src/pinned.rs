@@ -25,6 +25,7 @@ macro_rules! host_methods {
             ///
             /// # Errors
             /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
+            #[track_caller]
             pub fn read(&self) -> Result<ReadGuard<'_, T>> {
                 self.view().read()
             }
@@ -33,6 +34,7 @@ macro_rules! host_methods {
             ///
             /// # Errors
             /// As for [`read`](Self::read).
+            #[track_caller]
             pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
                 self.view_mut().write()
             }

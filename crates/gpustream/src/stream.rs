@@ -12,6 +12,7 @@ use gpustream_core::queue::{
     CapturedPoint, EventCell, Mark, Recorded, Recording, StateGuard, StreamCore, StreamState, StreamTable,
     known_done,
 };
+use gpustream_core::trace;
 use gpustream_core::track::{Clock, Point};
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
@@ -210,6 +211,7 @@ impl Stream {
         unsafe { self.core.device.stream_wait_event(raw, event.mark.cell.raw) }?;
         state.clock.merge(&event.mark.clock);
         state.clock.advance(point);
+        state.note_wait(point);
         state.prune_clock();
         Ok(())
     }
@@ -231,6 +233,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.core.wait()
     }
@@ -283,6 +286,7 @@ impl Stream {
             self.device.0.rules,
             operation,
             once,
+            trace::Work::Host,
             accesses.iter().copied(),
             |device, stream| {
                 let data = call.into_raw();

@@ -190,6 +190,7 @@ impl<'a, T: Pod> View<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; download it instead.
+    #[track_caller]
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
@@ -314,6 +315,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; upload to it instead.
+    #[track_caller]
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         let range = self.view.bytes();

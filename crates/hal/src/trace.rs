@@ -8,8 +8,13 @@ use crate::{Error, Result};
 /// Returns the time: nanoseconds on the host's monotonic clock since the process first asked.
 #[inline]
 pub fn now() -> u64 {
+    time_of(Instant::now())
+}
+
+/// Returns an instant on the clock of [`now`]; 0 for one before the process first asked.
+pub fn time_of(instant: Instant) -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
-    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    instant.saturating_duration_since(*BEGAN.get_or_init(|| instant)).as_nanos() as u64
 }
 
 /// The party that measures when operations ran.

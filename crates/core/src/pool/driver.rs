@@ -17,6 +17,7 @@ use crate::memory::{self, Access, Block, Filling, Kind, Place, Returned};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
+use crate::trace;
 use crate::track::{Mode, Point};
 
 /// The end of the error text inside a capture.
@@ -65,6 +66,7 @@ impl DriverPool {
             rules,
             holder.operation,
             CAPTURED,
+            trace::Work::Other,
             access.iter(),
             |raw, stream| {
                 // SAFETY: the stream is alive.
@@ -194,11 +196,17 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
-    let outcome =
-        stream.submit_outside_captures(pools.rules, operation, CAPTURED, accesses.iter(), |raw, stream| {
+    let outcome = stream.submit_outside_captures(
+        pools.rules,
+        operation,
+        CAPTURED,
+        trace::Work::Other,
+        accesses.iter(),
+        |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point, by the access above.
             unsafe { raw.free_async(address, stream) }
-        });
+        },
+    );
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
     // Freeing fails on a lost device, or where a capture began just now.
     left.filter(|_| outcome.is_err())

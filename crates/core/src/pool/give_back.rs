@@ -65,6 +65,7 @@ impl Pools {
         let uses = uses.filter(|uses| !uses.is_empty());
         let mut state = lock(self.pool(kind));
         state.take_back(size);
+        self.trace_memory(&state, kind);
         state.arena(size).release(id, uses, owner);
         if self.closed.load(Ordering::Relaxed) {
             drop(state);

@@ -17,6 +17,7 @@ use crate::memory::{Block, Kind, Place};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, known_done};
 use crate::sync::{Mutex, lock};
+use crate::trace;
 use crate::track::{Clock, Uses};
 
 /// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
@@ -125,10 +126,20 @@ impl Pools {
         self.alloc_slowly(users, &request, stream).map_err(|error| error.with_operation(operation))
     }
 
+    /// Tells listeners how much device memory is in use.
+    #[inline]
+    pub(super) fn trace_memory(&self, state: &PoolState, kind: Kind) {
+        if trace::is_on() && kind == Kind::Device {
+            trace::memory(&self.device, state.used() as u64, state.reserved() as u64);
+        }
+    }
+
     /// Makes a block of the range that was taken.
     #[inline]
     fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
-        if let Some(mut shell) = state.hand_out(taken.size)
+        let shell = state.hand_out(taken.size);
+        self.trace_memory(state, request.kind);
+        if let Some(mut shell) = shell
             && let Some(block) = Arc::get_mut(&mut shell)
         {
             block.fill(taken.into(), request.holder.requested);

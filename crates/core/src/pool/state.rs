@@ -32,6 +32,10 @@ impl PoolState {
         if size <= SMALL { &mut self.small } else { &mut self.large }
     }
 
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
     pub(super) fn reserved(&self) -> usize {
         self.small.reserved() + self.large.reserved()
     }

@@ -10,6 +10,7 @@ use super::stats::Bytes;
 use crate::inside;
 use crate::memory::{self, Kind, PAGE_LOCKED};
 use crate::sync::{Mutex, MutexGuard, lock};
+use crate::trace;
 
 /// The source of slabs.
 pub(super) struct Upstream {
@@ -64,6 +65,13 @@ impl Upstream {
     /// Asks the driver for a slab of `bytes` bytes, which counts as `size` bytes.
     pub(super) fn alloc(&self, kind: Kind, size: usize, bytes: usize, reserved: usize) -> Result<Slab> {
         self.check_limit(kind, reserved as u64, size)?;
+        if trace::is_on() {
+            return trace::allocation(&self.device, bytes as u64, || self.ask(kind, size, bytes));
+        }
+        self.ask(kind, size, bytes)
+    }
+
+    fn ask(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
         let options = match kind {
             Kind::Device => {
                 let start = self.device.alloc(bytes)?.0;

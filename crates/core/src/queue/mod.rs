@@ -49,6 +49,7 @@ use crate::operation::refused;
 use crate::record::scope::Scope;
 use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
+use crate::trace;
 use crate::track::{Clock, Point, StreamId};
 use mark::Owed;
 
@@ -73,6 +74,8 @@ pub struct StreamState {
     records: u64,
     /// The points of other streams that this stream comes after.
     pub clock: Clock,
+    /// The points that the stream has waited for since its last operation, while somebody listens.
+    waited: Vec<Point>,
     /// Recorded events, oldest first.
     marks: VecDeque<Mark>,
     /// The host memory that the last operation touched, while no event tells when exactly that operation is done. The event
@@ -189,6 +192,7 @@ impl StreamCore {
             number: 0,
             records: 0,
             clock: Clock::default(),
+            waited: Vec::new(),
             marks: VecDeque::new(),
             owed: SmallVec::new(),
             free: Vec::new(),
@@ -433,6 +437,14 @@ impl StreamState {
     /// Returns the party that takes the stream's operations.
     pub fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// Notes for listeners that the stream has been made to wait for `point`.
+    #[inline]
+    pub fn note_wait(&mut self, point: Point) {
+        if trace::is_on() {
+            self.waited.push(point);
+        }
     }
 
     /// Whether operations are recorded instead of run.

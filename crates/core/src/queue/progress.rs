@@ -8,6 +8,7 @@
 //!
 //! Each answer is kept (`set_done`): work that was seen to be done is known to be done.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{EventCell, Mark, StateGuard, StreamCore, StreamTable};
 use crate::inside;
+use crate::trace;
 use crate::track::{Clock, Point};
 
 impl StreamCore {
@@ -144,28 +146,34 @@ impl StreamCore {
     }
 
     /// Blocks until everything submitted is done, and reports a closure's panic.
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
+        let place = Location::caller();
         self.check_thread()?;
         let mut state = self.running("make the host wait for a stream that is being captured")?;
         // By an event: the stream itself may be captured by another thread before the driver hears of the wait. And the
         // context, which others share, says how a driver waits for a stream; for an event this library does.
         let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
         drop(state);
+        let end = Some(Point { stream: self.id, number });
         // SAFETY: it was just recorded on this stream, which is alive.
-        unsafe { cell.synchronize() }?;
+        trace::waiting("synchronize", place, end, || unsafe { cell.synchronize() })?;
         StreamTable::shared().set_done(&clock);
         self.pass(number, cell);
         self.panicked.report()
     }
 
     /// Blocks until the submission of that number is done, and reports a closure's panic.
+    #[track_caller]
     pub fn wait_number(&self, number: u64) -> Result<()> {
+        let place = Location::caller();
         if self.needs_no_wait(number) {
             return Ok(());
         }
+        let point = Some(Point { stream: self.id, number });
         let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
-        unsafe { cell.synchronize() }?;
+        trace::waiting("wait for memory", place, point, || unsafe { cell.synchronize() })?;
         self.pass(number, cell);
         self.panicked.report()
     }

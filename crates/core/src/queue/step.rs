@@ -12,6 +12,7 @@ use crate::inside::is_inside;
 use crate::memory::Access;
 use crate::operation::{Argument, Launched, Submission};
 use crate::step::{Step, Uses};
+use crate::trace;
 use crate::track::{Point, Use};
 
 /// The run of a step on a stream. Dropping the value ends the run.
@@ -119,6 +120,10 @@ impl StreamCore {
     /// Gives the driver what is held back, and ends the segment.
     fn release(&self, state: &mut StreamState) {
         let Some(step) = &mut state.step else { return };
+        if trace::is_on() {
+            let last = Point { stream: self.id, number: state.number };
+            step.note_end(last, std::mem::take(&mut state.waited));
+        }
         // SAFETY: the stream is alive. What is held back was entered before its memory could be freed, so that the
         // memory stays until this stream's work up to here is done.
         unsafe { step.release(self.raw) };
@@ -207,7 +212,13 @@ impl StreamCore {
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, .. } = submission;
         let (mut state, host) = self.prepare(rules, state, operation, accesses.iter().copied())?;
-        let StreamState { step, owed, number, .. } = &mut *state;
+        let StreamState { step, owed, number, waited, .. } = &mut *state;
+        if let Some(step) = step
+            && trace::is_on()
+            && step.holds_any()
+        {
+            step.note_end(Point { stream: self.id, number: *number - 1 }, std::mem::take(waited));
+        }
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
             // memory and module stay until the stream's work up to here is done.

@@ -15,6 +15,7 @@ use crate::operation::{Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
 use crate::record::{Condition, NodeAdder};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
+use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
 
 /// The hint on a history that streams share: no stream's number.
@@ -118,20 +119,22 @@ impl StreamCore {
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
+        let traced = trace::is_on().then(|| call.traced());
         // SAFETY: the stream is alive, and the accesses are ordered by then.
         let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
-        self.run(rules, state, operation, waited, accesses.iter().copied(), call)
+        self.run(rules, state, operation, waited, traced, accesses.iter().copied(), call)
     }
 
     /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
     ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation, which is `work` to traces.
     #[inline]
     pub fn submit_outside_captures<'a, I>(
         &self,
         rules: Rules,
         operation: Operation,
         what: &str,
+        work: trace::Work,
         accesses: I,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()>
@@ -142,7 +145,8 @@ impl StreamCore {
             self.check_thread()?;
             let mut state = self.running(what)?;
             self.caught_up(&mut state)?;
-            self.run(rules, state, operation, Waited::Alone, accesses, call)
+            let traced = trace::is_on().then_some(work);
+            self.run(rules, state, operation, Waited::Alone, traced, accesses, call)
         };
         run().map_err(|error| error.with_operation(operation))
     }
@@ -155,15 +159,37 @@ impl StreamCore {
         state: StateGuard<'s>,
         operation: Operation,
         waited: Waited,
+        traced: Option<trace::Work>,
         accesses: I,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let (state, guarded) = self.prepare(rules, state, operation, accesses.clone())?;
-        let result = call(&*self.device, self.raw);
+        let (mut state, guarded) = self.prepare(rules, state, operation, accesses.clone())?;
+        let result = match traced {
+            None => call(&*self.device, self.raw),
+            Some(work) => {
+                let mut call = Some(call);
+                let mut once = || call.take().map_or(Ok(()), |call| call(&*self.device, self.raw));
+                self.run_traced(&mut state, operation, work, &mut once)
+            }
+        };
         self.finish(rules, state, accesses, guarded && waited == Waited::Alone, guarded, result)
+    }
+
+    /// Makes the call of an operation that somebody traces.
+    #[cold]
+    fn run_traced(
+        &self,
+        state: &mut StreamState,
+        operation: Operation,
+        work: trace::Work,
+        call: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let after = std::mem::take(&mut state.waited);
+        let point = Point { stream: self.id, number: state.number };
+        trace::submission(&self.device, self.raw, point, operation, work, &after, call)
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
@@ -219,8 +245,15 @@ impl StreamCore {
         submission: &mut Submission<'_>,
         guarded: bool,
     ) -> Result<()> {
+        let (operation, call) = (submission.operation, &mut submission.call);
+        let mut state = state;
+        let traced = trace::is_on().then(|| call.traced());
         // SAFETY: the stream is alive, and the accesses are ordered.
-        let result = unsafe { submission.call.enqueue(&*self.device, self.raw) };
+        let mut once = || unsafe { call.enqueue(&*self.device, self.raw) };
+        let result = match traced {
+            None => once(),
+            Some(work) => self.run_traced(&mut state, operation, work, &mut once),
+        };
         let owes = guarded && submission.waited == Waited::Alone;
         self.finish(submission.rules, state, submission.accesses.iter().copied(), owes, guarded, result)
     }
@@ -386,6 +419,7 @@ impl StreamCore {
                 // SAFETY: both are alive, and the event has been recorded.
                 unsafe { self.device.stream_wait_event(raw, mark.cell.raw) }?;
                 state.clock.merge(&mark.clock);
+                state.note_wait(point);
             }
             state.clock.advance(point);
         }

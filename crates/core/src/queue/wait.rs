@@ -9,6 +9,7 @@ use crate::memory::{self, Block};
 use crate::track::Mode;
 
 /// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.
+#[track_caller]
 pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream) {

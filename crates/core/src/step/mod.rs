@@ -12,9 +12,9 @@
 //! | module | knows |
 //! |---|---|
 //! | `arguments` | the values of a kernel's arguments |
-//! | `trace` | a segment's operations as values, to compare, to change, to run |
+//! | `sequence` | a segment's operations as values, to compare, to change, to run |
 //! | `order` | which operations must follow which, by the bytes that they touch |
-//! | `shape` | one trace with its graph |
+//! | `shape` | one sequence with its graph |
 //! | `segment` | the shapes that a segment had, and which of them an operation fits |
 //! | `seal` | the uses that stand for those of later operations |
 //!
@@ -24,22 +24,24 @@ mod arguments;
 mod order;
 mod seal;
 mod segment;
+mod sequence;
 mod shape;
-mod trace;
 
+use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
 
 use crate::lint;
-use crate::operation::{Argument, Launched, Submission};
+use crate::operation::{Argument, Launched, Submission, traced};
 use crate::sync::this_thread;
-use crate::track::StreamId;
+use crate::trace;
+use crate::track::{Point, StreamId};
 use seal::Seal;
 use segment::{Fit, Segment};
+use sequence::{Offer, Sequence, Values};
 use shape::{Built, Effort};
-use trace::{Offer, Trace, Values};
 
 /// The most segments of a step; what follows them is submitted plainly.
 const MOST_SEGMENTS: usize = 64;
@@ -83,7 +85,7 @@ enum Progress {
     /// The first `next` operations of that shape came, and are held back.
     Held { shape: usize, next: usize },
     /// The operations so far ran, and are noted for later runs.
-    Noted(Box<Trace>),
+    Noted(Box<Sequence>),
 }
 
 /// A step, in a stream during its runs.
@@ -110,6 +112,8 @@ pub struct Step {
     stats: StepStats,
     /// The figures of the present run.
     run: StepStats,
+    /// The last operation that came, with the points that the stream waited for before, as a trace needs them.
+    end: Option<(Point, Vec<Point>)>,
 }
 
 impl Step {
@@ -133,6 +137,7 @@ impl Step {
             failed: None,
             retired: Vec::new(),
             stats: StepStats::default(),
+            end: None,
             run: StepStats::default(),
         }
     }
@@ -180,7 +185,7 @@ impl Step {
         if self.retired.is_empty() {
             return None;
         }
-        Some(Box::new(std::mem::take(&mut self.retired)))
+        Some(Box::new(mem::take(&mut self.retired)))
     }
 
     /// Returns the operations of the shapes that ran last, each with the operations that it follows directly.
@@ -222,7 +227,7 @@ impl Step {
 
     /// Returns whether an event is needed, by which the host can wait for what was released and for nothing later.
     pub(crate) fn take_owed_event(&mut self) -> bool {
-        std::mem::take(&mut self.owes_event)
+        mem::take(&mut self.owes_event)
     }
 
     /// Submits the rest of the run plainly: the caller is about to use the stream's handle.
@@ -254,7 +259,7 @@ impl Step {
         let mut values = Values::Same;
         // SAFETY: handed on.
         let uses =
-            unsafe { shape_of.trace.follow(next, launch, shown, fits, self.seal, stream, &mut values) };
+            unsafe { shape_of.sequence.follow(next, launch, shown, fits, self.seal, stream, &mut values) };
         if values == Values::Taken {
             shape_of.set_stale(next);
         }
@@ -315,13 +320,13 @@ impl Step {
             }
             let segment = &mut self.segments[self.at];
             let held = match &mut self.progress {
-                Progress::Noted(trace) if trace.len() == MOST_OPERATIONS => {
+                Progress::Noted(sequence) if sequence.len() == MOST_OPERATIONS => {
                     // SAFETY: handed on.
                     unsafe { self.release(stream) };
                     continue;
                 }
-                Progress::Noted(trace) => {
-                    trace.push(&offer);
+                Progress::Noted(sequence) => {
+                    sequence.push(&offer);
                     self.run.plain += 1;
                     return Ok(false);
                 }
@@ -342,17 +347,17 @@ impl Step {
                     }
                 }
                 Fit::None => {
-                    let mut trace =
-                        held.map_or_else(Trace::default, |(shape, next)| segment.first(shape, next));
+                    let mut sequence =
+                        held.map_or_else(Sequence::default, |(shape, next)| segment.first(shape, next));
                     // SAFETY: handed on.
-                    unsafe { self.submit_plainly(stream, &trace) };
-                    self.owes_event |= std::mem::take(&mut self.holds_host_memory);
+                    unsafe { self.submit_plainly(stream, &sequence) };
+                    self.owes_event |= mem::take(&mut self.holds_host_memory);
                     if let Some(failed) = self.failed.clone() {
                         self.progress = Progress::Empty;
                         return Err(failed);
                     }
-                    trace.push(&offer);
-                    self.progress = Progress::Noted(Box::new(trace));
+                    sequence.push(&offer);
+                    self.progress = Progress::Noted(Box::new(sequence));
                     self.run.plain += 1;
                     return Ok(false);
                 }
@@ -368,21 +373,21 @@ impl Step {
     pub(crate) unsafe fn release(&mut self, stream: RawStream) {
         let run = self.stats.runs;
         self.seal = Seal::next();
-        self.owes_event |= std::mem::take(&mut self.holds_host_memory);
-        match std::mem::replace(&mut self.progress, Progress::Empty) {
+        self.owes_event |= mem::take(&mut self.holds_host_memory);
+        match mem::replace(&mut self.progress, Progress::Empty) {
             Progress::Empty => return,
-            Progress::Noted(trace) => {
-                self.segments[self.at].note(*trace, self.in_order, run, &mut self.retired);
+            Progress::Noted(sequence) => {
+                self.segments[self.at].note(*sequence, self.in_order, run, &mut self.retired);
             }
             Progress::Held { shape, next } => {
                 if let Some(shape) = self.segments[self.at].whole(shape, next) {
                     // SAFETY: handed on.
                     unsafe { self.launch(stream, shape) };
                 } else {
-                    let trace = self.segments[self.at].first(shape, next);
+                    let sequence = self.segments[self.at].first(shape, next);
                     // SAFETY: handed on.
-                    unsafe { self.submit_plainly(stream, &trace) };
-                    self.segments[self.at].note(trace, self.in_order, run, &mut self.retired);
+                    unsafe { self.submit_plainly(stream, &sequence) };
+                    self.segments[self.at].note(sequence, self.in_order, run, &mut self.retired);
                 }
             }
         }
@@ -397,17 +402,25 @@ impl Step {
         let run = self.stats.runs;
         let Some(shape) = self.segments[self.at].use_shape(index, run) else { return };
         let mut effort = Effort::default();
+        let (first, operations) = (shape.sequence.operation(0), shape.sequence.len() as u32);
         // SAFETY: the stream is alive and of this device; the rest is this function's contract.
-        let launched = unsafe { shape.launch(&self.device, stream, &mut effort) };
+        let mut launch = || unsafe { shape.launch(&self.device, stream, &mut effort) };
+        let launched = match (self.end.take(), first) {
+            (Some((last, after)), Some(first)) => {
+                let operation = Operation { label: "replayed step", ..first };
+                let work = trace::Work::Step { operations };
+                trace::submission(&self.device, stream, last, operation, work, &after, &mut launch)
+            }
+            _ => launch(),
+        };
         let Effort { built, ready, set, replaced } = effort;
         self.run.set += set;
         let why = if replaced.is_some() { "other dependencies" } else { "new operations" };
         self.retired.extend(replaced);
-        let first = shape.trace.operation(0);
         match launched {
             Ok(()) => {
                 self.run.launches += 1;
-                self.run.nodes += shape.trace.len();
+                self.run.nodes += shape.sequence.len();
                 if built {
                     self.run.recordings += 1;
                     self.run.last_recording = first.map(|first| (why, first));
@@ -424,9 +437,9 @@ impl Step {
                     self.plain = Some("the driver refused to make a graph of the operations");
                 }
                 self.retired.extend(shape.take_graph());
-                let trace = shape.trace.clone();
+                let sequence = shape.sequence.clone();
                 // SAFETY: handed on.
-                unsafe { self.submit_plainly(stream, &trace) };
+                unsafe { self.submit_plainly(stream, &sequence) };
             }
         }
     }
@@ -436,23 +449,48 @@ impl Step {
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
-    unsafe fn submit_plainly(&mut self, stream: RawStream, trace: &Trace) {
-        for index in 0..trace.len() {
+    unsafe fn submit_plainly(&mut self, stream: RawStream, sequence: &Sequence) {
+        for index in 0..sequence.len() {
             self.run.plain += 1;
+            let work = sequence.work(index);
             // SAFETY: by this function's contract.
-            let submitted = unsafe { trace.work(index).enqueue(&*self.device, stream) };
-            if let (Err(error), Some(operation)) = (submitted, trace.operation(index)) {
+            let mut submit = || unsafe { work.enqueue(&*self.device, stream) };
+            let submitted = match (&mut self.end, sequence.operation(index)) {
+                (Some((last, after)), Some(operation)) => {
+                    let later = (sequence.len() - 1 - index) as u64;
+                    let point = Point { number: last.number.saturating_sub(later), ..*last };
+                    let after = mem::take(after);
+                    trace::submission(
+                        &self.device,
+                        stream,
+                        point,
+                        operation,
+                        traced(&work),
+                        &after,
+                        &mut submit,
+                    )
+                }
+                _ => submit(),
+            };
+            if let (Err(error), Some(operation)) = (submitted, sequence.operation(index)) {
                 self.failed.get_or_insert(error.with_operation(operation));
-                return;
+                break;
             }
         }
+        self.end = None;
+    }
+
+    /// Notes the last operation that came, and the points that the stream waited for before, for a trace of what is about to be
+    /// released.
+    pub(crate) fn note_end(&mut self, last: Point, waited: Vec<Point>) {
+        self.end = Some((last, waited));
     }
 
     /// Says, where the lint is on, that a wait cuts the step after the last operation that came.
     pub(crate) fn say_wait(&self) {
         let last = match &self.progress {
             Progress::Empty => None,
-            Progress::Noted(trace) => trace.operation(trace.len().wrapping_sub(1)),
+            Progress::Noted(sequence) => sequence.operation(sequence.len().wrapping_sub(1)),
             Progress::Held { shape, next } => self.segments[self.at].operation(*shape, next - 1),
         };
         if let Some(last) = last {

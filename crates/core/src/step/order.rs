@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::trace::Trace;
+use super::sequence::Sequence;
 use crate::record::lanes::Lanes;
 use crate::record::scope::Operations;
 use crate::track::{History, Use};
@@ -18,17 +18,17 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Finds the order of a trace. With `in_order`, each operation follows the one before.
-    pub(super) fn of(trace: &Trace, in_order: bool) -> Self {
+    /// Finds the order of a sequence. With `in_order`, each operation follows the one before.
+    pub(super) fn of(sequence: &Sequence, in_order: bool) -> Self {
         let mut order = Self::default();
         // All memory that there can be.
         let mut history = History::new(usize::MAX, true);
-        for index in 0..trace.len() {
+        for index in 0..sequence.len() {
             let mut before: SmallVec<[usize; 8]> = SmallVec::new();
             if in_order {
                 before.extend(index.checked_sub(1));
             } else {
-                for touch in trace.touched(index) {
+                for touch in sequence.touched(index) {
                     let lanes = &order.lanes;
                     history.conflicts(&touch.range, touch.mode, |old| before.push(lanes.index(old.point)));
                 }
@@ -46,8 +46,8 @@ impl Order {
                     after.push(before);
                 }
             }
-            if let Some(operation) = trace.operation(index) {
-                for touch in trace.touched(index) {
+            if let Some(operation) = sequence.operation(index) {
+                for touch in sequence.touched(index) {
                     history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
                 }
             }
@@ -62,20 +62,20 @@ impl Order {
         self.after.get(index).map_or(&[], |after| after)
     }
 
-    /// Returns whether operations that touch the memory of `trace` are in the order that they need.
-    pub(super) fn suits(&self, trace: &Trace) -> bool {
+    /// Returns whether operations that touch the memory of `sequence` are in the order that they need.
+    pub(super) fn suits(&self, sequence: &Sequence) -> bool {
         let mut history = History::new(usize::MAX, true);
-        for index in 0..trace.len() {
+        for index in 0..sequence.len() {
             let place = self.lanes.get(index);
             let mut suits = true;
-            for touch in trace.touched(index) {
+            for touch in sequence.touched(index) {
                 history.conflicts(&touch.range, touch.mode, |old| suits &= place.is_after(old.point));
             }
             if !suits {
                 return false;
             }
-            if let Some(operation) = trace.operation(index) {
-                for touch in trace.touched(index) {
+            if let Some(operation) = sequence.operation(index) {
+                for touch in sequence.touched(index) {
                     history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
                 }
             }

@@ -3,8 +3,8 @@
 use gpustream_hal::Operation;
 
 use super::order::Order;
+use super::sequence::{Difference, Offer, Sequence};
 use super::shape::{Built, Shape};
-use super::trace::{Difference, Offer, Trace};
 
 /// The most shapes that are kept side by side.
 const MOST_SHAPES: usize = 4;
@@ -58,7 +58,7 @@ impl Segment {
     }
 
     pub(super) fn operation(&self, shape: usize, index: usize) -> Option<Operation> {
-        self.shape(shape)?.trace.operation(index)
+        self.shape(shape)?.sequence.operation(index)
     }
 
     #[inline]
@@ -69,8 +69,8 @@ impl Segment {
     /// Takes the values of operation `next` of a shape, which is the one offered but for these.
     fn go_on(&mut self, shape: usize, next: usize, offer: &Offer<'_>) {
         let Some(Some(shape)) = self.shapes.get_mut(shape) else { return };
-        match shape.trace.difference(next, offer) {
-            Difference::None => shape.trace.came_from(next, offer.operation()),
+        match shape.sequence.difference(next, offer) {
+            Difference::None => shape.sequence.came_from(next, offer.operation()),
             difference => shape.replace(next, offer, difference),
         }
     }
@@ -79,25 +79,26 @@ impl Segment {
     /// operations came.
     pub(super) fn fit(&mut self, held: Option<(usize, usize)>, offer: &Offer<'_>, run: u64) -> Fit {
         let (current, next) = held.unwrap_or((self.expected(), 0));
-        let goes_on =
-            |trace: &Trace| next < trace.len() && trace.difference(next, offer) <= Difference::Values;
+        let goes_on = |sequence: &Sequence| {
+            next < sequence.len() && sequence.difference(next, offer) <= Difference::Values
+        };
         if let Some(shape) = self.switch_to(current, next, goes_on) {
             self.go_on(shape, next, offer);
             return Fit::Shape { shape, next: next + 1 };
         }
         let Some(shape) = self.shape(current) else { return Fit::None };
-        if next >= shape.trace.len() {
+        if next >= shape.sequence.len() {
             // A shape that was only noted is made longer instead: its end may not come again.
             return if shape.launches > 0 { Fit::NextSegment } else { Fit::None };
         }
-        if shape.trace.difference(next, offer) != Difference::Memory {
+        if shape.sequence.difference(next, offer) != Difference::Memory {
             return Fit::None;
         }
         // Memory that comes in turn has a shape for each. Where there is no room for another, the nodes are set.
-        let (trace, in_order) = (shape.trace.clone(), shape.is_in_order());
+        let (sequence, in_order) = (shape.sequence.clone(), shape.is_in_order());
         let shape = match self.shapes.iter().position(Option::is_none) {
             Some(free) => {
-                self.shapes[free] = Some(Shape::new(trace, in_order, run));
+                self.shapes[free] = Some(Shape::new(sequence, in_order, run));
                 free
             }
             None => current,
@@ -116,24 +117,26 @@ impl Segment {
 
     /// Has a shape for which `has` holds stand for the first `len` operations of shape `current`: that one, or another
     /// whose first operations differ by no more than values.
-    fn switch_to(&mut self, current: usize, len: usize, has: impl Fn(&Trace) -> bool) -> Option<usize> {
+    fn switch_to(&mut self, current: usize, len: usize, has: impl Fn(&Sequence) -> bool) -> Option<usize> {
         let agrees = |shape: &Shape| {
-            let differs = |of: &Shape, at| shape.trace.difference_from(&of.trace, at) > Difference::Values;
+            let differs =
+                |of: &Shape, at| shape.sequence.difference_from(&of.sequence, at) > Difference::Values;
             self.shape(current).is_none_or(|of| !(0..len).any(|at| differs(of, at)))
         };
         let fits = |index: &usize| {
-            self.shape(*index).is_some_and(|shape| has(&shape.trace) && (*index == current || agrees(shape)))
+            self.shape(*index)
+                .is_some_and(|shape| has(&shape.sequence) && (*index == current || agrees(shape)))
         };
         let found = (current..current + MOST_SHAPES).map(|index| index % MOST_SHAPES).find(fits)?;
         if let Ok([Some(from), Some(to)]) = self.shapes.get_disjoint_mut([current, found]) {
-            to.take_values(&from.trace, len);
+            to.take_values(&from.sequence, len);
         }
         Some(found)
     }
 
     /// Returns the shape that has the `len` operations which came, as those of shape `current`, and no others.
     pub(super) fn whole(&mut self, current: usize, len: usize) -> Option<usize> {
-        self.switch_to(current, len, |trace| trace.len() == len)
+        self.switch_to(current, len, |sequence| sequence.len() == len)
     }
 
     /// Returns a shape that the present run has.
@@ -148,16 +151,16 @@ impl Segment {
     }
 
     /// Returns the first `len` operations of a shape.
-    pub(super) fn first(&self, shape: usize, len: usize) -> Trace {
-        self.shape(shape).map_or_else(Trace::default, |shape| shape.trace.first(len))
+    pub(super) fn first(&self, shape: usize, len: usize) -> Sequence {
+        self.shape(shape).map_or_else(Sequence::default, |shape| shape.sequence.first(len))
     }
 
-    /// Notes a trace that ran plainly, in the place of the shape that was not used for longest.
-    pub(super) fn note(&mut self, trace: Trace, in_order: bool, run: u64, retired: &mut Vec<Built>) {
+    /// Notes a sequence that ran plainly, in the place of the shape that was not used for longest.
+    pub(super) fn note(&mut self, sequence: Sequence, in_order: bool, run: u64, retired: &mut Vec<Built>) {
         let oldest = |index: &usize| self.shape(*index).map_or(0, |shape| shape.last_run);
         let Some(place) = (0..MOST_SHAPES).min_by_key(oldest) else { return };
         retired.extend(self.shapes[place].take().and_then(Shape::into_graph));
-        let mut shape = Shape::new(trace, in_order, run);
+        let mut shape = Shape::new(sequence, in_order, run);
         shape.next = place;
         self.shapes[place] = Some(shape);
         let _ = self.use_shape(place, run);
@@ -170,11 +173,11 @@ impl Segment {
         let order = if let Some(built) = shape.graph() {
             &built.order
         } else {
-            own = Order::of(&shape.trace, in_order);
+            own = Order::of(&shape.sequence, in_order);
             &own
         };
-        for index in 0..shape.trace.len() {
-            if let Some(operation) = shape.trace.operation(index) {
+        for index in 0..shape.sequence.len() {
+            if let Some(operation) = shape.sequence.operation(index) {
                 with(operation, order.after(index));
             }
         }

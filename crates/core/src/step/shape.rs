@@ -6,20 +6,20 @@ use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result, Set
 use smallvec::SmallVec;
 
 use super::order::Order;
-use super::trace::{Difference, Offer, Trace};
+use super::sequence::{Difference, Offer, Sequence};
 use crate::memory;
 use crate::record::{OwnedExec, OwnedGraph};
 
 /// A shape of a segment.
 pub(super) struct Shape {
-    pub(super) trace: Trace,
+    pub(super) sequence: Sequence,
     graph: Option<Built>,
-    /// Whether the node of each operation lags behind the trace.
+    /// Whether the node of each operation lags behind the sequence.
     stale: Vec<bool>,
     is_stale: bool,
     /// The number that [`memory::returned`] gave at the last launch.
     returned: u64,
-    /// Whether memory changed since the graph's order was last compared with the trace's.
+    /// Whether memory changed since the graph's order was last compared with the sequence's.
     moved: bool,
     /// Whether the graph runs its operations one after the other.
     chained: bool,
@@ -31,7 +31,7 @@ pub(super) struct Shape {
     pub(super) next: usize,
 }
 
-/// A graph made of a trace.
+/// A graph made of a sequence.
 pub(super) struct Built {
     exec: OwnedExec,
     /// Alive as long as the executable, whose nodes are named by this graph's.
@@ -54,12 +54,12 @@ pub(super) struct Effort {
 }
 
 impl Shape {
-    pub(super) fn new(trace: Trace, in_order: bool, run: u64) -> Self {
+    pub(super) fn new(sequence: Sequence, in_order: bool, run: u64) -> Self {
         Self {
-            stale: vec![false; trace.len()],
+            stale: vec![false; sequence.len()],
             is_stale: false,
             returned: memory::returned(),
-            trace,
+            sequence,
             graph: None,
             moved: false,
             chained: in_order,
@@ -83,16 +83,16 @@ impl Shape {
 
     /// Puts an operation that differs from operation `index` in its place.
     pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>, difference: Difference) {
-        self.trace.replace(index, offer);
+        self.sequence.replace(index, offer);
         self.moved |= difference == Difference::Memory;
         self.set_stale(index);
     }
 
     /// Takes the values of the first `len` operations from `other`, whose operations differ by no more.
-    pub(super) fn take_values(&mut self, other: &Trace, len: usize) {
+    pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
         for index in 0..len {
-            if self.trace.difference_from(other, index) != Difference::None {
-                self.trace.take_values(other, index);
+            if self.sequence.difference_from(other, index) != Difference::None {
+                self.sequence.take_values(other, index);
                 self.set_stale(index);
             }
         }
@@ -105,8 +105,8 @@ impl Shape {
         if std::mem::replace(&mut self.returned, returned) == returned {
             return;
         }
-        for index in 0..self.trace.len() {
-            if !self.trace.is_kernel(index) {
+        for index in 0..self.sequence.len() {
+            if !self.sequence.is_kernel(index) {
                 self.set_stale(index);
             }
         }
@@ -117,7 +117,7 @@ impl Shape {
         self.is_stale = true;
     }
 
-    /// Launches the trace's operations as one graph.
+    /// Launches the sequence's operations as one graph.
     ///
     /// # Safety
     /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.
@@ -131,7 +131,7 @@ impl Shape {
         if self.moved {
             self.moved = false;
             if let Some(built) = &self.graph
-                && !built.order.suits(&self.trace)
+                && !built.order.suits(&self.sequence)
             {
                 // A chain suits all memory. Two graphs for one shape are enough.
                 self.chained = true;
@@ -141,11 +141,11 @@ impl Shape {
         let built = match &mut self.graph {
             Some(built) => {
                 if self.is_stale {
-                    let (trace, stale, set) = (&self.trace, &mut self.stale, &mut effort.set);
+                    let (sequence, stale, set) = (&self.sequence, &mut self.stale, &mut effort.set);
                     let mut nodes = |set_node: &mut SetNode<'_>| {
                         for (index, (node, stale)) in built.nodes.iter().zip(&mut *stale).enumerate() {
                             if std::mem::take(stale) {
-                                set_node(*node, &trace.work(index))?;
+                                set_node(*node, &sequence.work(index))?;
                                 *set += 1;
                             }
                         }
@@ -162,7 +162,7 @@ impl Shape {
                 self.is_stale = false;
                 effort.built = true;
                 // SAFETY: by this function's contract.
-                none.insert(unsafe { Built::new(device, &self.trace, self.chained) }?)
+                none.insert(unsafe { Built::new(device, &self.sequence, self.chained) }?)
             }
         };
         effort.ready = true;
@@ -179,20 +179,20 @@ impl Shape {
 }
 
 impl Built {
-    /// Makes a graph of a trace.
+    /// Makes a graph of a sequence.
     ///
     /// # Safety
     /// Everything that the operations refer to is alive.
-    unsafe fn new(device: &Arc<dyn hal::Device>, trace: &Trace, in_order: bool) -> Result<Self> {
-        let order = Order::of(trace, in_order);
+    unsafe fn new(device: &Arc<dyn hal::Device>, sequence: &Sequence, in_order: bool) -> Result<Self> {
+        let order = Order::of(sequence, in_order);
         let graph = OwnedGraph { raw: device.graph_create()?, device: device.clone() };
-        let mut nodes: Vec<RawGraphNode> = Vec::with_capacity(trace.len());
-        for index in 0..trace.len() {
+        let mut nodes: Vec<RawGraphNode> = Vec::with_capacity(sequence.len());
+        for index in 0..sequence.len() {
             let before: SmallVec<[RawGraphNode; 4]> =
                 order.after(index).iter().map(|&before| nodes[before]).collect();
             // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
             let node =
-                unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(trace.work(index))) }?;
+                unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(sequence.work(index))) }?;
             nodes.push(node);
         }
         Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })

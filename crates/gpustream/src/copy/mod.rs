@@ -9,6 +9,7 @@ use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind, byte_len};
 use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused};
 use gpustream_core::queue::{Recording, Sink};
+use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
 use smallvec::SmallVec;
@@ -249,7 +250,10 @@ impl Stream {
             })
         };
         let (rules, kept) = (self.device.0.rules, Kept::Nothing);
-        let (accesses, call) = (accesses.as_slice(), Call::Several(&mut several));
+        let bytes: usize = src.iter().map(|src| src.bytes().len()).sum();
+        let work =
+            trace::Work::Copy { direction: trace::Direction::Inside, bytes: bytes as u64, pageable: false };
+        let (accesses, call) = (accesses.as_slice(), Call::Several(work, &mut several));
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
         unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
@@ -339,7 +343,13 @@ impl Stream {
             Ok(())
         };
         // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
-        unsafe { self.submit(operation, &accesses, Call::Several(&mut double)) }
+        unsafe {
+            self.submit(
+                operation,
+                &accesses,
+                Call::Several(trace::Work::Fill { bytes: total as u64 }, &mut double),
+            )
+        }
     }
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {

@@ -10,6 +10,7 @@ use gpustream_core::operation::Call;
 use gpustream_core::queue::prune;
 use gpustream_core::staging::Plan;
 use gpustream_core::staging::team::{self, Claims};
+use gpustream_core::trace::{self, Direction};
 use gpustream_core::track::Mode;
 use gpustream_hal::{Operation, Result, Work};
 
@@ -72,11 +73,19 @@ fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Ope
     let to = target.block.address.offset(target.range.start);
     let access = [target];
     let device = &stream.device.0;
-    stream.core.submit_outside_captures(device.rules, operation, CAPTURED, access.iter(), |device, raw| {
-        // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
-        // stream was made by the device and is not being captured.
-        unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
-    })
+    let work = trace::Work::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
+    stream.core.submit_outside_captures(
+        device.rules,
+        operation,
+        CAPTURED,
+        work,
+        access.iter(),
+        |device, raw| {
+            // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
+            // stream was made by the device and is not being captured.
+            unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
+        },
+    )
 }
 
 /// Copies `src` to `target`, through a piece of its own.

@@ -160,17 +160,17 @@ struct Entry {
 
 /// The operations of a segment, in the order of their submission.
 #[derive(Clone, Default)]
-pub(super) struct Trace {
+pub(super) struct Sequence {
     entries: Vec<Entry>,
 }
 
-// SAFETY: the pointers in an entry's work are addresses that the trace never follows, whoever runs the work vouches for
+// SAFETY: the pointers in an entry's work are addresses that the sequence never follows, whoever runs the work vouches for
 // them; and those to the values of arguments, which the entry owns.
-unsafe impl Send for Trace {}
+unsafe impl Send for Sequence {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Trace {}
+unsafe impl Sync for Sequence {}
 
-impl Trace {
+impl Sequence {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

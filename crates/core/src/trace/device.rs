@@ -1,0 +1,285 @@
+//! A traced device: its clock, and the events that it takes times with.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpustream_hal::trace::now;
+use gpustream_hal::{self as hal, EventOptions, Ran, RawEvent, RawStream, Result, StreamOptions, TraceClock};
+use gpustream_timeline::{Clock, Device, Nanos};
+
+use crate::inside;
+use crate::sync::{Mutex, lock};
+
+/// The age at which an anchor makes room for the next: elapsed times are single-precision numbers of milliseconds, and those
+/// of a second are exact to 60 ns.
+const ANCHOR_AGE: Nanos = 1_000_000_000;
+
+/// The most events that wait for their next use.
+const SPARE: usize = 4096;
+
+/// A device that somebody traces.
+pub(super) struct TracedDevice {
+    pub(super) id: u32,
+    pub(super) raw: Arc<dyn hal::Device>,
+    source: Source,
+}
+
+/// What tells when operations ran.
+enum Source {
+    /// The backend, or a library of the vendor's.
+    Backend,
+    Events(Events),
+}
+
+struct Events {
+    /// Events that wait for their next use.
+    free: Mutex<Vec<RawEvent>>,
+    anchor: Mutex<Anchor>,
+}
+
+/// The event whose time on the host's clock is known, and from which other events' times are reckoned.
+struct Anchor {
+    event: RawEvent,
+    time: Nanos,
+    /// The next anchor, with the time of its record.
+    next: Option<(RawEvent, Nanos)>,
+    stream: RawStream,
+}
+
+/// What will tell when one operation ran.
+pub(super) enum Times {
+    Unknown,
+    /// The number under which the backend knows it.
+    Numbered(u64),
+    Between(RawEvent, RawEvent),
+    /// Between this event and one that is still to be recorded.
+    From(RawEvent),
+}
+
+impl TracedDevice {
+    /// Begins to trace a device. Blocks until an event on a stream of its own has been reached, where times come from events.
+    pub(super) fn new(id: u32, raw: Arc<dyn hal::Device>) -> Result<(Self, Device)> {
+        let (source, clock, error) = if let Ok(clock) = raw.trace_begin() {
+            (Source::Backend, clock_of(clock), 0)
+        } else {
+            let (anchor, error) = Anchor::new(&*raw)?;
+            // SAFETY: the anchor is an event with timing that has been reached.
+            let is_hosts = unsafe { raw.event_time(anchor.event) }.is_some();
+            let (clock, error) = if is_hosts { (Clock::Host, 0) } else { (Clock::Events, error) };
+            (Source::Events(Events { free: Mutex::default(), anchor: Mutex::new(anchor) }), clock, error)
+        };
+        let info = raw.info();
+        let name = format!("{}:{} {}", info.backend, info.ordinal, info.name);
+        let record = Device { id, name, clock, error };
+        Ok((Self { id, raw, source }, record))
+    }
+
+    /// Prepares for the operation that this thread submits next.
+    pub(super) fn before(&self, stream: RawStream) -> Times {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        match &self.source {
+            Source::Backend => {
+                let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+                self.raw.trace_enter(number);
+                Times::Numbered(number)
+            }
+            Source::Events(events) => match self.record(events, stream) {
+                Some(event) => Times::From(event),
+                None => Times::Unknown,
+            },
+        }
+    }
+
+    /// Ends what [`before`](Self::before) began.
+    pub(super) fn after(&self, stream: RawStream, times: Times, submitted: bool) -> Times {
+        match (times, &self.source) {
+            (Times::Numbered(number), _) => {
+                self.raw.trace_leave();
+                if submitted { Times::Numbered(number) } else { Times::Unknown }
+            }
+            (Times::From(start), Source::Events(events)) => {
+                let end = if submitted { self.record(events, stream) } else { None };
+                if let Some(end) = end {
+                    return Times::Between(start, end);
+                }
+                self.give_back(start);
+                Times::Unknown
+            }
+            (times, _) => times,
+        }
+    }
+
+    fn record(&self, events: &Events, stream: RawStream) -> Option<RawEvent> {
+        let free = lock(&events.free).pop();
+        let event = match free {
+            Some(event) => event,
+            None => self.raw.event_create(EventOptions::default().timing(true)).ok()?,
+        };
+        // SAFETY: both are alive and of this device.
+        if unsafe { self.raw.event_record(event, stream) }.is_err() {
+            self.give_back(event);
+            return None;
+        }
+        Some(event)
+    }
+
+    /// Keeps an event for the next use.
+    pub(super) fn give_back(&self, event: RawEvent) {
+        if let Source::Events(events) = &self.source {
+            let mut free = lock(&events.free);
+            if free.len() < SPARE {
+                return free.push(event);
+            }
+        }
+        // SAFETY: nobody else has the event, and the work of the stream of its last record is done, or the stream alive.
+        let _ = unsafe { self.raw.event_destroy(event) };
+    }
+
+    /// Returns when an operation ran, once it has: `Ok(None)` before. An error says that this will never be known.
+    pub(super) fn ran(&self, start: RawEvent, end: RawEvent) -> Result<Option<Range<Nanos>>> {
+        // SAFETY: both are alive and have been recorded, on a stream that is alive or whose work is done.
+        unsafe {
+            if !self.raw.event_query(end)? {
+                return Ok(None);
+            }
+            let start = self.time(start)?;
+            Ok(Some(start..self.time(end)?.max(start)))
+        }
+    }
+
+    /// Returns when an event was reached.
+    ///
+    /// # Safety
+    /// It has been, and has timing.
+    unsafe fn time(&self, event: RawEvent) -> Result<Nanos> {
+        // SAFETY: by this function's contract; the anchor has been reached.
+        unsafe {
+            if let Some(time) = self.raw.event_time(event) {
+                return Ok(time);
+            }
+            let Source::Events(events) = &self.source else { return Ok(0) };
+            let anchor = lock(&events.anchor);
+            let since = self.raw.event_elapsed(anchor.event, event)?.as_nanos() as Nanos;
+            if since > 0 {
+                return Ok(anchor.time + since);
+            }
+            // Reached before the anchor.
+            let before = self.raw.event_elapsed(event, anchor.event)?.as_nanos() as Nanos;
+            Ok(anchor.time.saturating_sub(before))
+        }
+    }
+
+    /// Looks after the anchor: the device's clock drifts, and long times lose digits.
+    pub(super) fn keep_time(&self) {
+        let Source::Events(events) = &self.source else { return };
+        let anchor = &mut *lock(&events.anchor);
+        // SAFETY: the events and the stream are this anchor's own and alive; `next` has been recorded.
+        unsafe {
+            if let Some((next, recorded)) = anchor.next {
+                if !matches!(self.raw.event_query(next), Ok(true)) {
+                    return;
+                }
+                let seen = now();
+                if let Ok(elapsed) = self.raw.event_elapsed(anchor.event, next) {
+                    let time = anchor.time + elapsed.as_nanos() as Nanos;
+                    // The event was reached between its record and this look.
+                    anchor.time = time.clamp(recorded, seen);
+                    let old = mem::replace(&mut anchor.event, next);
+                    let _ = self.raw.event_destroy(old);
+                } else {
+                    let _ = self.raw.event_destroy(next);
+                }
+                anchor.next = None;
+            } else if now().saturating_sub(anchor.time) > ANCHOR_AGE
+                && let Ok(event) = self.raw.event_create(EventOptions::default().timing(true))
+            {
+                let recorded = now();
+                if self.raw.event_record(event, anchor.stream).is_ok() {
+                    anchor.next = Some((event, recorded));
+                } else {
+                    let _ = self.raw.event_destroy(event);
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with what the backend measured. Returns how many measurements were lost.
+    pub(super) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
+        match &self.source {
+            Source::Backend => self.raw.trace_take(flush, each).unwrap_or(0),
+            Source::Events(_) => 0,
+        }
+    }
+}
+
+impl Drop for TracedDevice {
+    fn drop(&mut self) {
+        let raw = self.raw.clone();
+        match &self.source {
+            Source::Backend => inside::outside(move || raw.trace_end()),
+            Source::Events(events) => {
+                let free = mem::take(&mut *lock(&events.free));
+                let Anchor { event, next, stream, .. } = &*lock(&events.anchor);
+                let (event, next, stream) = (*event, next.map(|(event, _)| event), *stream);
+                inside::outside(move || {
+                    for event in free.into_iter().chain([event]).chain(next) {
+                        // SAFETY: nobody else has the event; the stream of its last record is alive, or that stream's work is
+                        // done.
+                        let _ = unsafe { raw.event_destroy(event) };
+                    }
+                    // SAFETY: nobody else has the stream, which was given events alone.
+                    let _ = unsafe { raw.stream_destroy(stream) };
+                });
+            }
+        }
+    }
+}
+
+impl Anchor {
+    /// Makes an anchor, and returns by how much its time may be off. Blocks until it is reached.
+    fn new(device: &dyn hal::Device) -> Result<(Self, Nanos)> {
+        let stream = device.stream_create(StreamOptions::default())?;
+        let event = device.event_create(EventOptions::default().timing(true)).inspect_err(|_| {
+            // SAFETY: nothing has used the stream.
+            let _ = unsafe { device.stream_destroy(stream) };
+        })?;
+        let mut anchor = Self { event, time: 0, next: None, stream };
+        let mut error = Nanos::MAX;
+        // The first record of a device takes long; the shortest of a few says most.
+        for _ in 0..5 {
+            // SAFETY: both are alive and of this device.
+            let reached = unsafe {
+                let before = now();
+                device
+                    .event_record(event, stream)
+                    .and_then(|()| device.event_synchronize(event))
+                    .map(|()| before)
+            };
+            let before = match reached {
+                Ok(before) => before,
+                Err(failed) => {
+                    // SAFETY: nobody else has them.
+                    unsafe {
+                        let _ = device.event_destroy(event);
+                        let _ = device.stream_destroy(stream);
+                    }
+                    return Err(failed);
+                }
+            };
+            let after = now();
+            // The event holds the last record, so that its time is that one's.
+            (anchor.time, error) = (before.midpoint(after), (after - before) / 2);
+        }
+        Ok((anchor, error))
+    }
+}
+
+fn clock_of(clock: TraceClock) -> Clock {
+    match clock {
+        TraceClock::Cupti => Clock::Cupti,
+        TraceClock::Rocprofiler => Clock::Rocprofiler,
+        _ => Clock::Host,
+    }
+}

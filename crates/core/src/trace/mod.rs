@@ -1,0 +1,110 @@
+//! Traces: what the program's threads and devices do is noted for whoever listens, and costs one load where nobody does.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `submission` | one operation on its way to the driver, with what tells when it ran |
+//! | `device` | a traced device: its clock, and the events that it takes times with |
+//! | `collector` | what was noted and is not yet told, and the listeners |
+//! | `thread` | the threads' numbers, and the library's thread that collects |
+//!
+//! Threads that submit put a note into a bounded queue; what does not fit is lost, and counted. A thread of the library's
+//! asks the drivers which operations have run, and when, and tells the listeners.
+//!
+//! This layer knows the backends' devices, and the numbers of streams and submissions. It knows neither streams nor memory.
+
+mod collector;
+mod device;
+mod submission;
+mod thread;
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpustream_hal as hal;
+use gpustream_hal::trace::now;
+use gpustream_timeline::{Counter, Instant, InstantKind, Nanos, Place, Record, Span, SpanKind};
+
+use crate::track::Point;
+
+pub use collector::{Listener, Listening};
+pub use gpustream_timeline::{Direction, Timeline, Work};
+pub(crate) use submission::submission;
+
+/// The number of listeners.
+static LISTENERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns whether anybody listens. A program that is not traced pays for this alone.
+#[inline]
+pub fn is_on() -> bool {
+    LISTENERS.load(Ordering::Relaxed) != 0
+}
+
+/// Runs `wait`, in which this thread waits for `point`, or for something else, and notes the time that it took.
+#[inline]
+pub fn waiting<T>(
+    label: &'static str,
+    place: &'static Location<'static>,
+    point: Option<Point>,
+    wait: impl FnOnce() -> T,
+) -> T {
+    if is_on() { span(label, place, SpanKind::Wait(point.map(timeline_point)), wait) } else { wait() }
+}
+
+/// Runs `work`, and notes the time that it took.
+#[cold]
+pub fn span<T>(
+    label: &'static str,
+    place: &'static Location<'static>,
+    kind: SpanKind,
+    work: impl FnOnce() -> T,
+) -> T {
+    let thread = thread::current();
+    let start = now();
+    let value = work();
+    let span =
+        Span { thread, time: start..now(), label: Cow::Borrowed(label), place: self::place(place), kind };
+    collector::note(Record::Span(span));
+    value
+}
+
+/// Runs `work`, which asks the driver for memory, and notes the time that it took.
+#[cold]
+#[track_caller]
+pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: impl FnOnce() -> T) -> T {
+    let Some(device) = collector::traced(device) else { return work() };
+    span("allocation", Location::caller(), SpanKind::Allocation { device: device.id, bytes }, work)
+}
+
+/// Notes a moment on this thread; `place` is the program's line, where one is known.
+#[cold]
+pub fn instant(label: &'static str, place: Option<&'static Location<'static>>, kind: InstantKind) {
+    let (thread, time) = (thread::current(), now());
+    let place = place.map(self::place).unwrap_or_default();
+    collector::note(Record::Instant(Instant { thread, time, label: Cow::Borrowed(label), place, kind }));
+}
+
+/// Notes how much of a device's memory is in use, and how much the pool holds.
+#[cold]
+pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
+    let Some(device) = collector::traced(device) else { return };
+    let time = now();
+    for (label, bytes) in [("memory in use", used), ("memory held", held)] {
+        let label = Cow::Borrowed(label);
+        collector::note(Record::Counter(Counter { device: device.id, label, time, bytes }));
+    }
+}
+
+fn place(location: &'static Location<'static>) -> Place {
+    Place { file: Cow::Borrowed(location.file()), line: location.line() }
+}
+
+fn timeline_point(point: Point) -> gpustream_timeline::Point {
+    gpustream_timeline::Point { stream: point.stream.0, number: point.number }
+}
+
+/// A stretch of the host's clock that ends now.
+fn until_now(start: Nanos) -> std::ops::Range<Nanos> {
+    start..now().max(start)
+}

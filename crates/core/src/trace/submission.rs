@@ -1,0 +1,45 @@
+//! One operation on its way to the driver, with what tells when it ran.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gpustream_hal::trace::now;
+use gpustream_hal::{self as hal, Operation, RawStream, Result};
+use gpustream_timeline::Work;
+
+use super::collector::{self, Pending};
+use super::{place, thread, timeline_point, until_now};
+use crate::track::Point;
+
+/// Makes the calls of an operation, and notes it where somebody traces the device. `after` are the points that the stream has
+/// waited for since its last operation.
+#[cold]
+pub(crate) fn submission(
+    device: &Arc<dyn hal::Device>,
+    stream: RawStream,
+    point: Point,
+    operation: Operation,
+    work: Work,
+    after: &[Point],
+    call: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let Some(device) = collector::traced(device) else { return call() };
+    let start = now();
+    let times = device.before(stream);
+    let result = call();
+    let submitted = until_now(start);
+    let times = device.after(stream, times, result.is_ok());
+    let operation = gpustream_timeline::Operation {
+        point: timeline_point(point),
+        label: Cow::Borrowed(operation.label),
+        place: place(operation.location),
+        thread: thread::current(),
+        submitted,
+        ran: None,
+        work,
+        after: after.iter().copied().map(timeline_point).collect(),
+        pieces: Vec::new(),
+    };
+    collector::expect(Pending { operation, device, stream, times });
+    result
+}

@@ -1,0 +1,53 @@
+//! The threads' numbers, and the library's thread that collects.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gpustream_timeline::{Record, Thread};
+
+use super::{collector, is_on};
+use crate::process;
+
+/// The pause between two looks at the devices.
+const PAUSE: Duration = Duration::from_millis(5);
+
+thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+
+/// Returns this thread's number, from 1. The first call tells the listeners of the thread.
+pub(super) fn current() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let known = NUMBER.get();
+    if known != 0 {
+        return known;
+    }
+    let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    NUMBER.set(id);
+    let name = thread::current().name().map_or_else(|| format!("thread {id}"), str::to_owned);
+    collector::tell_of(Record::Thread(Thread { id, name }));
+    id
+}
+
+/// Makes sure that the library's thread collects for as long as anybody listens. If no thread can be started, notes wait for the
+/// end of the trace.
+pub(super) fn run() {
+    static RUNS: AtomicBool = AtomicBool::new(false);
+    if RUNS.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    process::register("traces", || {});
+    let collect = || {
+        while is_on() && process::at_driver(|| collector::collect(&[])).is_some() {
+            thread::park_timeout(PAUSE);
+        }
+        RUNS.store(false, Ordering::Release);
+        // A listener may have come between the last look and the line above, and have seen the thread running.
+        if is_on() && !process::is_ending() {
+            run();
+        }
+    };
+    if thread::Builder::new().name("gpustream-trace".into()).spawn(collect).is_err() {
+        RUNS.store(false, Ordering::Release);
+    }
+}

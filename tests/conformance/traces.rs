@@ -1,0 +1,352 @@
+//! Traces of known schedules: what ran, in which order, and what waited for what.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, overlaps, refused, tests};
+use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work};
+use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
+
+tests! {
+    Alone: a_thousand_traces_leak_nothing;
+    Plain: operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap,
+        copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for,
+        graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted,
+        only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same,
+        dropped_trace_waits_for_nothing, threads_trace_at_once,
+        host_closures_cannot_trace;
+}
+
+const N: usize = 3000;
+
+/// A handle whose streams no other test uses.
+fn own(device: &Device) -> Result<Device> {
+    open_again(device, DeviceOptions::default())
+}
+
+/// The operations with this label, in the order of their submission.
+fn labelled<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Operation> {
+    let mut found: Vec<_> = timeline.operations.iter().filter(|it| it.label == label).collect();
+    found.sort_by_key(|it| it.submitted.start);
+    found
+}
+
+fn ran(operation: &Operation) -> Range<u64> {
+    operation.ran.clone().unwrap_or_else(|| panic!("nobody knows when this ran: {operation:?}"))
+}
+
+/// The most nanoseconds by which times may be off, of both ends together.
+fn slack(timeline: &Timeline) -> u64 {
+    timeline.devices.iter().map(|device| 2 * device.error).max().unwrap_or(0) + 1000
+}
+
+fn operations_are_named_and_timed(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    let line = line!() + 1;
+    kernels.step(&a, &mut x, 1, N)?;
+    kernels.step(&a, &mut x, 2, N)?;
+    let timeline = trace.stop()?;
+    assert_eq!(timeline.lost, 0);
+    let [known] = timeline.devices.as_slice() else { panic!("{:?}", timeline.devices) };
+    assert!(known.name.starts_with(&format!("{}:{}", device.info().backend, device.info().ordinal)));
+    assert_eq!(known.clock == Clock::Host, device.info().backend == "cpu");
+    let steps = labelled(&timeline, "step");
+    let [first, second] = steps.as_slice() else { panic!("{:?}", timeline.operations) };
+    assert!(first.place.file.ends_with("traces.rs") && first.place.line == line, "{:?}", first.place);
+    assert_eq!(second.point, Point { number: first.point.number + 1, ..first.point });
+    assert!(timeline.streams.iter().any(|stream| stream.id == first.point.stream && !stream.legacy));
+    let Work::Kernel { grid, block } = first.work else { panic!("{:?}", first.work) };
+    assert!(grid.iter().chain(&block).all(|&extent| extent > 0));
+    assert!(ran(first).end <= ran(second).start + slack(&timeline), "{first:?} {second:?}");
+    assert!(first.submitted.start <= ran(first).start + slack(&timeline), "{first:?}");
+    assert!(timeline.threads.iter().any(|thread| thread.id == first.thread));
+    // Nothing is noted after the end.
+    kernels.step(&a, &mut x, 3, N)?;
+    assert_eq!(labelled(&device.trace()?.stop()?, "step").len(), 0);
+    Ok(())
+}
+
+fn waits_are_arrows(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a, b, c]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (a.zeros::<u32>(N)?, c.zeros::<u32>(N)?);
+    device.synchronize()?;
+    let trace = device.trace()?;
+    let gate = Gate::on(&kernels, &a)?;
+    kernels.step(&a, &mut x, 1, N)?;
+    kernels.step(&b, &mut x, 2, N)?;
+    c.wait(&b.record()?)?;
+    kernels.step(&c, &mut y, 3, N)?;
+    kernels.step(&c, &mut y, 4, N)?;
+    gate.open();
+    let timeline = trace.stop()?;
+    let steps = labelled(&timeline, "step");
+    let [one, two, three, four] = steps.as_slice() else { panic!("{:?}", timeline.operations) };
+    assert_eq!(
+        (two.after.as_slice(), three.after.as_slice()),
+        ([one.point].as_slice(), [two.point].as_slice())
+    );
+    assert!(one.after.is_empty() && four.after.is_empty(), "no waits, no arrows");
+    let slack = slack(&timeline);
+    assert!(ran(one).end <= ran(two).start + slack && ran(two).end <= ran(three).start + slack);
+    Ok(())
+}
+
+/// Each of two kernels ends when the other one has begun.
+fn kernels_at_once_overlap(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let (first, second) = (device.flag()?, device.flag()?);
+    let [mut here, mut there] = [first.clone(), second.clone()];
+    device.synchronize()?;
+    let trace = device.trace()?;
+    let one = Launch::new([1; 3], [1; 3]);
+    kernels.arrive(&a, &one, &mut here, &second)?;
+    kernels.arrive(&b, &one, &mut there, &first)?;
+    let timeline = trace.stop()?;
+    let meetings = labelled(&timeline, "arrive");
+    let [one, two] = meetings.as_slice() else { panic!("{:?}", timeline.operations) };
+    let slack = slack(&timeline);
+    assert!(
+        ran(one).start < ran(two).end + slack && ran(two).start < ran(one).end + slack,
+        "{one:?} {two:?}"
+    );
+    Ok(())
+}
+
+fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let [a] = [device.stream()?];
+    let long = vec![7u8; (8 << 20) + 5];
+    let trace = device.trace()?;
+    let x = a.upload(&long)?;
+    let mut y = a.alloc::<u8>(long.len())?;
+    a.copy(&x, &mut y)?;
+    a.fill(&mut y, 9)?;
+    let back = a.download(&x)?;
+    let few = a.upload(&[1u8, 2, 3])?;
+    let timeline = trace.stop()?;
+    assert!(back == long && few.len() == 3);
+    let bytes = |wanted: Direction| -> u64 {
+        let of = |it: &Operation| match it.work {
+            Work::Copy { direction, bytes, .. } if direction == wanted => bytes,
+            _ => 0,
+        };
+        timeline.operations.iter().map(of).sum()
+    };
+    let len = long.len() as u64;
+    let [up, down, inside] = [Direction::Up, Direction::Down, Direction::Inside].map(bytes);
+    // Where host and device share memory, copies are within it.
+    assert_eq!(up + down + inside, 3 * len + 3);
+    if device.info().backend != "cpu" {
+        assert_eq!((up, down, inside), (len + 3, len, len));
+    }
+    let fills = timeline.operations.iter().filter(|it| it.work == Work::Fill { bytes: len });
+    assert_eq!(fills.count(), 1);
+    assert!(timeline.operations.iter().all(|it| it.ran.is_some()), "{timeline:?}");
+    Ok(())
+}
+
+fn host_waits_name_what_they_waited_for(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    kernels.step(&a, &mut x, 1, N)?;
+    let line = line!() + 1;
+    a.synchronize()?;
+    let timeline = trace.stop()?;
+    let step = labelled(&timeline, "step")[0];
+    let waits: Vec<_> =
+        timeline.spans.iter().filter(|span| span.kind == SpanKind::Wait(Some(step.point))).collect();
+    let [wait] = waits.as_slice() else { panic!("{:?}", timeline.spans) };
+    assert_eq!((wait.label.as_ref(), wait.place.line, wait.thread), ("synchronize", line, step.thread));
+    assert!(wait.time.start >= step.submitted.end && wait.time.end + slack(&timeline) >= ran(step).end);
+    Ok(())
+}
+
+fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let graph = a.capture(|a| {
+        kernels.step(a, &mut x, 1, N)?;
+        kernels.step(a, &mut x, 2, N)
+    })?;
+    let mut y = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    graph.launch(&a)?;
+    let mut replay = device.replay();
+    for _ in 0..4 {
+        replay.run(&a, |a| {
+            kernels.step(a, &mut y, 1, N)?;
+            kernels.step(a, &mut y, 2, N)
+        })?;
+    }
+    let timeline = trace.stop()?;
+    let [run] = labelled(&timeline, "graph")[..] else { panic!("{:?}", timeline.operations) };
+    assert_eq!(run.work, Work::Graph { operations: 2 });
+    let times = ran(run);
+    assert!(run.pieces.iter().all(|piece| times.start <= piece.ran.start && piece.ran.end <= times.end));
+    // A step's first run is plain.
+    let (plain, steps) = (labelled(&timeline, "step"), labelled(&timeline, "replayed step"));
+    if replay.stats().launches == 0 {
+        assert_eq!((plain.len(), steps.len()), (8, 0));
+    } else {
+        assert_eq!((plain.len(), steps.len()), (2, 3), "{:?}", timeline.operations);
+        assert!(steps.iter().all(|step| step.work == Work::Step { operations: 2 } && step.ran.is_some()));
+        assert_eq!(steps[0].point.number, plain[1].point.number + 2);
+    }
+    Ok(())
+}
+
+fn captures_are_not_operations(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.full(N, 1u32)?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    let graph = a.capture(|a| kernels.step(a, &mut x, 1, N))?;
+    assert_eq!(graph.node_count(), 1, "a trace adds no nodes");
+    let timeline = trace.stop()?;
+    assert_eq!(timeline.operations.len(), 0, "{:?}", timeline.operations);
+    graph.launch(&a)?;
+    assert_all(&a, &x, conformance::next(1, 1))
+}
+
+fn memory_is_counted(device: &Device) -> Result<()> {
+    let device = own(device)?;
+    let a = device.stream()?;
+    let trace = device.trace()?;
+    let x = a.alloc::<u8>(1 << 20)?;
+    let before = device.memory_stats().used;
+    drop(x);
+    let timeline = trace.stop()?;
+    let used: Vec<_> =
+        timeline.counters.iter().filter(|it| it.label == "memory in use").map(|it| it.bytes).collect();
+    assert_eq!(used.iter().max(), Some(&before));
+    assert_eq!(used.last(), Some(&device.memory_stats().used));
+    let asked = timeline
+        .spans
+        .iter()
+        .filter(|span| matches!(span.kind, SpanKind::Allocation { bytes, .. } if bytes >= 1 << 20));
+    assert_eq!(asked.count(), 1, "{:?}", timeline.spans);
+    Ok(())
+}
+
+fn only_the_traced_device_is_in_it(device: &Device) -> Result<()> {
+    let (device, other) = (&own(device)?, own(device)?);
+    let (here, there) = (device.stream()?, other.stream()?);
+    let trace = other.trace()?;
+    let (x, y) = (here.full(N, 1u32)?, there.full(N, 2u32)?);
+    let timeline = trace.stop()?;
+    assert_eq!((x.len(), y.len()), (N, N));
+    assert_eq!(timeline.operations.len(), 1, "{:?}", timeline.operations);
+    let both = Trace::of(&[device, &other])?;
+    let (x, y) = (here.full(N, 1u32)?, there.full(N, 2u32)?);
+    let timeline = both.stop()?;
+    assert_eq!((x.len(), y.len()), (N, N));
+    assert_eq!((timeline.operations.len(), timeline.devices.len()), (2, 2));
+    Ok(())
+}
+
+fn traces_beside_each_other_hear_the_same(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let outer = device.trace()?;
+    kernels.step(&a, &mut x, 1, N)?;
+    let inner = device.trace()?;
+    kernels.step(&a, &mut x, 2, N)?;
+    let (inner, outer) = (inner.stop()?, outer.stop()?);
+    let (inner, outer) = (labelled(&inner, "step"), labelled(&outer, "step"));
+    assert_eq!(outer.len(), 2);
+    assert_eq!(inner.last(), outer.last());
+    Ok(())
+}
+
+fn a_thousand_traces_leak_nothing(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let resident = || {
+        let pages: Option<u64> = std::fs::read_to_string("/proc/self/statm")
+            .ok()
+            .and_then(|text| text.split(' ').nth(1)?.parse().ok());
+        4096 * pages.unwrap_or(0)
+    };
+    let mut rounds = |count: u32| -> Result<()> {
+        for _ in 0..count {
+            let trace = device.trace()?;
+            kernels.step(&a, &mut x, 1, N)?;
+            assert_eq!(labelled(&trace.stop()?, "step").len(), 1);
+        }
+        Ok(())
+    };
+    rounds(200)?;
+    let before = resident();
+    rounds(800)?;
+    let more = resident().saturating_sub(before);
+    assert!(more < 16 << 20, "{more} bytes more after 800 traces");
+    Ok(())
+}
+
+fn dropped_trace_waits_for_nothing(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.full(N, 1u32)?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    let gate = Gate::on(&kernels, &a)?;
+    kernels.step(&a, &mut x, 1, N)?;
+    drop(trace);
+    assert!(!a.is_done()?);
+    gate.open();
+    assert_all(&a, &x, conformance::next(1, 1))
+}
+
+fn threads_trace_at_once(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    on_threads(4, |index| {
+        let (kernels, [a]) = kernels_and_streams(device)?;
+        let mut x = a.zeros::<u32>(N)?;
+        for round in 0..20 {
+            let trace = device.trace()?;
+            kernels.step(&a, &mut x, round, N)?;
+            kernels.step(&a, &mut x, round, N)?;
+            if index == 0 {
+                drop(trace);
+                continue;
+            }
+            let timeline = trace.stop()?;
+            let steps = labelled(&timeline, "step");
+            assert!(steps.len() >= 2 && steps.iter().all(|it| it.ran.is_some()), "{steps:?}");
+        }
+        Ok(())
+    })
+}
+
+fn host_closures_cannot_trace(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let a = device.stream()?;
+    let trace = Arc::new(std::sync::Mutex::new(Some(device.trace()?)));
+    let inside = trace.clone();
+    let device_inside = device.clone();
+    a.host_fn(move || {
+        refused(device_inside.trace().map(drop), ErrorKind::InHostClosure, &["host closure"]);
+        let trace = inside.lock().ok().and_then(|mut trace| trace.take());
+        if let Some(trace) = trace {
+            refused(trace.stop().map(drop), ErrorKind::InHostClosure, &["host closure"]);
+        }
+    })?;
+    a.synchronize()
+}
