@@ -190,7 +190,7 @@ impl BackendReport {
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
-        let Probe { library, tried, driver_version, runtime_version, .. } = &self.probe;
+        let Probe { library, tried, driver_version, runtime_version, tracer, .. } = &self.probe;
         let library = match library {
             Some(path) => path.display().to_string(),
             None if tried.is_empty() => "built in".to_owned(),
@@ -204,6 +204,7 @@ impl BackendReport {
         }
         details.extend(driver_version.clone().map(|version| ("driver", version)));
         details.extend(runtime_version.clone().map(|version| ("runtime", version)));
+        details.extend(tracer.clone().map(|tracer| ("traces by", tracer)));
         details
     }
 
@@ -235,8 +236,9 @@ impl BackendReport {
     }
 
     fn json(&self) -> Value {
-        let Probe { library, tried, driver_version, runtime_version, runtime_compiler, problem, .. } =
-            &self.probe;
+        let Probe {
+            library, tried, driver_version, runtime_version, runtime_compiler, tracer, problem, ..
+        } = &self.probe;
         json!({
             "name": self.name,
             "library": library.as_ref().map(|path| path.display().to_string()),
@@ -244,6 +246,7 @@ impl BackendReport {
             "driver_version": driver_version,
             "runtime_version": runtime_version,
             "runtime_compiler": runtime_compiler,
+            "tracer": tracer,
             "problem": problem,
             "devices": self.devices.iter().map(DeviceReport::json).collect::<Value>(),
         })

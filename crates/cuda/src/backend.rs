@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gpustream_hal::{Backend, Device, Probe, Result};
 
 use crate::compiler::{Nvrtc, compiler};
+use crate::cupti::{Cupti, cupti};
 use crate::device::CudaDevice;
 use crate::driver::{driver, found};
 use crate::error::BACKEND;
@@ -41,6 +42,7 @@ unsafe impl Backend for Cuda {
                 probe.library = Some(driver.path.clone());
                 probe.driver_version = kernel_driver();
                 probe.runtime_version = Some(format!("CUDA {}", driver.version));
+                probe.tracer = cupti().ok().map(Cupti::description);
                 probe.problem = driver.device_count().err().map(|error| error.to_string());
             }
             Err(error) => probe.problem = Some(error.to_string()),

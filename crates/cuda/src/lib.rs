@@ -1,8 +1,8 @@
 //! The CUDA backend: the traits of [`gpustream_hal`] on NVIDIA's driver API.
 //!
 //! Nothing of the CUDA toolkit is needed to build this crate, and nothing of NVIDIA's is linked: `libcuda` is
-//! opened when the first device is asked for, and NVRTC when the first source is compiled. A machine without
-//! them gets an [`Error`](gpustream_hal::Error) that lists the names tried.
+//! opened when the first device is asked for, NVRTC when the first source is compiled, and CUPTI when the first trace
+//! begins. A machine without them gets an [`Error`](gpustream_hal::Error) that lists the names tried.
 //!
 //! # cudarc
 //!
@@ -29,6 +29,7 @@
 //! * `GPUSTREAM_CUDA_LIBRARY`: the driver library to open instead of searching (a path, or a name for the
 //!   dynamic linker).
 //! * `GPUSTREAM_NVRTC_LIBRARY`: the same for the run-time compiler.
+//! * `GPUSTREAM_CUPTI_LIBRARY`: the same for CUPTI, which measures when operations run.
 #![warn(clippy::missing_errors_doc)]
 
 mod api;
@@ -38,6 +39,7 @@ mod buffer;
 mod compiler;
 mod condition;
 mod context;
+mod cupti;
 mod device;
 mod driver;
 mod error;

@@ -30,36 +30,78 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
 /// driver's CUDA version: the compiler of another major version makes code that the driver may refuse, and so comes
 /// last.
 pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
-    let mut majors = vec![driver_major];
-    majors.extend([13, 12].into_iter().filter(|&major| major != driver_major));
     if cfg!(windows) {
-        return majors.iter().map(|major| format!("nvrtc64_{major}0_0.dll").into()).collect();
+        return majors(driver_major).iter().map(|major| format!("nvrtc64_{major}0_0.dll").into()).collect();
     }
     let mut folders: Vec<PathBuf> = Vec::new();
-    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
-        if let Some(root) = env::var_os(variable) {
-            folders.push(Path::new(&root).join("lib64"));
-            folders.push(Path::new(&root).join("lib"));
-        }
+    for root in named_toolkits() {
+        folders.extend(["lib64", "lib"].map(|lib| root.join(lib)));
     }
-    // NVIDIA's Python packages lie inside an active virtual environment.
-    if let Some(root) = env::var_os("VIRTUAL_ENV") {
-        let lib = Path::new(&root).join("lib");
-        for python in std::fs::read_dir(lib).into_iter().flatten().flatten() {
-            let nvidia = python.path().join("site-packages/nvidia");
-            for package in ["cu13/lib", "cu12/lib", "cuda_nvrtc/lib"] {
-                folders.push(nvidia.join(package));
-            }
-        }
-    }
+    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_nvrtc/lib"]));
     folders.push("/usr/local/cuda/lib64".into());
     folders.push("/opt/cuda/lib64".into());
-    let mut names = Vec::new();
-    for major in majors {
-        let file = format!("libnvrtc.so.{major}");
-        names.push(file.clone().into());
-        names.extend(folders.iter().map(|folder| folder.join(&file)));
+    versioned("libnvrtc.so", driver_major, &folders)
+}
+
+/// Returns the names of CUPTI, in the order of NVRTC's: a CUPTI newer than the driver refuses to work.
+pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
+    if cfg!(windows) {
+        // The files have the day of their making in their names: there is nothing to guess.
+        return vec!["cupti64.dll".into()];
     }
-    names.push("libnvrtc.so".into());
+    let mut toolkits = named_toolkits();
+    toolkits.extend(["/usr/local/cuda".into(), "/opt/cuda".into()]);
+    // Each version in a folder of its own, the newest first.
+    let mut others = entries(Path::new("/usr/local"));
+    others
+        .retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda-")));
+    others.sort();
+    toolkits.extend(others.into_iter().rev());
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for root in toolkits {
+        folders.extend(["extras/CUPTI/lib64", "lib64"].map(|lib| root.join(lib)));
+        folders.extend(entries(&root.join("targets")).into_iter().map(|target| target.join("lib")));
+    }
+    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_cupti/lib"]));
+    versioned("libcupti.so", driver_major, &folders)
+}
+
+/// Returns the major versions of CUDA to look for, the driver's first.
+fn majors(driver: u32) -> Vec<u32> {
+    let others = [13, 12].into_iter().filter(|&major| major != driver);
+    std::iter::once(driver).chain(others).collect()
+}
+
+/// Returns the toolkits that the environment names.
+fn named_toolkits() -> Vec<PathBuf> {
+    ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]
+        .iter()
+        .filter_map(|variable| env::var_os(variable).filter(|root| !root.is_empty()).map(PathBuf::from))
+        .collect()
+}
+
+/// Returns the folders of NVIDIA's Python packages inside an active virtual environment.
+fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
+    let Some(root) = env::var_os("VIRTUAL_ENV") else { return Vec::new() };
+    let pythons = entries(&Path::new(&root).join("lib"));
+    let packages = pythons.iter().map(|python| python.join("site-packages/nvidia"));
+    packages.flat_map(|nvidia| libs.iter().map(move |lib| nvidia.join(lib)).collect::<Vec<_>>()).collect()
+}
+
+/// Returns what is in a folder: nothing where there is no such folder.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Returns the names of each version of `file`: for the dynamic linker, then in `folders`; at last the plain name, which
+/// may be of any version.
+fn versioned(file: &str, driver_major: u32, folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    for major in majors(driver_major) {
+        let versioned = format!("{file}.{major}");
+        names.push(versioned.clone().into());
+        names.extend(folders.iter().map(|folder| folder.join(&versioned)));
+    }
+    names.push(file.into());
     names
 }

@@ -1,7 +1,38 @@
-//! Traces: this backend does not measure when operations run.
+//! Traces: when operations ran, by CUPTI's activity records.
 
-use gpustream_hal::Traces;
+use gpustream_hal::{Ran, Result, TraceClock, Traces};
 
+use crate::cupti::{cupti, opened};
 use crate::device::CudaDevice;
 
-impl Traces for CudaDevice {}
+impl Traces for CudaDevice {
+    fn trace_begin(&self) -> Result<TraceClock> {
+        self.enter()?;
+        cupti()?.begin()?;
+        Ok(TraceClock::Cupti)
+    }
+
+    fn trace_end(&self) {
+        if let Some(cupti) = opened() {
+            cupti.end();
+        }
+    }
+
+    #[inline]
+    fn trace_enter(&self, operation: u64) {
+        if let Some(cupti) = opened() {
+            cupti.enter(operation);
+        }
+    }
+
+    #[inline]
+    fn trace_leave(&self) {
+        if let Some(cupti) = opened() {
+            cupti.leave();
+        }
+    }
+
+    fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
+        opened().map_or(Ok(0), |cupti| cupti.take(flush, each))
+    }
+}

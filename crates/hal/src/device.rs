@@ -155,6 +155,8 @@ pub struct Probe {
     pub runtime_version: Option<String>,
     /// The run-time compiler's library and version, if one was found.
     pub runtime_compiler: Option<String>,
+    /// The library that measures when operations run, and its version, if one was found. Others are measured by events.
+    pub tracer: Option<String>,
     /// The obstacle to using the backend, with what to do about it.
     pub problem: Option<String>,
 }

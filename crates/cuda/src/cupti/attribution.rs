@@ -1,0 +1,195 @@
+//! The operation that each thing which a device ran belongs to.
+//!
+//! CUPTI numbers the driver's calls, and tells in two records what happened in one: which operation the call was made for,
+//! and what the device ran for it. The two come in either order, in one buffer or in two. A call may run much: the kernels
+//! of a graph all have the number of its launch.
+
+use super::record::Part;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use gpustream_hal::RanWork;
+
+/// The calls whose operations are remembered. What a device runs comes at most so many calls behind: a stream holds about a
+/// thousand launches, and whoever submits more waits. Only a graph may run for longer while other streams go on.
+const CALLS: usize = 1 << 18;
+
+/// The most things that wait for their operation. Those that other libraries run outside of all operations wait in vain.
+const MOST_WAITING: usize = 1 << 14;
+
+/// A thing that a device ran, with its readable name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Named {
+    pub(crate) correlation: u32,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) work: RanWork,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Named {
+    pub(crate) fn new(part: &Part<'_>, label: Option<Arc<str>>) -> Self {
+        let Part { correlation, ref work, start, end, .. } = *part;
+        Self { correlation, label, work: *work, start, end }
+    }
+}
+
+/// The operations of the driver's last calls, and what waits to learn its own.
+#[derive(Default)]
+pub(crate) struct Attribution {
+    /// The number of a call and its operation, at the number's remainder by [`CALLS`]: numbers count up, so a newer call
+    /// takes the place of the one that many before. Operation 0 is none. Empty until the first use.
+    calls: Vec<(u32, u64)>,
+    /// In the order in which they came.
+    waiting: VecDeque<Named>,
+    /// The things whose operation was forgotten before they came.
+    lost: u64,
+}
+
+/// The answer to which operation a call was made for.
+enum Found {
+    Operation(u64),
+    /// The record may come yet.
+    NotYet,
+    /// A much later call took its place.
+    Forgotten,
+}
+
+impl Attribution {
+    /// Notes that a call was made for an operation.
+    pub(crate) fn note(&mut self, correlation: u32, operation: u64) {
+        if self.calls.is_empty() {
+            self.calls.resize(CALLS, (0, 0));
+        }
+        self.calls[place(correlation)] = (correlation, operation);
+    }
+
+    /// Hands `part` to `each` with its operation; keeps it where that is not known yet.
+    pub(crate) fn give(&mut self, part: Named, each: &mut dyn FnMut(u64, &Named)) {
+        match self.find(part.correlation) {
+            Found::Operation(operation) => each(operation, &part),
+            Found::NotYet => {
+                if self.waiting.len() >= MOST_WAITING {
+                    self.waiting.pop_front();
+                }
+                self.waiting.push_back(part);
+            }
+            Found::Forgotten => self.lost += 1,
+        }
+    }
+
+    /// Looks again for the operations of what waits. With `all_came` nothing waits any longer: it belongs to no operation.
+    pub(crate) fn retry(&mut self, all_came: bool, each: &mut dyn FnMut(u64, &Named)) {
+        for part in mem::take(&mut self.waiting) {
+            self.give(part, each);
+        }
+        if all_came {
+            self.waiting.clear();
+        }
+    }
+
+    /// Returns how much was lost since the last call.
+    pub(crate) fn take_lost(&mut self) -> u64 {
+        mem::take(&mut self.lost)
+    }
+
+    fn find(&self, correlation: u32) -> Found {
+        match self.calls.get(place(correlation)) {
+            Some(&(known, operation)) if operation != 0 && known == correlation => {
+                Found::Operation(operation)
+            }
+            // Numbers wrap around.
+            Some(&(known, operation)) if operation != 0 && known.wrapping_sub(correlation) < u32::MAX / 2 => {
+                Found::Forgotten
+            }
+            _ => Found::NotYet,
+        }
+    }
+}
+
+fn place(correlation: u32) -> usize {
+    correlation as usize % CALLS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(correlation: u32, start: u64) -> Named {
+        Named { correlation, label: None, work: RanWork::Other, start, end: start + 1 }
+    }
+
+    /// Runs `work`, and returns what it handed out: operations with starts.
+    fn given(work: impl FnOnce(&mut dyn FnMut(u64, &Named))) -> Vec<(u64, u64)> {
+        let mut given = Vec::new();
+        work(&mut |operation, part| given.push((operation, part.start)));
+        given
+    }
+
+    #[test]
+    fn records_find_each_other_in_either_order() {
+        let mut attribution = Attribution::default();
+        attribution.note(5, 50);
+        assert_eq!(given(|each| attribution.give(part(5, 1), each)), [(50, 1)]);
+        assert_eq!(given(|each| attribution.give(part(6, 2), each)), []);
+        assert_eq!(given(|each| attribution.retry(false, each)), []);
+        attribution.note(6, 60);
+        assert_eq!(given(|each| attribution.retry(false, each)), [(60, 2)]);
+        assert_eq!(given(|each| attribution.retry(false, each)), [], "each is handed out once");
+    }
+
+    #[test]
+    fn all_of_a_call_belongs_to_its_operation_and_later_calls_change_nothing() {
+        let mut attribution = Attribution::default();
+        attribution.note(5, 50);
+        for later in 6..1000 {
+            attribution.note(later, 7);
+            attribution.note(later, 7); // CUDA 13 writes some twice.
+            assert_eq!(given(|each| attribution.give(part(5, later.into()), each)), [(50, later.into())]);
+        }
+    }
+
+    #[test]
+    fn work_of_no_operation_is_given_up_once_everything_came() {
+        let mut attribution = Attribution::default();
+        assert_eq!(given(|each| attribution.give(part(5, 1), each)), []);
+        assert_eq!(given(|each| attribution.retry(true, each)), []);
+        attribution.note(5, 50);
+        assert_eq!(given(|each| attribution.retry(true, each)), []);
+        assert_eq!(attribution.take_lost(), 0, "another library's is not lost");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_came_too_late_is_counted() {
+        let mut attribution = Attribution::default();
+        let calls = CALLS as u32;
+        for correlation in 1..=3 * calls {
+            attribution.note(correlation, u64::from(correlation) + 1);
+        }
+        assert_eq!(attribution.calls.len(), CALLS);
+        assert_eq!(given(|each| attribution.give(part(calls, 1), each)), []);
+        assert_eq!((attribution.take_lost(), attribution.take_lost()), (1, 0));
+        let newest = u64::from(3 * calls);
+        assert_eq!(given(|each| attribution.give(part(3 * calls, 1), each)), [(newest + 1, 1)]);
+
+        for start in 0..2 * MOST_WAITING {
+            assert_eq!(given(|each| attribution.give(part(4 * calls, start as u64), each)), []);
+        }
+        assert_eq!(attribution.waiting.len(), MOST_WAITING);
+        attribution.note(4 * calls, 9);
+        let late = given(|each| attribution.retry(false, each));
+        assert_eq!((late.len(), late[0]), (MOST_WAITING, (9, MOST_WAITING as u64)), "the oldest went");
+    }
+
+    #[test]
+    fn numbers_may_wrap_around() {
+        let mut attribution = Attribution::default();
+        let old = u32::MAX - CALLS as u32 + 1;
+        attribution.note(old, 1);
+        attribution.note(0, 2);
+        assert_eq!(given(|each| attribution.give(part(0, 1), each)), [(2, 1)]);
+        assert_eq!(given(|each| attribution.give(part(old, 1), each)), []);
+        assert_eq!(attribution.take_lost(), 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading CUPTI's records.
+//!
+//! Each version of CUDA may bring a longer record of a kind, with a number at the end of its name (`CUpti_ActivityKernel9`
+//! in 12.9, `CUpti_ActivityKernel13` in 13.5). The fields read here are in the part that was never moved; the tests compare
+//! it with every version that cudarc's bindings have. So records are read by offset, whatever their version.
+
+use std::ffi::{CStr, c_char};
+
+use gpustream_hal::RanWork;
+
+use super::api::CORRELATION_KIND;
+
+/// The time that CUPTI is told beside the clock's. CUPTI takes zero for no time, and it reckons the device's times from
+/// pairs of both clocks, so the first things of a process could begin a little before the clock did.
+pub(crate) const EPOCH: u64 = 1 << 40;
+
+/// The kinds of records (`CUpti_ActivityKind`).
+pub(crate) mod kind {
+    pub(crate) const MEMCPY: u32 = 1;
+    pub(crate) const MEMSET: u32 = 2;
+    pub(crate) const DRIVER: u32 = 4;
+    pub(crate) const CONCURRENT_KERNEL: u32 = 10;
+    /// Copies between devices.
+    pub(crate) const MEMCPY2: u32 = 22;
+    pub(crate) const EXTERNAL_CORRELATION: u32 = 39;
+}
+
+/// The directions of copies (`CUpti_ActivityMemcpyKind`); A is an array.
+mod direction {
+    pub(super) const HTOD: u8 = 1;
+    pub(super) const DTOH: u8 = 2;
+    pub(super) const HTOA: u8 = 3;
+    pub(super) const ATOH: u8 = 4;
+    pub(super) const ATOA: u8 = 5;
+    pub(super) const ATOD: u8 = 6;
+    pub(super) const DTOA: u8 = 7;
+    pub(super) const DTOD: u8 = 8;
+    pub(super) const PTOP: u8 = 10;
+}
+
+/// The places of fields.
+mod offset {
+    pub(super) const KIND: usize = 0;
+    /// Of everything that a device ran.
+    pub(super) const START: usize = 16;
+    pub(super) const END: usize = 24;
+
+    /// Three integers.
+    pub(super) const GRID: usize = 52;
+    /// Three integers.
+    pub(super) const BLOCK: usize = 64;
+    pub(super) const KERNEL_CORRELATION: usize = 92;
+    pub(super) const KERNEL_NAME: usize = 104;
+
+    /// One byte.
+    pub(super) const COPY_DIRECTION: usize = 4;
+    /// Of copies and fills.
+    pub(super) const BYTES: usize = 8;
+    pub(super) const COPY_CORRELATION: usize = 44;
+    pub(super) const PEER_COPY_CORRELATION: usize = 60;
+    pub(super) const FILL_CORRELATION: usize = 44;
+
+    pub(super) const EXTERNAL_KIND: usize = 4;
+    pub(super) const EXTERNAL_ID: usize = 8;
+    pub(super) const EXTERNAL_CORRELATION: usize = 16;
+}
+
+/// A record, as far as it is of use here.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Record<'a> {
+    /// A device ran something.
+    Ran(Part<'a>),
+    /// The driver's call of this number was made for this operation.
+    Operation { correlation: u32, operation: u64 },
+    /// A device ran something, and CUPTI could not tell when.
+    Untimed,
+    /// None of these.
+    Other,
+}
+
+/// One thing that a device ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part<'a> {
+    /// The number of the driver's call that submitted it.
+    pub(crate) correlation: u32,
+    /// The kernel's symbol; `None` of anything but kernels.
+    pub(crate) symbol: Option<&'a CStr>,
+    pub(crate) work: RanWork,
+    /// On the clock of [`gpustream_hal::trace::now`].
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+/// Reads a record.
+///
+/// # Safety
+/// `record` points to a record of a CUPTI of a [known version](super::api::Version::is_known), whole as
+/// `cuptiActivityGetNextRecord` gives it, which lives for `'a`. The strings that it points to do too.
+pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
+    let record = Fields(record);
+    let (correlation, work) = match record.number(offset::KIND) {
+        kind::CONCURRENT_KERNEL => {
+            let work =
+                RanWork::Kernel { grid: record.three(offset::GRID), block: record.three(offset::BLOCK) };
+            (record.number(offset::KERNEL_CORRELATION), work)
+        }
+        kind::MEMCPY => {
+            let work = copy(record.get(offset::COPY_DIRECTION), record.get(offset::BYTES));
+            (record.number(offset::COPY_CORRELATION), work)
+        }
+        kind::MEMCPY2 => {
+            let work = RanWork::CopyFromPeer { bytes: record.get(offset::BYTES) };
+            (record.number(offset::PEER_COPY_CORRELATION), work)
+        }
+        kind::MEMSET => {
+            let work = RanWork::Fill { bytes: record.get(offset::BYTES) };
+            (record.number(offset::FILL_CORRELATION), work)
+        }
+        kind::EXTERNAL_CORRELATION if record.number(offset::EXTERNAL_KIND) == CORRELATION_KIND => {
+            let correlation = record.number(offset::EXTERNAL_CORRELATION);
+            return Record::Operation { correlation, operation: record.get(offset::EXTERNAL_ID) };
+        }
+        _ => return Record::Other,
+    };
+    let (start, end): (u64, u64) = (record.get(offset::START), record.get(offset::END));
+    // Zeros where there was no memory for the times; no end where a forced flush came before it.
+    if start == 0 || end < start {
+        return Record::Untimed;
+    }
+    let symbol = if let RanWork::Kernel { .. } = work {
+        let name: *const c_char = record.get(offset::KERNEL_NAME);
+        // SAFETY: a string by this function's contract.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+    } else {
+        None
+    };
+    let (start, end) = (start.saturating_sub(EPOCH), end.saturating_sub(EPOCH));
+    Record::Ran(Part { correlation, symbol, work, start, end })
+}
+
+/// A whole record of a known version. Only [`read`] makes one, and asks for the fields of the record's kind alone.
+struct Fields(*const u8);
+
+impl Fields {
+    fn get<T: Copy>(&self, at: usize) -> T {
+        // SAFETY: records of this kind have a `T`, an integer or a pointer, at this place. Some are aligned to less than
+        // the type.
+        unsafe { self.0.add(at).cast::<T>().read_unaligned() }
+    }
+
+    fn number(&self, at: usize) -> u32 {
+        self.get(at)
+    }
+
+    fn three(&self, at: usize) -> [u32; 3] {
+        self.get(at)
+    }
+}
+
+fn copy(direction: u8, bytes: u64) -> RanWork {
+    match direction {
+        direction::HTOD | direction::HTOA => RanWork::CopyToDevice { bytes },
+        direction::DTOH | direction::ATOH => RanWork::CopyToHost { bytes },
+        direction::DTOD | direction::DTOA | direction::ATOD | direction::ATOA => {
+            RanWork::CopyOnDevice { bytes }
+        }
+        direction::PTOP => RanWork::CopyFromPeer { bytes },
+        _ => RanWork::Other,
+    }
+}
+
+/// Compares the places with those in cudarc's structs.
+#[cfg(test)]
+mod places {
+    use std::mem::offset_of;
+
+    use cudarc::cupti::sys::*;
+
+    use super::{direction, kind, offset};
+
+    macro_rules! same {
+        ($($place:ident = $($record:ident)*, $field:ident;)*) => {
+            const _: () = { $($( assert!(offset::$place == offset_of!($record, $field)); )*)* };
+        };
+    }
+
+    same! {
+        KIND = CUpti_ActivityKernel9 CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6 CUpti_ActivityMemcpyPtoP4
+            CUpti_ActivityMemset4 CUpti_ActivityExternalCorrelation, kind;
+        START = CUpti_ActivityKernel9 CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6 CUpti_ActivityMemcpyPtoP4
+            CUpti_ActivityMemset4, start;
+        END = CUpti_ActivityKernel9 CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6 CUpti_ActivityMemcpyPtoP4
+            CUpti_ActivityMemset4, end;
+        GRID = CUpti_ActivityKernel9, gridX;
+        BLOCK = CUpti_ActivityKernel9, blockX;
+        KERNEL_CORRELATION = CUpti_ActivityKernel9, correlationId;
+        KERNEL_NAME = CUpti_ActivityKernel9, name;
+        COPY_DIRECTION = CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6, copyKind;
+        BYTES = CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6 CUpti_ActivityMemcpyPtoP4 CUpti_ActivityMemset4, bytes;
+        COPY_CORRELATION = CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6, correlationId;
+        PEER_COPY_CORRELATION = CUpti_ActivityMemcpyPtoP4, correlationId;
+        FILL_CORRELATION = CUpti_ActivityMemset4, correlationId;
+        EXTERNAL_KIND = CUpti_ActivityExternalCorrelation, externalKind;
+        EXTERNAL_ID = CUpti_ActivityExternalCorrelation, externalId;
+        EXTERNAL_CORRELATION = CUpti_ActivityExternalCorrelation, correlationId;
+    }
+
+    const _: () = {
+        assert!(offset::GRID + 8 == offset_of!(CUpti_ActivityKernel9, gridZ));
+        assert!(offset::BLOCK + 8 == offset_of!(CUpti_ActivityKernel9, blockZ));
+    };
+
+    macro_rules! equal {
+        ($bound:ident: $($module:ident::$ours:ident = $name:ident,)*) => {
+            const _: () = { $( assert!($module::$ours as u32 == $bound::$name as u32); )* };
+        };
+    }
+
+    equal! { CUpti_ActivityKind:
+        kind::MEMCPY = CUPTI_ACTIVITY_KIND_MEMCPY,
+        kind::MEMSET = CUPTI_ACTIVITY_KIND_MEMSET,
+        kind::DRIVER = CUPTI_ACTIVITY_KIND_DRIVER,
+        kind::CONCURRENT_KERNEL = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+        kind::MEMCPY2 = CUPTI_ACTIVITY_KIND_MEMCPY2,
+        kind::EXTERNAL_CORRELATION = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    }
+
+    equal! { CUpti_ActivityMemcpyKind:
+        direction::HTOD = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD,
+        direction::DTOH = CUPTI_ACTIVITY_MEMCPY_KIND_DTOH,
+        direction::HTOA = CUPTI_ACTIVITY_MEMCPY_KIND_HTOA,
+        direction::ATOH = CUPTI_ACTIVITY_MEMCPY_KIND_ATOH,
+        direction::ATOA = CUPTI_ACTIVITY_MEMCPY_KIND_ATOA,
+        direction::ATOD = CUPTI_ACTIVITY_MEMCPY_KIND_ATOD,
+        direction::DTOA = CUPTI_ACTIVITY_MEMCPY_KIND_DTOA,
+        direction::DTOD = CUPTI_ACTIVITY_MEMCPY_KIND_DTOD,
+        direction::PTOP = CUPTI_ACTIVITY_MEMCPY_KIND_PTOP,
+    }
+}
