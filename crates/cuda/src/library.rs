@@ -57,13 +57,19 @@ pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
         .retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda-")));
     others.sort();
     toolkits.extend(others.into_iter().rev());
-    let mut folders: Vec<PathBuf> = Vec::new();
+    let mut folders = cupti_folders(&toolkits);
+    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_cupti/lib"]));
+    versioned("libcupti.so", driver_major, &folders)
+}
+
+/// Returns the folders of CUPTI in toolkits: NVIDIA's installer and the packages of distributions have one each.
+fn cupti_folders(toolkits: &[PathBuf]) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
     for root in toolkits {
         folders.extend(["extras/CUPTI/lib64", "lib64"].map(|lib| root.join(lib)));
         folders.extend(entries(&root.join("targets")).into_iter().map(|target| target.join("lib")));
     }
-    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_cupti/lib"]));
-    versioned("libcupti.so", driver_major, &folders)
+    folders
 }
 
 /// Returns the major versions of CUDA to look for, the driver's first.
@@ -104,4 +110,30 @@ fn versioned(file: &str, driver_major: u32, folders: &[PathBuf]) -> Vec<PathBuf>
     }
     names.push(file.into());
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_the_drivers_version_come_first_and_the_plain_name_last() {
+        let names = versioned("libcupti.so", 12, &["/a".into(), "/b".into()]);
+        let expected = ["libcupti.so.12", "/a/libcupti.so.12", "/b/libcupti.so.12", "libcupti.so.13"];
+        assert_eq!(&names[..4], expected.map(PathBuf::from));
+        assert_eq!(names.last(), Some(&"libcupti.so".into()));
+        assert_eq!(versioned("x", 14, &[])[..3], ["x.14", "x.13", "x.12"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn cupti_is_looked_for_in_each_of_a_toolkits_folders() {
+        let toolkit = env::temp_dir().join(format!("gpustream-toolkit-{}", std::process::id()));
+        let target = toolkit.join("targets/x86_64-linux");
+        std::fs::create_dir_all(&target).unwrap();
+        let folders = cupti_folders(&[toolkit.clone(), "/nowhere".into()]);
+        std::fs::remove_dir_all(&toolkit).unwrap();
+        let expected = [toolkit.join("extras/CUPTI/lib64"), toolkit.join("lib64"), target.join("lib")];
+        assert_eq!(folders[..3], expected);
+        assert_eq!(folders[3..], ["/nowhere/extras/CUPTI/lib64", "/nowhere/lib64"].map(PathBuf::from));
+    }
 }

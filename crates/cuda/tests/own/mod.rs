@@ -1,5 +1,7 @@
 //! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
 
+mod traces;
+
 use fake_cuda::set_log;
 use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, PinnedOptions, StreamOptions};
 
