@@ -15,7 +15,8 @@
 //!
 //! `library` says where the driver may be, `api` lists its functions, `driver` opens it and keeps a `context` for each
 //! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
-//! that crate's handles into the driver's, `error` and `log` its failures into errors.
+//! that crate's handles into the driver's, `error` and `log` its failures into errors. `trace` says when operations ran, by
+//! `cupti`.
 //! `gpustream-hip` has the same files with the same functions in the same order.
 //!
 //! # Errors

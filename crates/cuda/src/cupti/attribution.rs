@@ -4,12 +4,13 @@
 //! and what the device ran for it. The two come in either order, in one buffer or in two. A call may run much: the kernels
 //! of a graph all have the number of its launch.
 
-use super::record::Part;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
 use gpustream_hal::RanWork;
+
+use super::record::Part;
 
 /// The calls whose operations are remembered. What a device runs comes at most so many calls behind: a stream holds about a
 /// thousand launches, and whoever submits more waits. Only a graph may run for longer while other streams go on.
