@@ -7,6 +7,7 @@
 //! each one down at once or keeps them in a [`Timeline`], which has a place for each kind.
 #![forbid(unsafe_code)]
 
+pub mod perfetto;
 mod record;
 mod timeline;
 

@@ -1,0 +1,110 @@
+//! The arrows between operations, which are drawn from what is known when their later end is written.
+//!
+//! Each operation opens a flow whose id is made of its [`Point`], and an arrow that ends at a slice names that id. So it
+//! does not matter which end is written first.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+
+use crate::{Nanos, Point};
+
+/// The last place of an arrow: a track, and a time at which the slice is open there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) track: u64,
+    pub(super) time: Nanos,
+}
+
+/// The numbers of operations by which points are resolved.
+pub(super) struct Arrows {
+    streams: LruCache<u64, Known>,
+}
+
+/// A stream's last operations.
+#[derive(Default)]
+struct Known {
+    numbers: BTreeSet<u64>,
+    /// Arrows from a number beyond the last operation: it may still come, or the point stands for the one before.
+    open: Vec<(u64, Head)>,
+}
+
+/// The ids of flows. Those of operations and of submissions must differ, and none may be 0.
+pub(super) fn operation_flow(point: Point) -> u64 {
+    mixed(mixed(point.stream) ^ point.number)
+}
+
+pub(super) fn submission_flow(point: Point) -> u64 {
+    mixed(!operation_flow(point))
+}
+
+/// Returns a number that few others share: the finaliser of `SplitMix64`.
+pub(super) fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (bits ^ (bits >> 31)).max(1)
+}
+
+impl Arrows {
+    const MOST_STREAMS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+    const MOST_NUMBERS: usize = 256;
+    const MOST_OPEN: usize = 256;
+
+    pub(super) fn new() -> Self {
+        Self { streams: LruCache::new(Self::MOST_STREAMS) }
+    }
+
+    /// Returns the flow of an arrow from the operation that a point stands for to `head`.
+    pub(super) fn to(&mut self, from: Point, head: Head) -> u64 {
+        let known = self.streams.get_or_insert_mut(from.stream, Known::default);
+        if known.numbers.last().is_none_or(|last| *last < from.number) {
+            if known.open.len() == Self::MOST_OPEN {
+                known.open.remove(0);
+            }
+            known.open.push((from.number, head));
+            return operation_flow(from);
+        }
+        let number = known.last_up_to(from.number).unwrap_or(from.number);
+        operation_flow(Point { number, ..from })
+    }
+
+    /// Notes an operation, and returns the arrows whose point stands for the operation before it, as is known now.
+    pub(super) fn add(&mut self, point: Point) -> Vec<(u64, Head)> {
+        let known = self.streams.get_or_insert_mut(point.stream, Known::default);
+        let settled = known.settled(point.stream, |number| number < point.number);
+        known.open.retain(|(number, _)| *number != point.number);
+        known.numbers.insert(point.number);
+        if known.numbers.len() > Self::MOST_NUMBERS {
+            known.numbers.pop_first();
+        }
+        settled
+    }
+
+    /// Returns the arrows that are still open, each with the flow of the last operation up to its point.
+    pub(super) fn end(&mut self) -> Vec<(u64, Head)> {
+        self.streams.iter_mut().flat_map(|(stream, known)| known.settled(*stream, |_| true)).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.streams.iter().map(|(_, known)| 1 + known.numbers.len() + known.open.len()).sum()
+    }
+}
+
+impl Known {
+    fn last_up_to(&self, number: u64) -> Option<u64> {
+        self.numbers.range(..=number).next_back().copied()
+    }
+
+    /// Takes the open arrows from the numbers that are meant, with the flows of the operations that they stand for.
+    fn settled(&mut self, stream: u64, meant: impl Fn(u64) -> bool) -> Vec<(u64, Head)> {
+        let settled: Vec<_> = self.open.extract_if(.., |(number, _)| meant(*number)).collect();
+        let flow = |(number, head)| {
+            let number = self.last_up_to(number)?;
+            Some((operation_flow(Point { stream, number }), head))
+        };
+        settled.into_iter().filter_map(flow).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! Records, as packets.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::arrows::{Arrows, Head, operation_flow, submission_flow};
+use super::packets::{Notes, Packets};
+use super::tracks::{self, Tracks};
+use super::words::{self, Category, key};
+use crate::{
+    Counter, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work,
+};
+
+/// Makes packets of records. Whatever is kept for later records is bounded.
+pub(super) struct Encoder {
+    packets: Packets,
+    tracks: Tracks,
+    arrows: Arrows,
+    /// The latest time of any record.
+    latest: Nanos,
+}
+
+impl Encoder {
+    pub(super) fn new() -> Self {
+        let mut packets = Packets::new();
+        let tracks = Tracks::new(&mut packets);
+        Self { packets, tracks, arrows: Arrows::new(), latest: 0 }
+    }
+
+    /// Returns the packets since the last `clear`; before the first, also the file's beginning.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.packets.bytes()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.packets.clear();
+    }
+
+    pub(super) fn record(&mut self, record: &Record) {
+        match record {
+            Record::Device(device) => Tracks::device(&mut self.packets, device),
+            Record::Stream(stream) => self.tracks.stream(&mut self.packets, stream),
+            Record::Thread(thread) => self.tracks.thread(&mut self.packets, thread),
+            Record::Operation(operation) => self.operation(operation),
+            Record::Span(span) => self.span(span),
+            Record::Instant(instant) => self.instant(instant),
+            Record::Counter(counter) => self.counter(counter),
+            Record::Lost(count) => self.lost(*count),
+        }
+    }
+
+    /// Draws the arrows whose beginning was not certain while records came.
+    pub(super) fn end(&mut self) {
+        for (flow, head) in self.arrows.end() {
+            self.arrow(flow, head);
+        }
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        let submitted = self.ordered(&operation.submitted);
+        let (host, thread) = self.tracks.of_thread(&mut self.packets, operation.thread, &submitted);
+        let thread = thread.to_owned();
+        let (category, place, time) = match &operation.ran {
+            None => (Category::Unfinished, host, submitted.clone()),
+            Some(ran) => {
+                let ran = self.ordered(ran);
+                self.submission(operation, host, &submitted);
+                (Category::Operation, self.stream_track(operation, &ran, None), ran)
+            }
+        };
+        // The slice's beginning and its end have room for an arrow each; the others end at marks.
+        let mut waits = operation.after.iter().filter(|point| point.number > 0);
+        let head = Head { track: place, time: time.start };
+        let first = waits.next().map(|point| self.arrows.to(*point, head));
+        let second = waits.next().map(|point| self.arrows.to(*point, head));
+        let settled = self.arrows.add(operation.point);
+
+        let mut event = self.packets.event(category, &operation.label, place, time.start);
+        note_point(&mut event.notes, operation.point);
+        note_place(&mut event.notes, &operation.place);
+        note_work(&mut event.notes, operation.work, &time);
+        event.notes.uint(key::THREAD, operation.thread);
+        event.notes.text(key::SUBMITTED_BY, &thread);
+        event.notes.uint(key::SUBMITTED, submitted.start);
+        event.notes.uint(key::CALL_NS, submitted.end - submitted.start);
+        if category == Category::Operation {
+            event.notes.int(key::START_DELAY_NS, time.start.wrapping_sub(submitted.start) as i64);
+            event = event.opens(operation_flow(operation.point)).closes(submission_flow(operation.point));
+        }
+        if !operation.after.is_empty() {
+            event.notes.texts(key::AFTER, operation.after.iter().map(|point| words::point(*point)));
+        }
+        if let Some(flow) = first {
+            event = event.ends(flow);
+        }
+        event.slice_begin();
+        for (nth, point) in (0..).zip(waits) {
+            // Marks at one moment would lie in each other.
+            let head = Head { time: time.start.saturating_add(nth).min(last_moment(&time)), ..head };
+            let flow = self.arrows.to(*point, head);
+            self.arrow(flow, head);
+        }
+        self.pieces(operation, place, &time);
+        self.packets.slice_end(place, time.end, second);
+        for (flow, head) in settled {
+            self.arrow(flow, head);
+        }
+    }
+
+    fn submission(&mut self, operation: &Operation, track: u64, time: &Range<Nanos>) {
+        let mut event = self.packets.event(Category::Submission, &operation.label, track, time.start);
+        note_point(&mut event.notes, operation.point);
+        note_place(&mut event.notes, &operation.place);
+        event.opens(submission_flow(operation.point)).slice_begin();
+        self.packets.slice_end(track, time.end, None);
+    }
+
+    /// Writes the pieces of an operation: in its own lane as far as they follow each other within its time.
+    fn pieces(&mut self, operation: &Operation, place: u64, time: &Range<Nanos>) {
+        let inside = operation.ran.is_some();
+        let mut last = time.start;
+        for piece in &operation.pieces {
+            let ran = self.ordered(&piece.ran);
+            if inside && last <= ran.start && ran.end <= time.end {
+                last = ran.end;
+                self.piece(piece, place, &ran);
+            } else {
+                let track = self.stream_track(operation, &ran, Some(place));
+                self.piece(piece, track, &ran);
+            }
+        }
+    }
+
+    fn piece(&mut self, piece: &Piece, track: u64, time: &Range<Nanos>) {
+        let mut event = self.packets.event(Category::Piece, &piece.label, track, time.start);
+        note_work(&mut event.notes, piece.work, time);
+        event.slice_begin();
+        self.packets.slice_end(track, time.end, None);
+    }
+
+    fn span(&mut self, span: &Span) {
+        let time = self.ordered(&span.time);
+        let track = self.tracks.of_thread(&mut self.packets, span.thread, &time).0;
+        let category = match span.kind {
+            SpanKind::Wait(_) => Category::Wait,
+            SpanKind::Allocation { .. } => Category::Allocation,
+            SpanKind::User { .. } => Category::User,
+        };
+        let mut event = self.packets.event(category, &span.label, track, time.start);
+        event.notes.uint(key::THREAD, span.thread);
+        note_place(&mut event.notes, &span.place);
+        match &span.kind {
+            SpanKind::Wait(None) => {}
+            SpanKind::Wait(Some(point)) => note_point(&mut event.notes, *point),
+            SpanKind::Allocation { device, bytes } => {
+                event.notes.uint(key::DEVICE, u64::from(*device));
+                event.notes.uint(key::BYTES, *bytes);
+            }
+            SpanKind::User { fields } => note_fields(&mut event.notes, fields),
+        }
+        event.slice_begin();
+        if let SpanKind::Wait(Some(point)) = &span.kind
+            && point.number > 0
+        {
+            // The wait begins before what it waits for has ended, so the arrow goes to its last moment.
+            let head = Head { track, time: last_moment(&time) };
+            let flow = self.arrows.to(*point, head);
+            self.arrow(flow, head);
+        }
+        self.packets.slice_end(track, time.end, None);
+    }
+
+    fn instant(&mut self, instant: &Instant) {
+        let time = self.ordered(&(instant.time..instant.time));
+        let track = self.tracks.of_thread(&mut self.packets, instant.thread, &time).0;
+        let category = match instant.kind {
+            InstantKind::Future => Category::Future,
+            InstantKind::Woken => Category::Woken,
+            InstantKind::HostClosure => Category::HostClosure,
+            InstantKind::Lint(_) => Category::Lint,
+            InstantKind::User { .. } => Category::Event,
+        };
+        let mut event = self.packets.event(category, &instant.label, track, instant.time);
+        event.notes.uint(key::THREAD, instant.thread);
+        note_place(&mut event.notes, &instant.place);
+        match &instant.kind {
+            InstantKind::Future | InstantKind::Woken | InstantKind::HostClosure => {}
+            InstantKind::Lint(finding) => event.notes.text(key::FINDING, finding),
+            InstantKind::User { fields } => note_fields(&mut event.notes, fields),
+        }
+        event.instant();
+    }
+
+    fn counter(&mut self, counter: &Counter) {
+        self.latest = self.latest.max(counter.time);
+        let track = self.tracks.counter(&mut self.packets, counter);
+        self.packets.counter(track, counter.time, counter.bytes);
+    }
+
+    fn lost(&mut self, count: u64) {
+        let label = format!("{count} records were lost");
+        let mut event = self.packets.event(Category::Lost, &label, tracks::process(), self.latest);
+        event.notes.uint(key::COUNT, count);
+        event.instant();
+    }
+
+    /// Writes the end of an arrow, a mark within the slice to which the arrow goes.
+    fn arrow(&mut self, flow: u64, head: Head) {
+        let event = self.packets.event(Category::Arrow, "after", head.track, head.time);
+        event.ends(flow).instant();
+    }
+
+    fn stream_track(&mut self, operation: &Operation, time: &Range<Nanos>, around: Option<u64>) -> u64 {
+        self.tracks.of_stream(&mut self.packets, operation.point.stream, time, around)
+    }
+
+    /// Returns a range that does not end before it begins.
+    fn ordered(&mut self, time: &Range<Nanos>) -> Range<Nanos> {
+        let end = time.end.max(time.start);
+        self.latest = self.latest.max(end);
+        time.start..end
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.packets.len() + self.tracks.len() + self.arrows.len()
+    }
+}
+
+/// Returns the last moment at which a slice is open.
+fn last_moment(time: &Range<Nanos>) -> Nanos {
+    time.end.saturating_sub(1).max(time.start)
+}
+
+fn note_point(notes: &mut Notes<'_>, point: Point) {
+    notes.uint(key::STREAM, point.stream);
+    notes.uint(key::NUMBER, point.number);
+}
+
+fn note_place(notes: &mut Notes<'_>, place: &Place) {
+    if let Some(source) = words::source(place) {
+        notes.text(key::SOURCE, &source);
+    }
+}
+
+fn note_fields(notes: &mut Notes<'_>, fields: &[(Cow<'static, str>, String)]) {
+    if !fields.is_empty() {
+        notes.fields(key::FIELDS, fields.iter().map(|(name, value)| (&**name, &**value)));
+    }
+}
+
+fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
+    notes.text(key::WORK, words::work_word(work));
+    match work {
+        Work::Kernel { grid, block } => {
+            notes.text(key::GRID, &words::extent(grid));
+            notes.text(key::BLOCK, &words::extent(block));
+        }
+        Work::Copy { direction, bytes, pageable } => {
+            notes.text(key::DIRECTION, words::direction_word(direction));
+            note_bytes(notes, bytes, time);
+            notes.bool(key::PAGEABLE, pageable);
+        }
+        Work::Fill { bytes } => note_bytes(notes, bytes, time),
+        Work::Graph { operations } | Work::Step { operations } => {
+            notes.uint(key::OPERATIONS, u64::from(operations));
+        }
+        Work::Host | Work::External | Work::Other => {}
+    }
+}
+
+fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
+    notes.uint(key::BYTES, bytes);
+    let took = time.end - time.start;
+    if took > 0 {
+        notes.double(key::RATE, bytes as f64 / took as f64);
+    }
+}

@@ -1,0 +1,79 @@
+//! Files in Perfetto's format: traces that <https://ui.perfetto.dev> opens, and that `trace_processor` answers SQL about.
+//!
+//! [`Writer`] writes records as they come, and [`read`] makes a [`Timeline`](crate::Timeline) of the file again.
+//!
+//! ```
+//! use gpustream_timeline::perfetto::{Writer, read};
+//! use gpustream_timeline::{Clock, Device, Operation, Place, Point, Record, Stream, Timeline, Work};
+//!
+//! let records = [
+//!     Record::Device(Device { id: 0, name: "cpu:0".into(), clock: Clock::Host, error: 0 }),
+//!     Record::Stream(Stream { id: 1, device: 0, name: "stream 1".into(), legacy: false }),
+//!     Record::Operation(Operation {
+//!         point: Point { stream: 1, number: 1 },
+//!         label: "saxpy".into(),
+//!         place: Place { file: "src/main.rs".into(), line: 42 },
+//!         thread: 1,
+//!         submitted: 1_000..1_400,
+//!         ran: Some(2_000..9_000),
+//!         work: Work::Kernel { grid: [64, 1, 1], block: [256, 1, 1] },
+//!         after: vec![],
+//!         pieces: vec![],
+//!     }),
+//! ];
+//! let mut writer = Writer::new(Vec::new());
+//! for record in &records {
+//!     writer.write(record)?;
+//! }
+//! let file = writer.finish()?;
+//!
+//! assert_eq!(read(&file)?, Timeline::from_iter(records));
+//! // The program was killed while it wrote: the file has all but the last record.
+//! assert_eq!(read(&file[..file.len() - 1])?.operations, []);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is where
+//!
+//! | in the timeline | in the file |
+//! |---|---|
+//! | [`Device`](crate::Device) | a group of tracks; the group's help tells the clock and its error |
+//! | [`Stream`](crate::Stream) | a track in its device's group |
+//! | [`Thread`](crate::Thread) | a thread with a track of its name |
+//! | [`Operation`](crate::Operation) | a slice `operation` on the stream's track, and a slice `submission` on the thread's, with an arrow from the submission; one that never ran is a slice `unfinished` on the thread's |
+//! | [`Piece`](crate::Piece) | a slice `piece` under the operation's |
+//! | [`Operation::after`](crate::Operation::after) | an arrow from each operation that was waited for |
+//! | [`Span`](crate::Span) | a slice `wait`, `allocation` or `user` on the thread's track; an arrow to a wait's last moment from the operation that was waited for |
+//! | [`Instant`](crate::Instant) | a moment `future`, `woken`, `host closure`, `lint` or `event` on the thread |
+//! | [`Counter`](crate::Counter) | a track of bytes in the device's group |
+//! | [`Record::Lost`](crate::Record::Lost) | a moment `lost` of the process |
+//!
+//! The words in code are categories: `slice.category` in SQL. The rest of a record is in debug annotations, such as
+//! `debug.source`, `debug.number`, `debug.bytes`, `debug.GB_per_s`, `debug.grid`, and `debug.start_delay_ns`: the
+//! time from the beginning of the submission to the beginning on the device. So this lists the slowest copies:
+//!
+//! ```sql
+//! SELECT name, dur, extract_arg(arg_set_id, 'debug.GB_per_s') AS rate, extract_arg(arg_set_id, 'debug.source')
+//! FROM slice
+//! WHERE category = 'operation' AND extract_arg(arg_set_id, 'debug.work') = 'copy'
+//! ORDER BY rate
+//! ```
+//!
+//! Slices that overlap, such as the nodes of a graph, are on tracks of their own, which Perfetto shows as one.
+
+mod arrows;
+mod encode;
+mod lanes;
+mod notes;
+mod packets;
+mod read;
+mod schema;
+mod strings;
+#[cfg(test)]
+mod tests;
+mod tracks;
+mod words;
+mod write;
+
+pub use read::{ReadError, read};
+pub use write::Writer;

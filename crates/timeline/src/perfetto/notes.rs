@@ -1,0 +1,112 @@
+//! The debug annotations of an event, as the reader looks at them.
+
+use std::borrow::Cow;
+
+use super::schema::{Annotation, Value};
+use super::strings::{Kind, Texts};
+use super::words::{self, key};
+use crate::{Place, Point, Work};
+
+/// The annotations of an event, with the strings that they refer to.
+pub(super) struct Noted<'a> {
+    texts: &'a Texts,
+    list: &'a [Annotation],
+}
+
+type Read<T> = Result<T, &'static str>;
+
+impl<'a> Noted<'a> {
+    pub(super) fn new(texts: &'a Texts, list: &'a [Annotation]) -> Self {
+        Self { texts, list }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(super) fn uint(&self, name: &str) -> Read<u64> {
+        match self.get(name).and_then(|annotation| annotation.value.as_ref()) {
+            Some(Value::Uint(number)) => Ok(*number),
+            _ => Err("an event without one of its numbers"),
+        }
+    }
+
+    pub(super) fn small(&self, name: &str) -> Read<u32> {
+        self.uint(name)?.try_into().map_err(|_| "a number that is too large")
+    }
+
+    pub(super) fn text(&self, name: &str) -> Read<&'a str> {
+        self.get(name)
+            .and_then(|annotation| self.text_of(annotation))
+            .ok_or("an event without one of its texts")
+    }
+
+    pub(super) fn point(&self) -> Read<Point> {
+        Ok(Point { stream: self.uint(key::STREAM)?, number: self.uint(key::NUMBER)? })
+    }
+
+    pub(super) fn place(&self) -> Read<Place> {
+        if !self.has(key::SOURCE) {
+            return Ok(Place::default());
+        }
+        words::place(self.text(key::SOURCE)?).ok_or("a place in the source without a line")
+    }
+
+    pub(super) fn after(&self) -> Read<Vec<Point>> {
+        let points = self.get(key::AFTER).map_or(&[][..], |annotation| &annotation.array_values);
+        let point = |value| self.text_of(value).and_then(words::point_of).ok_or("a wait for no operation");
+        points.iter().map(point).collect()
+    }
+
+    pub(super) fn fields(&self) -> Read<Vec<(Cow<'static, str>, String)>> {
+        let entries = self.get(key::FIELDS).map_or(&[][..], |annotation| &annotation.dict_entries);
+        let field = |entry| {
+            let name = self.name_of(entry).ok_or("a field without a name")?;
+            let value = self.text_of(entry).ok_or("a field without a value")?;
+            Ok((Cow::Owned(name.to_owned()), value.to_owned()))
+        };
+        entries.iter().map(field).collect()
+    }
+
+    pub(super) fn work(&self) -> Read<Work> {
+        let extent = |name| words::extent_of(self.text(name)?).ok_or("a grid that is none");
+        Ok(match self.text(key::WORK)? {
+            "kernel" => Work::Kernel { grid: extent(key::GRID)?, block: extent(key::BLOCK)? },
+            "copy" => Work::Copy {
+                direction: words::direction(self.text(key::DIRECTION)?).ok_or("a copy from nowhere")?,
+                bytes: self.uint(key::BYTES)?,
+                pageable: self.bool(key::PAGEABLE)?,
+            },
+            "fill" => Work::Fill { bytes: self.uint(key::BYTES)? },
+            "host" => Work::Host,
+            "graph" => Work::Graph { operations: self.small(key::OPERATIONS)? },
+            "step" => Work::Step { operations: self.small(key::OPERATIONS)? },
+            "external" => Work::External,
+            "other" => Work::Other,
+            _ => return Err("work of an unknown kind"),
+        })
+    }
+
+    fn bool(&self, name: &str) -> Read<bool> {
+        match self.get(name).and_then(|annotation| annotation.value.as_ref()) {
+            Some(Value::Bool(value)) => Ok(*value),
+            _ => Err("an event without one of its answers"),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Annotation> {
+        self.list.iter().find(|annotation| self.name_of(annotation) == Some(name))
+    }
+
+    fn name_of(&self, annotation: &Annotation) -> Option<&'a str> {
+        self.texts.get(Kind::Annotation, annotation.name_iid?)
+    }
+
+    fn text_of(&self, annotation: &'a Annotation) -> Option<&'a str> {
+        match annotation.value.as_ref()? {
+            Value::Text(text) => Some(text),
+            Value::TextIid(number) => self.texts.get(Kind::Value, *number),
+            _ => None,
+        }
+    }
+}

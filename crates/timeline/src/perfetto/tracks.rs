@@ -1,0 +1,207 @@
+//! The tracks of a file: their numbers, and which are described already.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use lru::LruCache;
+
+use super::arrows::mixed;
+use super::lanes::Lanes;
+use super::packets::Packets;
+use super::schema::{
+    BY_RANK, BYTES, CounterDescriptor, MERGE_BY_KEY, ProcessDescriptor, ThreadDescriptor, TrackDescriptor,
+};
+use super::words;
+use crate::{Counter, Device, Nanos, Stream, Thread};
+
+/// The tracks that later records may need. Of streams, threads and counters only those that were in use last are known;
+/// one that comes again after that gets new tracks, named by its number.
+pub(super) struct Tracks {
+    streams: LruCache<u64, StreamTracks>,
+    threads: LruCache<u64, ThreadTracks>,
+    counters: LruCache<(u32, Box<str>), ()>,
+    /// The lanes that were ever made.
+    lanes: u64,
+    pid: i32,
+}
+
+struct StreamTracks {
+    /// The descriptor of all lanes, but for the track's number.
+    descriptor: TrackDescriptor,
+    lanes: Lanes,
+}
+
+struct ThreadTracks {
+    name: String,
+    lanes: Lanes,
+}
+
+/// The kinds of tracks, each with numbers of its own.
+#[derive(Clone, Copy)]
+enum Shows {
+    Process,
+    Device,
+    Counter,
+    Thread,
+    Lane,
+}
+
+fn track(shows: Shows, number: u64) -> u64 {
+    mixed(mixed(shows as u64) ^ number)
+}
+
+/// The track of the process.
+pub(super) fn process() -> u64 {
+    track(Shows::Process, 0)
+}
+
+impl Tracks {
+    const MOST: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+
+    /// Describes this process.
+    pub(super) fn new(packets: &mut Packets) -> Self {
+        let pid = std::process::id() as i32;
+        let program = std::env::current_exe().ok();
+        let name = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
+        packets.track(TrackDescriptor {
+            uuid: process(),
+            process: Some(ProcessDescriptor { pid, process_name: name.to_string_lossy().into_owned() }),
+            ..TrackDescriptor::default()
+        });
+        Self {
+            streams: LruCache::new(Self::MOST),
+            threads: LruCache::new(Self::MOST),
+            counters: LruCache::new(Self::MOST),
+            lanes: 0,
+            pid,
+        }
+    }
+
+    pub(super) fn device(packets: &mut Packets, device: &Device) {
+        packets.track(TrackDescriptor {
+            name: Some(device.name.clone()),
+            description: Some(words::device_description(device)),
+            child_ordering: Some(BY_RANK),
+            ..shown_as_one(track(Shows::Device, device.id.into()), format!("device {}", device.id))
+        });
+    }
+
+    pub(super) fn stream(&mut self, packets: &mut Packets, stream: &Stream) {
+        let descriptor = TrackDescriptor {
+            parent_uuid: Some(track(Shows::Device, stream.device.into())),
+            name: Some(stream.name.clone()),
+            description: Some(words::stream_description(stream)),
+            ..stream_lane(stream.id)
+        };
+        self.streams.push(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
+        // The stream's row is there before its first operation.
+        self.of_stream(packets, stream.id, &(0..0), None);
+    }
+
+    pub(super) fn thread(&mut self, packets: &mut Packets, thread: &Thread) {
+        self.describe_thread(packets, thread.id, &thread.name, Some(words::thread_description(thread)));
+    }
+
+    /// Returns a counter's track.
+    pub(super) fn counter(&mut self, packets: &mut Packets, counter: &Counter) -> u64 {
+        let bytes = counter.label.bytes();
+        let label = bytes.fold(u64::from(counter.device), |hash, byte| mixed(hash ^ u64::from(byte)));
+        let uuid = track(Shows::Counter, label);
+        let name = (counter.device, Box::from(&*counter.label));
+        if self.counters.get(&name).is_none() {
+            self.counters.push(name, ());
+            packets.track(TrackDescriptor {
+                uuid,
+                parent_uuid: Some(track(Shows::Device, counter.device.into())),
+                name: Some(counter.label.clone().into_owned()),
+                description: Some(words::counter_description(counter.device)),
+                counter: Some(CounterDescriptor { unit: BYTES }),
+                sibling_order_rank: Some(i32::MAX),
+                ..TrackDescriptor::default()
+            });
+        }
+        uuid
+    }
+
+    /// Returns a lane of a stream for a slice; for one that is written while another is open, not the other's lane.
+    pub(super) fn of_stream(
+        &mut self,
+        packets: &mut Packets,
+        stream: u64,
+        time: &Range<Nanos>,
+        around: Option<u64>,
+    ) -> u64 {
+        let unknown = || StreamTracks {
+            descriptor: TrackDescriptor { name: Some(format!("stream {stream}")), ..stream_lane(stream) },
+            lanes: Lanes::default(),
+        };
+        let tracks = self.streams.get_or_insert_mut(stream, unknown);
+        let (uuid, is_new) = tracks.lanes.place(time, around, || new_lane(&mut self.lanes));
+        if is_new {
+            packets.track(TrackDescriptor { uuid, ..tracks.descriptor.clone() });
+        }
+        uuid
+    }
+
+    /// Returns a lane of a thread for a slice, and the thread's name.
+    pub(super) fn of_thread(
+        &mut self,
+        packets: &mut Packets,
+        thread: u64,
+        time: &Range<Nanos>,
+    ) -> (u64, &str) {
+        if self.threads.get(&thread).is_none() {
+            self.describe_thread(packets, thread, &format!("thread {thread}"), None);
+        }
+        let unnamed = || ThreadTracks { name: String::new(), lanes: Lanes::default() };
+        let tracks = self.threads.get_or_insert_mut(thread, unnamed);
+        let (uuid, is_new) = tracks.lanes.place(time, None, || new_lane(&mut self.lanes));
+        if is_new {
+            packets.track(TrackDescriptor {
+                parent_uuid: Some(track(Shows::Thread, thread)),
+                name: Some(tracks.name.clone()),
+                ..shown_as_one(uuid, format!("thread {thread}"))
+            });
+        }
+        (uuid, &tracks.name)
+    }
+
+    fn describe_thread(&mut self, packets: &mut Packets, id: u64, name: &str, description: Option<String>) {
+        // 0 is the number of the system's idle thread.
+        let tid = (id.wrapping_add(1) & 0x7fff_ffff) as i32;
+        packets.track(TrackDescriptor {
+            uuid: track(Shows::Thread, id),
+            thread: Some(ThreadDescriptor { pid: self.pid, tid, thread_name: name.to_owned() }),
+            description,
+            ..TrackDescriptor::default()
+        });
+        self.threads.push(id, ThreadTracks { name: name.to_owned(), lanes: Lanes::default() });
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let streams = self.streams.iter().map(|(_, tracks)| 1 + tracks.lanes.len());
+        let threads = self.threads.iter().map(|(_, tracks)| 1 + tracks.lanes.len());
+        streams.chain(threads).sum::<usize>() + self.counters.len()
+    }
+}
+
+fn new_lane(lanes: &mut u64) -> u64 {
+    *lanes += 1;
+    track(Shows::Lane, *lanes)
+}
+
+/// Returns a track that is shown together with all others that have the key.
+fn shown_as_one(uuid: u64, key: String) -> TrackDescriptor {
+    TrackDescriptor {
+        uuid,
+        sibling_merge_behavior: Some(MERGE_BY_KEY),
+        sibling_merge_key: Some(key),
+        ..TrackDescriptor::default()
+    }
+}
+
+fn stream_lane(stream: u64) -> TrackDescriptor {
+    let rank = i32::try_from(stream).unwrap_or(i32::MAX);
+    TrackDescriptor { sibling_order_rank: Some(rank), ..shown_as_one(0, format!("stream {stream}")) }
+}
