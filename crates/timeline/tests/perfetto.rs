@@ -193,6 +193,17 @@ fn small_trace() -> Vec<Record> {
     ]
 }
 
+/// More strings than the file's table has room for, so that the file empties the table.
+#[test]
+fn file_with_many_strings_is_read_as_it_was_written() {
+    let labelled = |number| {
+        let label = format!("kernel {}", number % 7_000);
+        Record::Operation(Operation { label: label.into(), ..kernel(1, number, number..number + 1) })
+    };
+    let records: Vec<_> = (1..20_000).map(labelled).collect();
+    assert_eq!(read(&file(&records)).unwrap(), Timeline::from_iter(records));
+}
+
 /// Keeps the end of each call's bytes.
 #[derive(Default)]
 struct Calls {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::arrows::{Arrows, Head, operation_flow, submission_flow};
 use super::packets::{Notes, Packets};
 use super::tracks::{self, Tracks};
-use super::words::{self, Category, key};
+use super::words::{self, Category, Key};
 use crate::{
     Counter, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work,
 };
@@ -58,13 +58,14 @@ impl Encoder {
 
     fn operation(&mut self, operation: &Operation) {
         let submitted = self.ordered(&operation.submitted);
+        let source = words::source(&operation.place);
         let (host, thread) = self.tracks.of_thread(&mut self.packets, operation.thread, &submitted);
         let thread = thread.to_owned();
         let (category, place, time) = match &operation.ran {
             None => (Category::Unfinished, host, submitted.clone()),
             Some(ran) => {
                 let ran = self.ordered(ran);
-                self.submission(operation, host, &submitted);
+                self.submission(operation, source.as_deref(), host, &submitted);
                 (Category::Operation, self.stream_track(operation, &ran, None), ran)
             }
         };
@@ -77,18 +78,18 @@ impl Encoder {
 
         let mut event = self.packets.event(category, &operation.label, place, time.start);
         note_point(&mut event.notes, operation.point);
-        note_place(&mut event.notes, &operation.place);
+        note_source(&mut event.notes, source.as_deref());
         note_work(&mut event.notes, operation.work, &time);
-        event.notes.uint(key::THREAD, operation.thread);
-        event.notes.text(key::SUBMITTED_BY, &thread);
-        event.notes.uint(key::SUBMITTED, submitted.start);
-        event.notes.uint(key::CALL_NS, submitted.end - submitted.start);
+        event.notes.uint(Key::Thread, operation.thread);
+        event.notes.text(Key::SubmittedBy, &thread);
+        event.notes.uint(Key::Submitted, submitted.start);
+        event.notes.uint(Key::CallNs, submitted.end - submitted.start);
         if category == Category::Operation {
-            event.notes.int(key::START_DELAY_NS, time.start.wrapping_sub(submitted.start) as i64);
+            event.notes.int(Key::StartDelayNs, time.start.wrapping_sub(submitted.start) as i64);
             event = event.opens(operation_flow(operation.point)).closes(submission_flow(operation.point));
         }
         if !operation.after.is_empty() {
-            event.notes.texts(key::AFTER, operation.after.iter().map(|point| words::point(*point)));
+            event.notes.texts(Key::After, operation.after.iter().map(|point| words::point(*point)));
         }
         if let Some(flow) = first {
             event = event.ends(flow);
@@ -107,10 +108,10 @@ impl Encoder {
         }
     }
 
-    fn submission(&mut self, operation: &Operation, track: u64, time: &Range<Nanos>) {
+    fn submission(&mut self, operation: &Operation, source: Option<&str>, track: u64, time: &Range<Nanos>) {
         let mut event = self.packets.event(Category::Submission, &operation.label, track, time.start);
         note_point(&mut event.notes, operation.point);
-        note_place(&mut event.notes, &operation.place);
+        note_source(&mut event.notes, source);
         event.opens(submission_flow(operation.point)).slice_begin();
         self.packets.slice_end(track, time.end, None);
     }
@@ -147,14 +148,14 @@ impl Encoder {
             SpanKind::User { .. } => Category::User,
         };
         let mut event = self.packets.event(category, &span.label, track, time.start);
-        event.notes.uint(key::THREAD, span.thread);
+        event.notes.uint(Key::Thread, span.thread);
         note_place(&mut event.notes, &span.place);
         match &span.kind {
             SpanKind::Wait(None) => {}
             SpanKind::Wait(Some(point)) => note_point(&mut event.notes, *point),
             SpanKind::Allocation { device, bytes } => {
-                event.notes.uint(key::DEVICE, u64::from(*device));
-                event.notes.uint(key::BYTES, *bytes);
+                event.notes.uint(Key::Device, u64::from(*device));
+                event.notes.uint(Key::Bytes, *bytes);
             }
             SpanKind::User { fields } => note_fields(&mut event.notes, fields),
         }
@@ -181,11 +182,11 @@ impl Encoder {
             InstantKind::User { .. } => Category::Event,
         };
         let mut event = self.packets.event(category, &instant.label, track, instant.time);
-        event.notes.uint(key::THREAD, instant.thread);
+        event.notes.uint(Key::Thread, instant.thread);
         note_place(&mut event.notes, &instant.place);
         match &instant.kind {
             InstantKind::Future | InstantKind::Woken | InstantKind::HostClosure => {}
-            InstantKind::Lint(finding) => event.notes.text(key::FINDING, finding),
+            InstantKind::Lint(finding) => event.notes.text(Key::Finding, finding),
             InstantKind::User { fields } => note_fields(&mut event.notes, fields),
         }
         event.instant();
@@ -200,7 +201,7 @@ impl Encoder {
     fn lost(&mut self, count: u64) {
         let label = format!("{count} records were lost");
         let mut event = self.packets.event(Category::Lost, &label, tracks::process(), self.latest);
-        event.notes.uint(key::COUNT, count);
+        event.notes.uint(Key::Count, count);
         event.instant();
     }
 
@@ -233,46 +234,50 @@ fn last_moment(time: &Range<Nanos>) -> Nanos {
 }
 
 fn note_point(notes: &mut Notes<'_>, point: Point) {
-    notes.uint(key::STREAM, point.stream);
-    notes.uint(key::NUMBER, point.number);
+    notes.uint(Key::Stream, point.stream);
+    notes.uint(Key::Number, point.number);
 }
 
 fn note_place(notes: &mut Notes<'_>, place: &Place) {
-    if let Some(source) = words::source(place) {
-        notes.text(key::SOURCE, &source);
+    note_source(notes, words::source(place).as_deref());
+}
+
+fn note_source(notes: &mut Notes<'_>, source: Option<&str>) {
+    if let Some(source) = source {
+        notes.text(Key::Source, source);
     }
 }
 
 fn note_fields(notes: &mut Notes<'_>, fields: &[(Cow<'static, str>, String)]) {
     if !fields.is_empty() {
-        notes.fields(key::FIELDS, fields.iter().map(|(name, value)| (&**name, &**value)));
+        notes.fields(Key::Fields, fields.iter().map(|(name, value)| (&**name, &**value)));
     }
 }
 
 fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
-    notes.text(key::WORK, words::work_word(work));
+    notes.text(Key::Work, words::work_word(work));
     match work {
         Work::Kernel { grid, block } => {
-            notes.text(key::GRID, &words::extent(grid));
-            notes.text(key::BLOCK, &words::extent(block));
+            notes.text(Key::Grid, &words::extent(grid));
+            notes.text(Key::Block, &words::extent(block));
         }
         Work::Copy { direction, bytes, pageable } => {
-            notes.text(key::DIRECTION, words::direction_word(direction));
+            notes.text(Key::Direction, words::direction_word(direction));
             note_bytes(notes, bytes, time);
-            notes.bool(key::PAGEABLE, pageable);
+            notes.bool(Key::Pageable, pageable);
         }
         Work::Fill { bytes } => note_bytes(notes, bytes, time),
         Work::Graph { operations } | Work::Step { operations } => {
-            notes.uint(key::OPERATIONS, u64::from(operations));
+            notes.uint(Key::Operations, u64::from(operations));
         }
         Work::Host | Work::External | Work::Other => {}
     }
 }
 
 fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
-    notes.uint(key::BYTES, bytes);
+    notes.uint(Key::Bytes, bytes);
     let took = time.end - time.start;
     if took > 0 {
-        notes.double(key::RATE, bytes as f64 / took as f64);
+        notes.double(Key::Rate, bytes as f64 / took as f64);
     }
 }

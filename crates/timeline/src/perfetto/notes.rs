@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::schema::{Annotation, Value};
 use super::strings::{Kind, Texts};
-use super::words::{self, key};
+use super::words::{self, Key};
 use crate::{Place, Point, Work};
 
 /// The annotations of an event, with the strings that they refer to.
@@ -20,46 +20,46 @@ impl<'a> Noted<'a> {
         Self { texts, list }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.get(key).is_some()
     }
 
-    pub(super) fn uint(&self, name: &str) -> Read<u64> {
-        match self.get(name).and_then(|annotation| annotation.value.as_ref()) {
+    pub(super) fn uint(&self, key: Key) -> Read<u64> {
+        match self.get(key).and_then(|annotation| annotation.value.as_ref()) {
             Some(Value::Uint(number)) => Ok(*number),
             _ => Err("an event without one of its numbers"),
         }
     }
 
-    pub(super) fn small(&self, name: &str) -> Read<u32> {
-        self.uint(name)?.try_into().map_err(|_| "a number that is too large")
+    pub(super) fn small(&self, key: Key) -> Read<u32> {
+        self.uint(key)?.try_into().map_err(|_| "a number that is too large")
     }
 
-    pub(super) fn text(&self, name: &str) -> Read<&'a str> {
-        self.get(name)
+    pub(super) fn text(&self, key: Key) -> Read<&'a str> {
+        self.get(key)
             .and_then(|annotation| self.text_of(annotation))
             .ok_or("an event without one of its texts")
     }
 
     pub(super) fn point(&self) -> Read<Point> {
-        Ok(Point { stream: self.uint(key::STREAM)?, number: self.uint(key::NUMBER)? })
+        Ok(Point { stream: self.uint(Key::Stream)?, number: self.uint(Key::Number)? })
     }
 
     pub(super) fn place(&self) -> Read<Place> {
-        if !self.has(key::SOURCE) {
+        if !self.has(Key::Source) {
             return Ok(Place::default());
         }
-        words::place(self.text(key::SOURCE)?).ok_or("a place in the source without a line")
+        words::place(self.text(Key::Source)?).ok_or("a place in the source without a line")
     }
 
     pub(super) fn after(&self) -> Read<Vec<Point>> {
-        let points = self.get(key::AFTER).map_or(&[][..], |annotation| &annotation.array_values);
+        let points = self.get(Key::After).map_or(&[][..], |annotation| &annotation.array_values);
         let point = |value| self.text_of(value).and_then(words::point_of).ok_or("a wait for no operation");
         points.iter().map(point).collect()
     }
 
     pub(super) fn fields(&self) -> Read<Vec<(Cow<'static, str>, String)>> {
-        let entries = self.get(key::FIELDS).map_or(&[][..], |annotation| &annotation.dict_entries);
+        let entries = self.get(Key::Fields).map_or(&[][..], |annotation| &annotation.dict_entries);
         let field = |entry| {
             let name = self.name_of(entry).ok_or("a field without a name")?;
             let value = self.text_of(entry).ok_or("a field without a value")?;
@@ -69,33 +69,33 @@ impl<'a> Noted<'a> {
     }
 
     pub(super) fn work(&self) -> Read<Work> {
-        let extent = |name| words::extent_of(self.text(name)?).ok_or("a grid that is none");
-        Ok(match self.text(key::WORK)? {
-            "kernel" => Work::Kernel { grid: extent(key::GRID)?, block: extent(key::BLOCK)? },
+        let extent = |key| words::extent_of(self.text(key)?).ok_or("a grid that is none");
+        Ok(match self.text(Key::Work)? {
+            "kernel" => Work::Kernel { grid: extent(Key::Grid)?, block: extent(Key::Block)? },
             "copy" => Work::Copy {
-                direction: words::direction(self.text(key::DIRECTION)?).ok_or("a copy from nowhere")?,
-                bytes: self.uint(key::BYTES)?,
-                pageable: self.bool(key::PAGEABLE)?,
+                direction: words::direction(self.text(Key::Direction)?).ok_or("a copy from nowhere")?,
+                bytes: self.uint(Key::Bytes)?,
+                pageable: self.bool(Key::Pageable)?,
             },
-            "fill" => Work::Fill { bytes: self.uint(key::BYTES)? },
+            "fill" => Work::Fill { bytes: self.uint(Key::Bytes)? },
             "host" => Work::Host,
-            "graph" => Work::Graph { operations: self.small(key::OPERATIONS)? },
-            "step" => Work::Step { operations: self.small(key::OPERATIONS)? },
+            "graph" => Work::Graph { operations: self.small(Key::Operations)? },
+            "step" => Work::Step { operations: self.small(Key::Operations)? },
             "external" => Work::External,
             "other" => Work::Other,
             _ => return Err("work of an unknown kind"),
         })
     }
 
-    fn bool(&self, name: &str) -> Read<bool> {
-        match self.get(name).and_then(|annotation| annotation.value.as_ref()) {
+    fn bool(&self, key: Key) -> Read<bool> {
+        match self.get(key).and_then(|annotation| annotation.value.as_ref()) {
             Some(Value::Bool(value)) => Ok(*value),
             _ => Err("an event without one of its answers"),
         }
     }
 
-    fn get(&self, name: &str) -> Option<&'a Annotation> {
-        self.list.iter().find(|annotation| self.name_of(annotation) == Some(name))
+    fn get(&self, key: Key) -> Option<&'a Annotation> {
+        self.list.iter().find(|annotation| self.name_of(annotation) == Some(key.word()))
     }
 
     fn name_of(&self, annotation: &Annotation) -> Option<&'a str> {

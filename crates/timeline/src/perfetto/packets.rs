@@ -3,11 +3,11 @@
 use prost::Message as _;
 
 use super::schema::{
-    Annotation, CLEARED, EventType, FLOW_IN, LegacyEvent, NEEDS_STRINGS, PACKET_TAG, Packet, TrackDescriptor,
-    TrackEvent, Value,
+    Annotation, CLEARED, EventType, FLOW_IN, Interned, InternedData, LegacyEvent, NEEDS_STRINGS, PACKET_TAG,
+    Packet, TrackDescriptor, TrackEvent, Value,
 };
 use super::strings::{Kind, Strings};
-use super::words::{Category, FORMAT, VERSION};
+use super::words::{Category, FORMAT, Key, VERSION};
 use crate::Nanos;
 
 /// The bytes of packets.
@@ -24,17 +24,16 @@ const TRACKS: u32 = 2;
 
 /// Returns a file's first packet: a string that tells the format.
 pub(super) fn first() -> Vec<u8> {
-    let mut strings = Strings::default();
-    strings.number(Kind::Value, &format!("{FORMAT}{VERSION}"));
-    let packet = Packet {
-        trusted_packet_sequence_id: EVENTS,
-        sequence_flags: CLEARED,
-        interned_data: strings.take_new(),
-        ..Packet::default()
-    };
+    let format = Interned { iid: 1, text: format!("{FORMAT}{VERSION}") };
+    let strings = InternedData { debug_annotation_string_values: vec![format], ..InternedData::default() };
     let mut bytes = Vec::new();
-    append(&mut bytes, &packet);
+    append(&mut bytes, &Packet { interned_data: Some(strings), ..cleared() });
     bytes
+}
+
+/// Returns a packet after which no string is known.
+fn cleared() -> Packet {
+    Packet { trusted_packet_sequence_id: EVENTS, sequence_flags: CLEARED, ..Packet::default() }
 }
 
 fn append(bytes: &mut Vec<u8>, packet: &Packet) {
@@ -49,11 +48,10 @@ fn arrow_end(flow: u64) -> LegacyEvent {
 
 impl Packets {
     pub(super) fn new() -> Self {
-        // Number 1 of the values is the format's.
-        let mut strings = Strings::default();
-        strings.number(Kind::Value, &format!("{FORMAT}{VERSION}"));
-        strings.take_new();
-        Self { bytes: first(), strings }
+        let mut bytes = first();
+        // The format's name is not among the strings of events.
+        append(&mut bytes, &cleared());
+        Self { bytes, strings: Strings::new() }
     }
 
     /// Returns the bytes since the last call of `clear`.
@@ -65,11 +63,8 @@ impl Packets {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         if self.strings.is_full() {
-            self.strings.clear();
-            append(
-                &mut self.bytes,
-                &Packet { trusted_packet_sequence_id: EVENTS, sequence_flags: CLEARED, ..Packet::default() },
-            );
+            self.strings = Strings::new();
+            append(&mut self.bytes, &cleared());
         }
     }
 
@@ -82,13 +77,13 @@ impl Packets {
     /// Begins an event of a kind.
     pub(super) fn event(&mut self, category: Category, label: &str, track: u64, time: Nanos) -> Event<'_> {
         let inner = TrackEvent {
-            category_iids: vec![self.strings.number(Kind::Category, category.word())],
+            category_iids: vec![category.number()],
             name_iid: Some(self.strings.number(Kind::Event, label)),
             track_uuid: track,
             ..TrackEvent::default()
         };
         Event {
-            notes: Notes { strings: &mut self.strings, list: Vec::new() },
+            notes: Notes { strings: &mut self.strings, list: Vec::with_capacity(16) },
             bytes: &mut self.bytes,
             inner,
             time,
@@ -189,47 +184,48 @@ pub(super) struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    pub(super) fn bool(&mut self, name: &str, value: bool) {
-        self.add(name, Value::Bool(value));
+    pub(super) fn bool(&mut self, key: Key, value: bool) {
+        self.add(key, Value::Bool(value));
     }
 
-    pub(super) fn uint(&mut self, name: &str, value: u64) {
-        self.add(name, Value::Uint(value));
+    pub(super) fn uint(&mut self, key: Key, value: u64) {
+        self.add(key, Value::Uint(value));
     }
 
-    pub(super) fn int(&mut self, name: &str, value: i64) {
-        self.add(name, Value::Int(value));
+    pub(super) fn int(&mut self, key: Key, value: i64) {
+        self.add(key, Value::Int(value));
     }
 
-    pub(super) fn double(&mut self, name: &str, value: f64) {
-        self.add(name, Value::Double(value));
+    pub(super) fn double(&mut self, key: Key, value: f64) {
+        self.add(key, Value::Double(value));
     }
 
-    pub(super) fn text(&mut self, name: &str, text: &str) {
+    pub(super) fn text(&mut self, key: Key, text: &str) {
         let number = self.strings.number(Kind::Value, text);
-        self.add(name, Value::TextIid(number));
+        self.add(key, Value::TextIid(number));
     }
 
-    pub(super) fn texts(&mut self, name: &str, texts: impl Iterator<Item = String>) {
+    pub(super) fn texts(&mut self, key: Key, texts: impl Iterator<Item = String>) {
         let value = |text| Annotation { value: Some(Value::Text(text)), ..Annotation::default() };
-        let annotation = Annotation { array_values: texts.map(value).collect(), ..self.named(name) };
+        let annotation = Annotation { array_values: texts.map(value).collect(), ..named(key) };
         self.list.push(annotation);
     }
 
-    pub(super) fn fields<'f>(&mut self, name: &str, fields: impl Iterator<Item = (&'f str, &'f str)>) {
-        let entries = fields
-            .map(|(name, text)| Annotation { value: Some(Value::Text(text.to_owned())), ..self.named(name) });
+    pub(super) fn fields<'f>(&mut self, key: Key, fields: impl Iterator<Item = (&'f str, &'f str)>) {
+        let entries = fields.map(|(name, text)| Annotation {
+            name_iid: Some(self.strings.number(Kind::Annotation, name)),
+            value: Some(Value::Text(text.to_owned())),
+            ..Annotation::default()
+        });
         let dict_entries = entries.collect();
-        let annotation = Annotation { dict_entries, ..self.named(name) };
-        self.list.push(annotation);
+        self.list.push(Annotation { dict_entries, ..named(key) });
     }
 
-    fn named(&mut self, name: &str) -> Annotation {
-        Annotation { name_iid: Some(self.strings.number(Kind::Annotation, name)), ..Annotation::default() }
+    fn add(&mut self, key: Key, value: Value) {
+        self.list.push(Annotation { value: Some(value), ..named(key) });
     }
+}
 
-    fn add(&mut self, name: &str, value: Value) {
-        let annotation = Annotation { value: Some(value), ..self.named(name) };
-        self.list.push(annotation);
-    }
+fn named(key: Key) -> Annotation {
+    Annotation { name_iid: Some(key.number()), ..Annotation::default() }
 }

@@ -11,7 +11,7 @@ use super::notes::Noted;
 use super::packets::first;
 use super::schema::{CLEARED, EventType, PACKET_TAG, Packet, TrackDescriptor, TrackEvent};
 use super::strings::{Kind, Texts};
-use super::words::{self, Category, FORMAT, VERSION, key};
+use super::words::{self, Category, FORMAT, Key, VERSION};
 use crate::{Counter, Instant, InstantKind, Nanos, Operation, Piece, Record, Span, SpanKind, Timeline};
 
 /// Reads a file that a [`Writer`](super::Writer) wrote.
@@ -134,7 +134,7 @@ impl Reader {
             self.texts.clear();
         }
         if let Some(strings) = packet.interned_data {
-            self.texts.add(strings);
+            self.texts.add(strings)?;
         }
         if let Some(track) = packet.track_descriptor {
             self.track(&track)?;
@@ -178,13 +178,13 @@ impl Reader {
         let (category, label, notes) = self.parts(event)?;
         let slice = match category {
             Category::Operation | Category::Unfinished => {
-                let submitted = notes.uint(key::SUBMITTED)?;
+                let submitted = notes.uint(Key::Submitted)?;
                 let operation = Operation {
                     point: notes.point()?,
                     label,
                     place: notes.place()?,
-                    thread: notes.uint(key::THREAD)?,
-                    submitted: submitted..submitted.saturating_add(notes.uint(key::CALL_NS)?),
+                    thread: notes.uint(Key::Thread)?,
+                    submitted: submitted..submitted.saturating_add(notes.uint(Key::CallNs)?),
                     ran: (category == Category::Operation).then_some(time..time),
                     work: notes.work()?,
                     after: notes.after()?,
@@ -196,15 +196,15 @@ impl Reader {
             Category::Piece => Slice::Piece(Piece { label, ran: time..time, work: notes.work()? }),
             Category::Wait | Category::Allocation | Category::User => {
                 let kind = match category {
-                    Category::Wait if notes.has(key::STREAM) => SpanKind::Wait(Some(notes.point()?)),
+                    Category::Wait if notes.has(Key::Stream) => SpanKind::Wait(Some(notes.point()?)),
                     Category::Wait => SpanKind::Wait(None),
                     Category::Allocation => SpanKind::Allocation {
-                        device: notes.small(key::DEVICE)?,
-                        bytes: notes.uint(key::BYTES)?,
+                        device: notes.small(Key::Device)?,
+                        bytes: notes.uint(Key::Bytes)?,
                     },
                     _ => SpanKind::User { fields: notes.fields()? },
                 };
-                let (thread, place) = (notes.uint(key::THREAD)?, notes.place()?);
+                let (thread, place) = (notes.uint(Key::Thread)?, notes.place()?);
                 Slice::Span(Span { thread, time: time..time, label, place, kind })
             }
             _ => return Err("a slice of a kind that has none"),
@@ -244,18 +244,18 @@ impl Reader {
         let kind = match category {
             Category::Arrow => return Ok(()),
             Category::Lost => {
-                let lost = notes.uint(key::COUNT)?;
+                let lost = notes.uint(Key::Count)?;
                 self.timeline.lost = self.timeline.lost.saturating_add(lost);
                 return Ok(());
             }
             Category::Future => InstantKind::Future,
             Category::Woken => InstantKind::Woken,
             Category::HostClosure => InstantKind::HostClosure,
-            Category::Lint => InstantKind::Lint(notes.text(key::FINDING)?.to_owned()),
+            Category::Lint => InstantKind::Lint(notes.text(Key::Finding)?.to_owned()),
             Category::Event => InstantKind::User { fields: notes.fields()? },
             _ => return Err("a moment of a kind that has none"),
         };
-        let (thread, place) = (notes.uint(key::THREAD)?, notes.place()?);
+        let (thread, place) = (notes.uint(Key::Thread)?, notes.place()?);
         self.timeline.instants.push(Instant { thread, time, label, place, kind });
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::schema::{Interned, InternedData};
+use super::words::{Category, Key};
 
 /// The kinds of strings, which a file numbers apart.
 #[derive(Clone, Copy)]
@@ -27,12 +28,20 @@ impl Strings {
     const MOST: usize = 4096;
     const MOST_BYTES: usize = 256 << 10;
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len() > Self::MOST || self.bytes > Self::MOST_BYTES
+    /// Makes a table with the words of the format, each at its own number.
+    pub(super) fn new() -> Self {
+        let mut strings = Self::default();
+        for category in Category::ALL {
+            strings.number(Kind::Category, category.word());
+        }
+        for key in Key::ALL {
+            strings.number(Kind::Annotation, key.word());
+        }
+        strings
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    pub(super) fn is_full(&self) -> bool {
+        self.len() > Self::MOST || self.bytes > Self::MOST_BYTES
     }
 
     pub(super) fn len(&self) -> usize {
@@ -61,22 +70,30 @@ impl Strings {
 
 /// The strings by number, by the reader's side.
 #[derive(Default)]
-pub(super) struct Texts([HashMap<u64, String>; 4]);
+pub(super) struct Texts([Vec<String>; 4]);
 
 impl Texts {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn add(&mut self, mut new: InternedData) {
+    /// Adds strings, which have the next numbers.
+    pub(super) fn add(&mut self, mut new: InternedData) -> Result<(), &'static str> {
         for kind in [Kind::Category, Kind::Event, Kind::Annotation, Kind::Value] {
-            let strings = list(&mut new, kind).drain(..);
-            self.0[kind as usize].extend(strings.map(|interned| (interned.iid, interned.text)));
+            let texts = &mut self.0[kind as usize];
+            for string in list(&mut new, kind).drain(..) {
+                texts.push(string.text);
+                if string.iid != texts.len() as u64 {
+                    return Err("a string whose number is not the next one");
+                }
+            }
         }
+        Ok(())
     }
 
     pub(super) fn get(&self, kind: Kind, number: u64) -> Option<&str> {
-        self.0[kind as usize].get(&number).map(String::as_str)
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.0[kind as usize].get(index).map(String::as_str)
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::encode::Encoder;
-use super::schema::{EventType, PACKET_TAG, Packet};
+use super::schema::{CLEARED, EventType, PACKET_TAG, Packet};
 use super::strings::{Kind, Texts};
 use crate::{Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work};
 
@@ -64,7 +64,10 @@ fn shown(mut bytes: &[u8]) -> Shown {
         let length = prost::encoding::decode_varint(&mut bytes).unwrap() as usize;
         let packet = Packet::decode(&bytes[..length]).unwrap();
         bytes = &bytes[length..];
-        texts.add(packet.interned_data.unwrap_or_default());
+        if packet.sequence_flags & CLEARED != 0 {
+            texts.clear();
+        }
+        texts.add(packet.interned_data.unwrap_or_default()).unwrap();
         events.extend(packet.track_event.map(|event| (packet.timestamp.unwrap(), event)));
     }
     events.sort_by_key(|(time, _)| *time);

@@ -7,95 +7,87 @@ use crate::{Clock, Device, Direction, Place, Point, Stream, Thread, Work};
 pub(super) const FORMAT: &str = "gpustream timeline, format ";
 pub(super) const VERSION: u32 = 1;
 
-/// The kind of an event: its category in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Category {
-    /// An operation, in the time in which the device ran it.
-    Operation,
-    /// An operation of which no time on the device is known, in the time of its submission.
-    Unfinished,
-    /// The submission of an [`Category::Operation`].
-    Submission,
-    /// A part of the operation around it in the file.
-    Piece,
-    /// The end of an arrow that does not end at a slice's beginning.
-    Arrow,
-    Wait,
-    Allocation,
-    User,
-    Future,
-    Woken,
-    HostClosure,
-    Lint,
-    Event,
-    Lost,
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$about_word:meta])* $variant:ident: $word:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum $name {
+            $($(#[$about_word])* $variant,)*
+        }
+
+        impl $name {
+            pub(super) const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub(super) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// The word's number in every table of strings.
+            pub(super) fn number(self) -> u64 {
+                self as u64 + 1
+            }
+        }
+    };
+}
+
+words! {
+    /// The kind of an event: its category in the file.
+    Category {
+        /// An operation, in the time in which the device ran it.
+        Operation: "operation",
+        /// An operation of which no time on the device is known, in the time of its submission.
+        Unfinished: "unfinished",
+        /// The submission of an [`Category::Operation`].
+        Submission: "submission",
+        /// A part of the operation around it in the file.
+        Piece: "piece",
+        /// The end of an arrow that ends neither at a slice's beginning nor at its end.
+        Arrow: "arrow",
+        Wait: "wait",
+        Allocation: "allocation",
+        User: "user",
+        Future: "future",
+        Woken: "woken",
+        HostClosure: "host closure",
+        Lint: "lint",
+        Event: "event",
+        Lost: "lost",
+    }
 }
 
 impl Category {
-    const ALL: [Self; 14] = [
-        Self::Operation,
-        Self::Unfinished,
-        Self::Submission,
-        Self::Piece,
-        Self::Arrow,
-        Self::Wait,
-        Self::Allocation,
-        Self::User,
-        Self::Future,
-        Self::Woken,
-        Self::HostClosure,
-        Self::Lint,
-        Self::Event,
-        Self::Lost,
-    ];
-
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Operation => "operation",
-            Self::Unfinished => "unfinished",
-            Self::Submission => "submission",
-            Self::Piece => "piece",
-            Self::Arrow => "arrow",
-            Self::Wait => "wait",
-            Self::Allocation => "allocation",
-            Self::User => "user",
-            Self::Future => "future",
-            Self::Woken => "woken",
-            Self::HostClosure => "host closure",
-            Self::Lint => "lint",
-            Self::Event => "event",
-            Self::Lost => "lost",
-        }
-    }
-
     pub(super) fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|category| category.word() == word)
+        Self::ALL.iter().copied().find(|category| category.word() == word)
     }
 }
 
-/// The names of debug annotations. In SQL they are `debug.NAME`.
-pub(super) mod key {
-    pub(crate) const STREAM: &str = "stream";
-    pub(crate) const NUMBER: &str = "number";
-    pub(crate) const SOURCE: &str = "source";
-    pub(crate) const THREAD: &str = "thread";
-    pub(crate) const SUBMITTED_BY: &str = "submitted_by";
-    pub(crate) const SUBMITTED: &str = "submitted";
-    pub(crate) const CALL_NS: &str = "call_ns";
-    pub(crate) const START_DELAY_NS: &str = "start_delay_ns";
-    pub(crate) const WORK: &str = "work";
-    pub(crate) const GRID: &str = "grid";
-    pub(crate) const BLOCK: &str = "block";
-    pub(crate) const BYTES: &str = "bytes";
-    pub(crate) const RATE: &str = "GB_per_s";
-    pub(crate) const DIRECTION: &str = "direction";
-    pub(crate) const PAGEABLE: &str = "pageable";
-    pub(crate) const OPERATIONS: &str = "operations";
-    pub(crate) const AFTER: &str = "after";
-    pub(crate) const DEVICE: &str = "device";
-    pub(crate) const FIELDS: &str = "fields";
-    pub(crate) const FINDING: &str = "finding";
-    pub(crate) const COUNT: &str = "count";
+words! {
+    /// The name of a debug annotation. In SQL it is `debug.NAME`.
+    Key {
+        Stream: "stream",
+        Number: "number",
+        Source: "source",
+        Thread: "thread",
+        SubmittedBy: "submitted_by",
+        Submitted: "submitted",
+        CallNs: "call_ns",
+        StartDelayNs: "start_delay_ns",
+        Work: "work",
+        Grid: "grid",
+        Block: "block",
+        Bytes: "bytes",
+        Rate: "GB_per_s",
+        Direction: "direction",
+        Pageable: "pageable",
+        Operations: "operations",
+        After: "after",
+        Device: "device",
+        Fields: "fields",
+        Finding: "finding",
+        Count: "count",
+    }
 }
 
 const CLOCKS: [(Clock, &str); 4] = [

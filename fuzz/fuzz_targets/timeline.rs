@@ -1,0 +1,6 @@
+//! Timelines in Perfetto's format.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let _ = gpustream_timeline::perfetto::read(data);
+});
