@@ -5,14 +5,24 @@
 //!
 //! A trace is a sequence of [`Record`]s, in the order in which they became known. Whoever is given them either writes
 //! each one down at once or keeps them in a [`Timeline`], which has a place for each kind.
+//!
+//! A timeline answers questions by [`Timeline::report`].
 #![forbid(unsafe_code)]
 
+mod intervals;
+mod lookup;
 pub mod perfetto;
 mod record;
+mod report;
 mod timeline;
+mod units;
 
 pub use record::{
     Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record,
     Span, SpanKind, Stream, Thread, Work,
+};
+pub use report::{
+    Cause, CauseReport, Culprit, DeviceReport, Engine, EngineReport, Gap, GapOf, LabelReport, Link, Overlap,
+    Path, PathLabel, Report, Step, StreamReport, ThreadReport,
 };
 pub use timeline::Timeline;

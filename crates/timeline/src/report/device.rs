@@ -1,0 +1,242 @@
+//! Devices and their engines: busy and idle time, bytes, and overlap.
+
+use std::collections::BTreeMap;
+
+use super::cause::Cause;
+use super::gap::Gaps;
+use crate::intervals::Intervals;
+use crate::lookup::{Lookup, is_its_pieces, ran};
+use crate::{Direction, Nanos, Operation, Timeline, Work};
+
+/// A part of a device that works beside the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// Kernels, calls of other libraries, and graphs of which no nodes are known.
+    Kernels,
+    /// Copies from the host to the device.
+    Up,
+    /// Copies from the device to the host.
+    Down,
+    /// Copies within the device or from another one, and fills.
+    Inside,
+    /// Functions of the host's, which the device waits for.
+    Host,
+}
+
+impl Engine {
+    /// Returns the engine that work keeps busy. A wait for a flag, or a prefetch, has none.
+    pub fn of(work: &Work) -> Option<Self> {
+        Some(match work {
+            Work::Kernel { .. } | Work::Graph { .. } | Work::Step { .. } | Work::External => Self::Kernels,
+            Work::Copy { direction: Direction::Up, .. } => Self::Up,
+            Work::Copy { direction: Direction::Down, .. } => Self::Down,
+            Work::Copy { .. } | Work::Fill { .. } => Self::Inside,
+            Work::Host => Self::Host,
+            Work::Other => return None,
+        })
+    }
+
+    /// Returns the engine's name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Up => "copies up",
+            Self::Down => "copies down",
+            Self::Inside => "copies inside",
+            Self::Host => "host functions",
+        }
+    }
+}
+
+/// The figures of a device.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// The device's number.
+    pub id: u32,
+    /// The device's name.
+    pub name: String,
+    /// The time in which any engine of the device was busy, host functions apart.
+    pub busy: Nanos,
+    /// The rest of the report's total.
+    pub idle: Nanos,
+    /// The engines that did anything.
+    pub engines: Vec<EngineReport>,
+    /// The time in which a copy (up, down or inside) and a kernel ran, of the time in which a copy ran.
+    pub copies_with_kernels: Overlap,
+    /// The time in which copies went both up and down, of the time in which any went up or down.
+    pub both_directions: Overlap,
+    /// The busy time of all engines, added up, without that of the device: time that was hidden behind other work. It
+    /// is given of that sum, so that three engines that are always busy at once have a share of two thirds.
+    pub hidden: Overlap,
+    /// The device's idle time between its first and last operation by cause, from the longest on.
+    pub causes: Vec<CauseReport>,
+}
+
+/// The figures of an engine.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EngineReport {
+    /// The engine.
+    pub engine: Engine,
+    /// The number of operations. Nodes of a graph count, where they are known, in place of their graph.
+    pub operations: u64,
+    /// The sum of the bytes of all copies and fills, of those as well of which it is not known when they ran.
+    pub bytes: u64,
+    /// The time in which the engine did anything.
+    pub busy: Nanos,
+    /// The rest of the report's total.
+    pub idle: Nanos,
+}
+
+/// A time, and the time that it is a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overlap {
+    /// The time.
+    pub time: Nanos,
+    /// The whole.
+    pub of: Nanos,
+}
+
+impl Overlap {
+    /// Returns the part of the whole, from 0 to 1; 0 where there is no whole.
+    pub fn share(self) -> f64 {
+        if self.of == 0 { 0.0 } else { self.time as f64 / self.of as f64 }
+    }
+}
+
+/// A device's idle time that one cause explains.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CauseReport {
+    /// The cause.
+    pub cause: Cause,
+    /// The number of gaps.
+    pub gaps: u64,
+    /// The sum of their lengths.
+    pub time: Nanos,
+}
+
+/// The work of the devices, by engine.
+pub(crate) struct Devices(BTreeMap<u32, Load>);
+
+/// The work of a device.
+#[derive(Default)]
+pub(crate) struct Load {
+    name: String,
+    engines: BTreeMap<Engine, EngineWork>,
+    /// The time in which any engine was busy, host functions apart.
+    pub(crate) busy: Intervals,
+    /// Start and operation of all that kept the device busy, by start.
+    pub(crate) starts: Vec<(Nanos, usize)>,
+}
+
+#[derive(Default)]
+struct EngineWork {
+    operations: u64,
+    bytes: u64,
+    times: Vec<std::ops::Range<Nanos>>,
+    busy: Intervals,
+}
+
+impl Devices {
+    pub(crate) fn new(timeline: &Timeline, lookup: &Lookup<'_>) -> Self {
+        let mut devices: BTreeMap<u32, Load> = BTreeMap::new();
+        for device in &timeline.devices {
+            devices.entry(device.id).or_default().name.clone_from(&device.name);
+        }
+        for (at, operation) in timeline.operations.iter().enumerate() {
+            let Some(device) = lookup.device_of(operation) else { continue };
+            let work = devices.entry(device).or_default();
+            each_part(operation, |part, time| work.add(at, part, time));
+        }
+        for (id, device) in &mut devices {
+            if device.name.is_empty() {
+                device.name = format!("device {id}");
+            }
+            for engine in device.engines.values_mut() {
+                engine.busy = engine.times.drain(..).collect();
+            }
+            let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
+            device.busy = Intervals::union(engines.map(|(_, work)| &work.busy));
+            device.starts.sort_unstable();
+        }
+        Self(devices)
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &str, &Load)> {
+        self.0.iter().map(|(id, device)| (*id, &*device.name, device))
+    }
+
+    /// Returns the time in which any device was busy.
+    pub(crate) fn busy(&self) -> Intervals {
+        Intervals::union(self.0.values().map(|device| &device.busy))
+    }
+
+    pub(crate) fn reports(&self, total: Nanos, gaps: &Gaps) -> Vec<DeviceReport> {
+        let report = |(&id, device): (&u32, &Load)| {
+            let busy = |wanted: &[Engine]| {
+                let engines = device.engines.iter().filter(|(engine, _)| wanted.contains(engine));
+                Intervals::union(engines.map(|(_, work)| &work.busy))
+            };
+            let [kernels, up, down] =
+                [Engine::Kernels, Engine::Up, Engine::Down].map(|engine| busy(&[engine]));
+            let copies = busy(&[Engine::Up, Engine::Down, Engine::Inside]);
+            let directions = busy(&[Engine::Up, Engine::Down]);
+            let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
+            let sum = engines.map(|(_, work)| work.busy.length()).sum();
+            DeviceReport {
+                id,
+                name: device.name.clone(),
+                busy: device.busy.length(),
+                idle: total - device.busy.length(),
+                engines: device.engines.iter().map(|(engine, work)| work.report(*engine, total)).collect(),
+                copies_with_kernels: Overlap { time: copies.overlap(&kernels), of: copies.length() },
+                both_directions: Overlap { time: up.overlap(&down), of: directions.length() },
+                hidden: Overlap { time: sum - device.busy.length(), of: sum },
+                causes: gaps.causes(id),
+            }
+        };
+        self.0.iter().map(report).collect()
+    }
+}
+
+impl Load {
+    fn add(&mut self, operation: usize, part: &Work, time: Option<std::ops::Range<Nanos>>) {
+        let Some(engine) = Engine::of(part) else { return };
+        let work = self.engines.entry(engine).or_default();
+        work.operations += 1;
+        work.bytes += bytes(part);
+        if let Some(time) = time {
+            if engine != Engine::Host {
+                self.starts.push((time.start, operation));
+            }
+            work.times.push(time);
+        }
+    }
+}
+
+impl EngineWork {
+    fn report(&self, engine: Engine, total: Nanos) -> EngineReport {
+        let busy = self.busy.length();
+        EngineReport { engine, operations: self.operations, bytes: self.bytes, busy, idle: total - busy }
+    }
+}
+
+/// Returns the bytes that work copies or fills.
+pub(crate) fn bytes(work: &Work) -> u64 {
+    match *work {
+        Work::Copy { bytes, .. } | Work::Fill { bytes } => bytes,
+        _ => 0,
+    }
+}
+
+/// Calls `each` for the pieces that stand for an operation, or for the operation.
+fn each_part(operation: &Operation, mut each: impl FnMut(&Work, Option<std::ops::Range<Nanos>>)) {
+    if is_its_pieces(operation) {
+        operation.pieces.iter().for_each(|piece| each(&piece.work, Some(piece.ran.clone())));
+    } else {
+        each(&operation.work, ran(operation));
+    }
+}
