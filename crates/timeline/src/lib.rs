@@ -6,17 +6,19 @@
 //! A trace is a sequence of [`Record`]s, in the order in which they became known. Whoever is given them either writes
 //! each one down at once or keeps them in a [`Timeline`], which has a place for each kind.
 //!
-//! A timeline answers questions by [`Timeline::report`].
+//! A timeline answers questions by [`Timeline::report`], and is looked at by [`Timeline::svg`] and [`Timeline::html`].
 #![forbid(unsafe_code)]
 
 mod intervals;
 mod lookup;
 pub mod perfetto;
+mod picture;
 mod record;
 mod report;
 mod timeline;
 mod units;
 
+pub use picture::Picture;
 pub use record::{
     Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record,
     Span, SpanKind, Stream, Thread, Work,

@@ -13,6 +13,7 @@ use crate::lookup::{Lookup, extent, ran};
 use crate::{Nanos, Timeline};
 
 pub use cause::{Cause, Culprit};
+pub(crate) use device::bytes;
 pub use device::{CauseReport, DeviceReport, Engine, EngineReport, Overlap};
 pub use gap::{Gap, GapOf, StreamReport};
 pub use label::LabelReport;

@@ -214,13 +214,13 @@ pub fn many(count: usize) -> Timeline {
         let length = 500 + random(4_000) + if random(500) == 0 { 300_000 } else { 0 };
         let submitted = host..host + 900 + random(300);
         host = submitted.end + random(400) + if at % 2_000 == 0 { 400_000 } else { 0 };
-        let start = submitted.end.max(free[stream as usize]) + random(600);
+        let other = 1 + stream % 4;
+        let after = Point { stream: other, number: numbers[other as usize] };
+        let after = (at % 9 == 5 && after.number > 0).then_some(after);
+        let ready = after.map_or(0, |_| free[other as usize]).max(free[stream as usize]).max(submitted.end);
+        let start = ready + random(600);
         free[stream as usize] = start + length;
         numbers[stream as usize] += 1;
-        let after = (at % 9 == 5).then(|| {
-            let stream = 1 + stream % 4;
-            Point { stream, number: numbers[stream as usize] }
-        });
         made.operations.push(Operation {
             point: Point { stream, number: numbers[stream as usize] },
             label: label.into(),
@@ -229,7 +229,7 @@ pub fn many(count: usize) -> Timeline {
             submitted,
             ran: Some(start..start + length),
             work,
-            after: after.into_iter().filter(|point| point.number > 0).collect(),
+            after: after.into_iter().collect(),
             pieces: Vec::new(),
         });
     }

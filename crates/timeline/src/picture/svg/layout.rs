@@ -1,0 +1,121 @@
+//! Where rows and headings lie.
+
+use std::borrow::Cow;
+
+use super::super::row::Row;
+use super::super::{Part, Picture, group_name};
+use super::CHARACTER;
+use crate::units::Time;
+
+/// The height of a lane, and the space below it.
+pub(super) const LANE: f64 = 16.0;
+pub(super) const BETWEEN: f64 = 2.0;
+/// The height of the instants above the lanes.
+pub(super) const MARKS: f64 = 12.0;
+/// The space at the right of the rows.
+pub(super) const RIGHT: f64 = 14.0;
+/// The height of a counter's plot.
+const PLOT: f64 = 30.0;
+/// The space between rows.
+const SPACE: f64 = 5.0;
+/// The height of a heading.
+const HEADING: f64 = 19.0;
+/// The rows that are drawn of a timeline at most.
+const ROWS: usize = 100;
+
+/// The rows and headings of a picture, with their places.
+pub(super) struct Layout {
+    /// The width of the rows' names.
+    pub(super) gutter: f64,
+    /// The upper end of the rows; the ticks are above.
+    pub(super) top: f64,
+    /// The lower end of the rows.
+    pub(super) bottom: f64,
+    pub(super) items: Vec<Item>,
+}
+
+/// Something that takes height.
+pub(super) enum Item {
+    Heading {
+        y: f64,
+        text: String,
+        class: &'static str,
+    },
+    /// A row, by its place in the list of its part.
+    Row {
+        part: usize,
+        row: usize,
+        y: f64,
+        height: f64,
+    },
+}
+
+impl Layout {
+    pub(super) fn new(picture: &Picture<'_>, parts: &[Part<'_>]) -> Self {
+        let names = parts.iter().flat_map(|part| part.rows.iter().map(|row| row.name.chars().count()));
+        let most = f64::from(picture.width) / 4.0;
+        let gutter = (names.max().unwrap_or(0) as f64 * CHARACTER + 28.0).clamp(70.0, most.max(70.0)).round();
+        let top = if picture.title.is_empty() { 24.0 } else { 48.0 };
+        let mut layout = Self { gutter, top, bottom: top, items: Vec::new() };
+        for (number, part) in parts.iter().enumerate() {
+            layout.add(number, part, parts.len() > 1);
+        }
+        layout
+    }
+
+    fn add(&mut self, number: usize, part: &Part<'_>, is_one_of_several: bool) {
+        if !part.name.is_empty() {
+            let length = Time(part.extent.end.saturating_sub(part.extent.start));
+            self.heading(format!("{}: {length}", part.name), "part");
+        }
+        let several_devices = part.timeline.devices.len() > 1;
+        let mut group = None;
+        for (at, row) in part.rows.iter().enumerate().take(ROWS) {
+            // In a stack of timelines of one device its name would be repeated in each.
+            if group.replace(row.group) != Some(row.group) && (several_devices || !is_one_of_several) {
+                self.heading(group_name(part, row.group), "muted");
+            }
+            let height = height(row);
+            self.items.push(Item::Row { part: number, row: at, y: self.bottom, height });
+            self.bottom += height + SPACE;
+        }
+        if let Some(more) = part.rows.len().checked_sub(ROWS + 1) {
+            self.heading(format!("… and {} more rows", more + 1), "muted");
+        }
+        if part.rows.is_empty() {
+            self.heading("nothing was recorded".to_owned(), "muted");
+        }
+        if part.timeline.lost > 0 {
+            self.heading(
+                format!("{} records were lost, because they came too fast", part.timeline.lost),
+                "muted",
+            );
+        }
+        self.bottom += SPACE;
+    }
+
+    fn heading(&mut self, text: String, class: &'static str) {
+        self.items.push(Item::Heading { y: self.bottom + HEADING - 6.0, text, class });
+        self.bottom += HEADING;
+    }
+}
+
+/// Returns the height of a row.
+fn height(row: &Row<'_>) -> f64 {
+    let lanes = row.lanes as f64 * (LANE + BETWEEN) - if row.lanes > 0 { BETWEEN } else { 0.0 };
+    let marks = if row.instants.is_empty() { 0.0 } else { MARKS };
+    if row.values.is_empty() { lanes + marks } else { PLOT }
+}
+
+/// Returns as much of a text as fits into so many pixels, or nothing where too little of it would be left.
+pub(super) fn cut(text: &str, width: f64) -> Option<Cow<'_, str>> {
+    let most = (width / CHARACTER).floor().max(0.0) as usize;
+    let count = text.chars().count();
+    if count <= most {
+        Some(Cow::Borrowed(text))
+    } else if most >= 5 {
+        Some(Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()))
+    } else {
+        None
+    }
+}
