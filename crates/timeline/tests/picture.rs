@@ -41,6 +41,15 @@ fn texts(svg: &str) -> Vec<String> {
     texts.filter_map(|node: Node<'_, '_>| node.text().map(str::to_owned)).collect()
 }
 
+/// Returns where the only text of these words is, from the top.
+fn base_of(svg: &str, words: &str) -> f64 {
+    let document = Document::parse(svg).unwrap();
+    let mut texts =
+        document.descendants().filter(|node| node.has_tag_name("text") && node.text() == Some(words));
+    let (text, None) = (texts.next().unwrap(), texts.next()) else { panic!("{words} is there twice") };
+    text.attribute("y").unwrap().parse().unwrap()
+}
+
 #[test]
 fn everything_that_a_picture_can_show() {
     let made = made_up::everything();
@@ -105,16 +114,16 @@ fn slices_of_a_row_that_overlap_lie_in_lanes() {
         add(&mut made, 1, label, KERNEL, 0..1, ran);
     }
     let svg = Picture::new(&made).threads(false).svg();
-    let document = Document::parse(&svg).unwrap();
-    let y_of = |label: &str| {
-        let text =
-            document.descendants().find(|node| node.text() == Some(label) && node.has_tag_name("text"));
-        text.unwrap().attribute("y").unwrap().parse::<f64>().unwrap()
-    };
     // The clock may be off by as much as b begins early.
-    assert_eq!(y_of("a"), y_of("b"));
-    assert!(y_of("c") > y_of("b"));
-    assert_eq!(y_of("d"), y_of("a"));
+    assert_eq!(base_of(&svg, "a"), base_of(&svg, "b"));
+    assert!(base_of(&svg, "c") > base_of(&svg, "b"));
+    assert_eq!(base_of(&svg, "d"), base_of(&svg, "a"));
+
+    // Slices that touch do not overlap.
+    made.devices[0].error = 0;
+    made.operations[1].ran = Some(100..200);
+    let svg = Picture::new(&made).threads(false).svg();
+    assert_eq!(base_of(&svg, "a"), base_of(&svg, "b"));
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn surroundings(dark: bool) -> String {
             rules,
             ".gpustream-timeline{{font:{TEXT}px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}}\
              {of}.title{{font-size:15px;font-weight:600}}{of}.part{{font-size:12px;font-weight:600}}\
+             {of}text.part,{of}text.muted{{paint-order:stroke;stroke-width:3px}}\
              {of}.ticks{{text-anchor:middle}}{of}.grid{{stroke-width:1}}\
              {of}.arrow{{fill:none;stroke-width:1.2;marker-end:url(#gpustream-head)}}\
              {of}.plot{{stroke-width:1;fill-opacity:.18}}{of}.mark{{stroke-width:1.2}}"
@@ -187,7 +188,7 @@ fn surroundings(dark: bool) -> String {
         rules,
         "{of}text{{fill:{text}}}{of}.page{{fill:{page}}}{of}.muted,{of}.ticks text{{fill:{muted}}}\
          {of}.grid{{stroke:{grid}}}{of}.arrow{{stroke:{line}}}{of}.head{{fill:{line}}}\
-         {of}.edge{{stroke:{page}}}{of}.frame{{stroke:{muted}}}{of}.plot{{stroke:{muted};fill:{muted}}}\
+         {of}.edge,{of}text.part,{of}text.muted{{stroke:{page}}}{of}.frame{{stroke:{muted}}}{of}.plot{{stroke:{muted};fill:{muted}}}\
          {of}.mark{{stroke:{line};fill:{page}}}{of}.full{{fill:{line}}}{of}.alarm{{fill:#d55e00}}"
     );
     rules
