@@ -8,6 +8,7 @@ mod doctor;
 mod port_report;
 mod setup;
 mod test;
+mod timeline;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ enum Command {
     Test(test::Args),
     Bench(bench::Args),
     Bundle(bundle::Args),
+    Timeline(timeline::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Bundle(args) => bundle::run(&args),
+        Command::Timeline(args) => timeline::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
