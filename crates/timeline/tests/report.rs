@@ -7,7 +7,7 @@ mod made_up;
 use gpustream_timeline::{
     Cause, Direction, Engine, GapOf, Link, Overlap, Point, Span, SpanKind, Timeline, Work,
 };
-use made_up::{KERNEL, add, copy, line, timeline, user, wait};
+use made_up::{KERNEL, add, copy, line, snapshot, timeline, user, wait};
 
 /// Returns the cause of the only gap of stream 1, and the label of its culprit.
 fn cause(timeline: &Timeline) -> (Cause, Option<String>) {
@@ -168,7 +168,7 @@ fn gap_is_the_legacy_streams_when_an_operation_of_it_had_to_end() {
     let mut made = timeline(2);
     made.streams[1].legacy = true;
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
-    add(&mut made, 2, "on the default stream", KERNEL, 10..20, 100..195);
+    add(&mut made, 2, "on the default stream", copy(Direction::Up, 1), 10..20, 100..195);
     add(&mut made, 1, "second", KERNEL, 20..30, 200..300);
     assert_eq!(cause(&made), (Cause::Legacy, Some("on the default stream".to_owned())));
     made.streams[1].legacy = false;
@@ -176,6 +176,22 @@ fn gap_is_the_legacy_streams_when_an_operation_of_it_had_to_end() {
     // The other way round: the legacy stream waits for the others.
     made.streams[0].legacy = true;
     assert_eq!(cause(&made), (Cause::Legacy, Some("on the default stream".to_owned())));
+}
+
+#[test]
+fn gap_is_the_engines_when_another_stream_kept_it_busy() {
+    let mut made = timeline(2);
+    add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
+    add(&mut made, 2, "other copy", copy(Direction::Up, 1), 10..20, 30..195);
+    add(&mut made, 1, "copy", copy(Direction::Up, 1), 20..30, 200..300);
+    assert_eq!(cause(&made), (Cause::Engine, Some("other copy".to_owned())));
+    // The last step's link is the engine, though nothing but the hardware made it wait.
+    let steps = made.report().path.steps;
+    let steps: Vec<_> = steps.iter().map(|step| (step.operation, step.link, step.waited)).collect();
+    assert_eq!(steps, [(1, Link::Host, 30), (2, Link::Engine, 5)]);
+    // Copies down have an engine of their own.
+    made.operations[2].work = copy(Direction::Down, 1);
+    assert_eq!(cause(&made), (Cause::Device, None));
 }
 
 #[test]
@@ -243,13 +259,7 @@ fn times_that_contradict_each_other_end_the_path() {
 fn printed_report_names_everything_once() {
     let mut made = made_up::everything();
     made.lost = 12;
-    let text = made.report().to_string();
-    let want = std::fs::read_to_string("tests/snapshots/report.txt").unwrap_or_default();
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write("tests/snapshots/report.txt", &text).unwrap();
-    } else {
-        assert_eq!(text, want, "run this with BLESS=1 to accept the new text");
-    }
+    snapshot("report.txt", &made.report().to_string());
 }
 
 #[test]

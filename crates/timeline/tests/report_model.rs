@@ -84,6 +84,22 @@ fn at(timeline: &Timeline, point: Point) -> Option<usize> {
     upto.filter(|(_, one)| one.ran.is_some()).max_by_key(|(_, one)| one.point.number).map(|(at, _)| at)
 }
 
+/// Returns the copy that ended last before a copy that was ready could start, if their engine was mostly busy meanwhile.
+fn kept_busy(timeline: &Timeline, copy: usize, ready: Nanos) -> Option<usize> {
+    let engine = Engine::of(&timeline.operations[copy].work)?;
+    let start = timeline.operations[copy].ran.clone()?.start;
+    let waited: BTreeSet<_> = (ready..start).collect();
+    let busy = both(&waited, &ran(timeline, |one| one == engine));
+    let is_copy = matches!(engine, Engine::Up | Engine::Down | Engine::Inside);
+    if !is_copy || busy == 0 || 2 * busy < waited.len() as Nanos {
+        return None;
+    }
+    let same =
+        timeline.operations.iter().enumerate().filter(|(_, one)| Engine::of(&one.work) == Some(engine));
+    let ends = same.filter_map(|(at, one)| Some((one.ran.clone()?.end, at)));
+    ends.filter(|&(end, _)| end <= start).max().filter(|&(end, _)| end > ready).map(|(_, at)| at)
+}
+
 proptest! {
     #[test]
     fn busy_times_and_overlaps_are_those_of_single_nanoseconds(made in timelines()) {
@@ -157,6 +173,11 @@ proptest! {
             let after = operation.after.iter().filter_map(|&point| at(&made, point)).map(|at| (at, Link::After));
             let had_to_end = stream.into_iter().chain(after).filter(|&(at, _)| key(at) < key(step.operation));
             let last = had_to_end.max_by_key(|&(at, _)| key(at));
+            let ready = last.map_or(0, |(at, _)| key(at).unwrap().0).max(operation.submitted.end);
+            if let Some(at) = kept_busy(&made, step.operation, ready).filter(|&at| key(at) < key(step.operation)) {
+                prop_assert_eq!((before.map(|step| step.operation), step.link), (Some(at), Link::Engine));
+                continue;
+            }
             match last {
                 Some((at, link)) if key(at).unwrap().0 >= operation.submitted.end => {
                     prop_assert_eq!((before.map(|step| step.operation), step.link), (Some(at), link));

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
+use super::device::{Devices, Engine, is_most};
 use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use crate::{Nanos, Operation, Place, Timeline, Work};
@@ -30,6 +31,8 @@ pub enum Cause {
     /// An operation of the legacy default stream had to end first; or the next one is on that stream, and one of another
     /// stream had to end.
     Legacy,
+    /// Everything was there, but its engine was busy with operations of other streams.
+    Engine,
     /// Everything was there, and the device took its time: launching costs some, and inside a graph nothing is known.
     Device,
 }
@@ -43,6 +46,7 @@ impl fmt::Display for Cause {
             Self::Pageable => "a pageable copy",
             Self::Operation => "waited for an operation",
             Self::Legacy => "the legacy stream",
+            Self::Engine => "the engine was busy",
             Self::Device => "the device took its time",
         })
     }
@@ -107,6 +111,7 @@ pub(crate) struct Causes<'a> {
     timeline: &'a Timeline,
     lookup: &'a Lookup<'a>,
     threads: &'a Threads,
+    devices: &'a Devices,
     ends: HashMap<u32, Ends>,
 }
 
@@ -118,7 +123,12 @@ struct Ends {
 }
 
 impl<'a> Causes<'a> {
-    pub(crate) fn new(timeline: &'a Timeline, lookup: &'a Lookup<'a>, threads: &'a Threads) -> Self {
+    pub(crate) fn new(
+        timeline: &'a Timeline,
+        lookup: &'a Lookup<'a>,
+        threads: &'a Threads,
+        devices: &'a Devices,
+    ) -> Self {
         let mut ends: HashMap<u32, Ends> = HashMap::new();
         if timeline.streams.iter().any(|stream| stream.legacy) {
             for (at, operation) in timeline.operations.iter().enumerate() {
@@ -133,7 +143,7 @@ impl<'a> Causes<'a> {
             ends.legacy.sort_unstable();
             ends.others.sort_unstable();
         }
-        Self { timeline, lookup, threads, ends }
+        Self { timeline, lookup, threads, devices, ends }
     }
 
     /// Returns why nothing ran in `gap`, which the operation `next` ended.
@@ -161,7 +171,14 @@ impl<'a> Causes<'a> {
                 _ => self.late(operation, &(gap.start..submitted)),
             };
         }
-        self.legacy(gap, operation).map_or(device, |at| Found::new(Cause::Legacy, Blamed::Operation(at)))
+        if let Some(at) = self.legacy(gap, operation) {
+            return Found::new(Cause::Legacy, Blamed::Operation(at));
+        }
+        let engine = self.lookup.device_of(operation).zip(Engine::of(&operation.work));
+        let busy = engine.and_then(|(device, engine)| {
+            self.devices.kept_busy(device, engine, done.max(submitted), gap.end)
+        });
+        busy.map_or(device, |at| Found::new(Cause::Engine, Blamed::Operation(at)))
     }
 
     /// Returns end and place of the operation that was the last to end of those that `operation` waits for.
@@ -201,9 +218,4 @@ impl<'a> Causes<'a> {
         let earlier = self.timeline.operations.get(found)?.submitted.end <= operation.submitted.end;
         (end > gap.start && earlier).then_some(found)
     }
-}
-
-/// Returns whether a time is at least half of an interval, and not nothing.
-fn is_most(time: Nanos, of: &Range<Nanos>) -> bool {
-    time > 0 && time >= (of.end - of.start).div_ceil(2)
 }

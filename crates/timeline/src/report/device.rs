@@ -1,6 +1,7 @@
 //! Devices and their engines: busy and idle time, bytes, and overlap.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::cause::Cause;
 use super::gap::Gaps;
@@ -136,8 +137,10 @@ pub(crate) struct Load {
 struct EngineWork {
     operations: u64,
     bytes: u64,
-    times: Vec<std::ops::Range<Nanos>>,
+    times: Vec<Range<Nanos>>,
     busy: Intervals,
+    /// End and operation, by end.
+    ends: Vec<(Nanos, usize)>,
 }
 
 impl Devices {
@@ -157,6 +160,7 @@ impl Devices {
             }
             for engine in device.engines.values_mut() {
                 engine.busy = engine.times.drain(..).collect();
+                engine.ends.sort_unstable();
             }
             let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
             device.busy = Intervals::union(engines.map(|(_, work)| &work.busy));
@@ -172,6 +176,16 @@ impl Devices {
     /// Returns the time in which any device was busy.
     pub(crate) fn busy(&self) -> Intervals {
         Intervals::union(self.0.values().map(|device| &device.busy))
+    }
+
+    /// Returns the last operation that an engine had ended at `time`, if that was after `ready`, and if the engine was
+    /// busy in half of the time between or more: then an operation that was ready for the engine waited for this one.
+    pub(crate) fn kept_busy(&self, device: u32, engine: Engine, ready: Nanos, time: Nanos) -> Option<usize> {
+        let work = self.0.get(&device)?.engines.get(&engine)?;
+        let at = work.ends.partition_point(|&(end, _)| end <= time);
+        let &(end, operation) = work.ends.get(at.checked_sub(1)?)?;
+        let waited = ready..time;
+        (end > ready && is_most(work.busy.within(&waited), &waited)).then_some(operation)
     }
 
     pub(crate) fn reports(&self, total: Nanos, gaps: &Gaps) -> Vec<DeviceReport> {
@@ -203,7 +217,7 @@ impl Devices {
 }
 
 impl Load {
-    fn add(&mut self, operation: usize, part: &Work, time: Option<std::ops::Range<Nanos>>) {
+    fn add(&mut self, operation: usize, part: &Work, time: Option<Range<Nanos>>) {
         let Some(engine) = Engine::of(part) else { return };
         let work = self.engines.entry(engine).or_default();
         work.operations += 1;
@@ -212,6 +226,7 @@ impl Load {
             if engine != Engine::Host {
                 self.starts.push((time.start, operation));
             }
+            work.ends.push((time.end, operation));
             work.times.push(time);
         }
     }
@@ -233,10 +248,15 @@ pub(crate) fn bytes(work: &Work) -> u64 {
 }
 
 /// Calls `each` for the pieces that stand for an operation, or for the operation.
-fn each_part(operation: &Operation, mut each: impl FnMut(&Work, Option<std::ops::Range<Nanos>>)) {
+fn each_part(operation: &Operation, mut each: impl FnMut(&Work, Option<Range<Nanos>>)) {
     if is_its_pieces(operation) {
         operation.pieces.iter().for_each(|piece| each(&piece.work, Some(piece.ran.clone())));
     } else {
         each(&operation.work, ran(operation));
     }
+}
+
+/// Returns whether a time is at least half of an interval, and not nothing.
+pub(crate) fn is_most(time: Nanos, of: &Range<Nanos>) -> bool {
+    time > 0 && time >= (of.end - of.start).div_ceil(2)
 }

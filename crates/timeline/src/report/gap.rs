@@ -94,7 +94,7 @@ impl Gaps {
         threads: &Threads,
         devices: &Devices,
     ) -> Self {
-        let search = Causes::new(timeline, lookup, threads);
+        let search = Causes::new(timeline, lookup, threads, devices);
         let (mut longest, mut causes) = (Vec::new(), BTreeMap::<u32, BTreeMap<_, (u64, Nanos)>>::new());
         let keep = |of, name: &str, mut gaps: Vec<(Range<Nanos>, usize, Found)>, into: &mut Vec<Gap>| {
             gaps.sort_by_key(|(time, ..)| (Reverse(time.end - time.start), time.start));

@@ -113,7 +113,7 @@ impl Timeline {
             devices: devices.reports(total, &gaps),
             streams: gap::streams(self, &lookup, total),
             threads: threads.reports(&lookup),
-            path: path::path(self, &lookup, &threads),
+            path: path::path(self, &lookup, &threads, &devices),
             labels: label::labels(self),
             unknown: self.operations.iter().filter(|operation| ran(operation).is_none()).count() as u64,
             lost: self.lost,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::device::Engine;
+use super::device::{Devices, Engine};
 use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use crate::{Nanos, Operation, SpanKind, Timeline};
@@ -13,7 +13,8 @@ use crate::{Nanos, Operation, SpanKind, Timeline};
 ///
 /// It is followed backwards from the operation that ended last. Before each operation comes the one that ended last of
 /// those that it waited for and the one before it on its stream; but where the operation was submitted later than that,
-/// the submission comes before it, and then the operation that the submitting thread had waited for last.
+/// the submission comes before it, and then the operation that the submitting thread had waited for last. Where a copy
+/// was ready and its engine was busy, the operation comes before it that the engine had ended last.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Path {
@@ -56,6 +57,8 @@ pub enum Link {
     Stream,
     /// The step before is an operation of another stream that it waited for.
     After,
+    /// The step before is a copy that kept the engine busy.
+    Engine,
 }
 
 /// The part of the critical path that operations of one label have.
@@ -72,8 +75,8 @@ pub struct PathLabel {
     pub time: Nanos,
 }
 
-pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads) -> Path {
-    let search = Search { timeline, lookup, threads };
+pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads, devices: &Devices) -> Path {
+    let search = Search { timeline, lookup, threads, devices };
     let timed = timeline.operations.iter().enumerate().filter_map(|(at, one)| Some((key(at, one)?, at)));
     let mut next = timed.max().map(|(_, at)| at);
     let mut path = Path::default();
@@ -108,6 +111,7 @@ struct Search<'a> {
     timeline: &'a Timeline,
     lookup: &'a Lookup<'a>,
     threads: &'a Threads,
+    devices: &'a Devices,
 }
 
 impl Search<'_> {
@@ -122,10 +126,24 @@ impl Search<'_> {
         let after = operation.after.iter().filter_map(|point| self.lookup.operation(*point));
         let after = after.filter_map(earlier).map(|key| (key, Link::After));
         let last = after.chain(stream).max_by_key(|(key, _)| *key);
+        let ready = last.map_or(0, |((end, ..), _)| end).max(operation.submitted.end);
+        if let Some(at) = self.kept_busy(operation, ready).filter(|&at| earlier(at).is_some()) {
+            return (Link::Engine, Some(at));
+        }
         match last {
             Some(((end, _, before), link)) if end >= operation.submitted.end => (link, Some(before)),
             _ => (Link::Host, self.waited_for(operation).filter(|&at| earlier(at).is_some())),
         }
+    }
+
+    /// Returns the copy that was the last to keep an engine busy, while a copy that was `ready` waited for it.
+    fn kept_busy(&self, operation: &Operation, ready: Nanos) -> Option<usize> {
+        // Kernels run beside each other, so that one that ended need not have kept another from starting.
+        let is_copy = |engine: &Engine| matches!(engine, Engine::Up | Engine::Down | Engine::Inside);
+        let engine = Engine::of(&operation.work).filter(is_copy)?;
+        let start = ran(operation)?.start;
+        let device = self.lookup.device_of(operation)?;
+        (ready < start).then(|| self.devices.kept_busy(device, engine, ready, start))?
     }
 
     /// Returns the operation that the submitting thread had waited for last.

@@ -235,3 +235,19 @@ pub fn many(count: usize) -> Timeline {
     }
     made
 }
+
+/// Compares a text with the file of this name.
+pub fn snapshot(name: &str, text: &str) {
+    let path = format!("{}/tests/snapshots/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, text).unwrap();
+        return;
+    }
+    let want = std::fs::read_to_string(path).unwrap_or_default();
+    let first = want.lines().zip(text.lines()).position(|(want, got)| want != got);
+    assert!(
+        want == text,
+        "{name} differs from line {} on: run this with BLESS=1, and look at the result",
+        first.map_or(want.lines().count().min(text.lines().count()), |line| line + 1)
+    );
+}
