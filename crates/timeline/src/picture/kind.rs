@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::{Direction, SpanKind, Work};
 
-/// What a slice shows.
+/// The kind of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Kernel,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     User,
 }
 
-/// How a kind is drawn.
+/// The look of a kind.
 pub(super) struct Look {
     /// Name in the legend.
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! What is drawn of a lane: slices one by one, and those that are too narrow together.
+//! The shapes of a lane: slices one by one, and those that are too narrow together.
 
 use std::ops::Range;
 

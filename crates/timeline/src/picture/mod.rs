@@ -124,8 +124,9 @@ impl<'a> Picture<'a> {
 
     /// Returns the picture as SVG.
     ///
-    /// The text is at most about 1 MiB long: slices that are too narrow to be told apart are drawn together, as the part
-    /// of the time that they cover, and their tooltip says how many there are. No script and no other file is needed.
+    /// The text is at most about 1 MiB long: slices that are too narrow to be told apart are drawn together, as high as
+    /// the part of the time that they cover, and their tooltip says how many there are. The picture has no script and
+    /// needs no other file.
     pub fn svg(&self) -> String {
         svg::draw(self)
     }

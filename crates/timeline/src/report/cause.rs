@@ -1,4 +1,4 @@
-//! Why a device or a stream stood still.
+//! The causes of gaps.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,10 +10,11 @@ use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use crate::{Nanos, Operation, Place, Timeline, Work};
 
-/// Why a device or a stream stood still between two operations: the cause that accounts for the greatest part.
+/// The reason that a device or a stream stood still between two operations: the one that accounts for the greatest part.
 ///
-/// The *next* operation is the one that ended the gap. It could not start before it was submitted, and not before the
-/// operations that it waits for had ended. The later of both counts, if that explains half of the gap or more.
+/// The *next* operation is the one that ended the gap. That operation could not start before its submission,
+/// and not before the operations that it waits for had ended. The later of both counts, if that explains half of the gap
+/// or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {

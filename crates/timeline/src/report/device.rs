@@ -68,8 +68,8 @@ pub struct DeviceReport {
     pub copies_with_kernels: Overlap,
     /// The time in which copies went both up and down, of the time in which any went up or down.
     pub both_directions: Overlap,
-    /// The busy time of all engines, added up, without that of the device: time that was hidden behind other work. It
-    /// is given of that sum, so that three engines that are always busy at once have a share of two thirds.
+    /// The busy time of all engines, added up, without that of the device: time that was hidden behind other work. The
+    /// whole is that sum, so that three engines that are always busy at once have a share of two thirds.
     pub hidden: Overlap,
     /// The device's idle time between its first and last operation by cause, from the longest on.
     pub causes: Vec<CauseReport>,
@@ -83,7 +83,7 @@ pub struct EngineReport {
     pub engine: Engine,
     /// The number of operations. Nodes of a graph count, where they are known, in place of their graph.
     pub operations: u64,
-    /// The sum of the bytes of all copies and fills, of those as well of which it is not known when they ran.
+    /// The sum of the bytes of all copies and fills, also of those whose times are not known.
     pub bytes: u64,
     /// The time in which the engine did anything.
     pub busy: Nanos,

@@ -18,7 +18,7 @@ const LONGEST: usize = 5;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Gap {
-    /// What stood still.
+    /// The device or stream that stood still.
     pub of: GapOf,
     /// The name of the device or stream.
     pub name: String,

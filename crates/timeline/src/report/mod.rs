@@ -22,9 +22,9 @@ pub use thread::ThreadReport;
 
 /// The figures of a timeline, made by [`Timeline::report`]. They are printed as tables by [`Display`](std::fmt::Display).
 ///
-/// All times are in nanoseconds. Time in which several operations ran counts once: each figure is the length of a union
-/// of intervals, where its documentation does not say *sum*. The trace's own error, [`Device::error`](crate::Device), is
-/// in all of them.
+/// All times are in nanoseconds. Time in which several operations ran counts once: a figure is the length of a union of
+/// intervals, where its documentation does not say *sum*. The error of the device's clock,
+/// [`Device::error`](crate::Device), is in all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -36,8 +36,8 @@ pub struct Report {
     pub host: Nanos,
     /// The time in which any device ran a kernel, a copy or a fill.
     pub device: Nanos,
-    /// The synchronisation that remains: the total without the longer of `host` and `device`. It is zero where one of
-    /// the two never stood still, so that more overlap of both would gain nothing.
+    /// The synchronisation that remains: the total without the longer of `host` and `device`. The rest is zero where
+    /// one of the two never stood still, so that more overlap of both would gain nothing.
     pub remaining: Nanos,
     /// The devices, in the timeline's order.
     pub devices: Vec<DeviceReport>,
@@ -52,7 +52,8 @@ pub struct Report {
     pub path: Path,
     /// The time of each label's operations, from the longest on.
     pub labels: Vec<LabelReport>,
-    /// The number of operations of which it is not known when they ran. They count in bytes alone.
+    /// The number of operations without times, since the device failed or the trace ended before. They count in bytes
+    /// alone.
     pub unknown: u64,
     /// The number of records that were lost.
     pub lost: u64,

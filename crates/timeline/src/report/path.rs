@@ -11,10 +11,11 @@ use crate::{Nanos, Operation, SpanKind, Timeline};
 
 /// The chain of operations that ended last, each with the one that it had to come after.
 ///
-/// It is followed backwards from the operation that ended last. Before each operation comes the one that ended last of
-/// those that it waited for and the one before it on its stream; but where the operation was submitted later than that,
-/// the submission comes before it, and then the operation that the submitting thread had waited for last. Where a copy
-/// was ready and its engine was busy, the operation comes before it that the engine had ended last.
+/// The chain is followed backwards from the operation that ended last. The step before an operation is the last to end
+/// of the operation before on its stream and those of other streams that the operation waited for. There are two
+/// exceptions. Where the operation was submitted later than that, the step before is the operation that the submitting
+/// thread had waited for last. Where a copy was ready and its engine was busy, the step before is the copy that the engine
+/// had ended last.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Path {
@@ -38,7 +39,7 @@ pub struct Path {
 pub struct Step {
     /// The operation's place in [`Timeline::operations`].
     pub operation: usize,
-    /// The reason that it did not start earlier.
+    /// The reason that the operation did not start earlier.
     pub link: Link,
     /// The time from the end of the step before to the operation's start; for the first step from the first thing that
     /// the timeline has of its thread.
@@ -51,11 +52,11 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Link {
-    /// The host submitted it then. The step before, if there is one, is what the thread had waited for.
+    /// The host submitted the operation then. The step before, if there is one, is what the thread had waited for.
     Host,
-    /// The step before is the operation before it on the stream.
+    /// The step before is the operation before on the stream.
     Stream,
-    /// The step before is an operation of another stream that it waited for.
+    /// The step before is an operation of another stream that this one waited for.
     After,
     /// The step before is a copy that kept the engine busy.
     Engine,

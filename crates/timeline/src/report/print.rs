@@ -37,7 +37,7 @@ impl Report {
             share(self.remaining)
         )?;
         if self.unknown > 0 {
-            writeln!(f, "operations of which it is not known when they ran: {}", self.unknown)?;
+            writeln!(f, "operations without times: {}", self.unknown)?;
         }
         if self.lost > 0 {
             writeln!(

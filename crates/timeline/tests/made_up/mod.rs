@@ -77,8 +77,7 @@ pub fn user(timeline: &mut Timeline, time: Range<Nanos>, label: &'static str) {
     timeline.spans.push(Span { thread: 1, time, label: label.into(), place: line(3), kind });
 }
 
-/// Returns the overlap example in miniature: rounds of two copies up, two kernels and two copies down, each in the way
-/// of its name. The host submits an operation in 2 µs.
+/// Returns the overlap example in miniature: rounds of two copies up, two kernels and two copies down, in one of its ways. The host submits an operation in 2 µs.
 pub fn overlap(way: &str) -> Timeline {
     const UP: Nanos = 100_000;
     const KERNEL_TIME: Nanos = 30_000;

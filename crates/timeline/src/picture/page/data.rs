@@ -1,4 +1,4 @@
-//! What a picture shows, as JSON for the page.
+//! The records of a picture, as JSON for the page.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

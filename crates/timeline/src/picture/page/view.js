@@ -1,4 +1,4 @@
-// What is seen: the window of time, and the places of the rows.
+// The view: the window of time, and the places of the rows.
 
 const LANE = 16, BETWEEN = 2, MARKS = 12, PLOT = 30, SPACE = 5, HEADING = 19, AXIS = 24, RIGHT = 14;
 
@@ -11,7 +11,7 @@ const view = {
   from: data.from, to: data.to, width: 0, height: 0, gutter: 100,
   // The slice that details are kept of, and the one under the pointer: {row, slice}, or null.
   kept: null, hovered: null,
-  // What is searched for, and the numbers of the labels that have it.
+  // The text that is searched for, and the numbers of the labels that have the text.
   search: "", labels: null,
 };
 const longest = data.parts.reduce((most, part) => Math.max(most, part.length), 1);
