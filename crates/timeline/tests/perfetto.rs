@@ -1,4 +1,4 @@
-//! Files in Perfetto's format: whatever was written is read again, however the file ends.
+//! Files in Perfetto's format: each is read as it was written, and one that ends early as far as it goes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

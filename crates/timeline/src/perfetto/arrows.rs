@@ -30,16 +30,17 @@ struct Known {
     open: Vec<(u64, Head)>,
 }
 
-/// The ids of flows. Those of operations and of submissions must differ, and none may be 0.
+/// Returns the flow that an operation's slice opens.
 pub(super) fn operation_flow(point: Point) -> u64 {
     mixed(mixed(point.stream) ^ point.number)
 }
 
+/// Returns the flow that an operation's submission opens.
 pub(super) fn submission_flow(point: Point) -> u64 {
     mixed(!operation_flow(point))
 }
 
-/// Returns a number that few others share: the finaliser of `SplitMix64`.
+/// Returns a number for a track or flow that no other has, but for chance, and that is not 0: the finaliser of `SplitMix64`.
 pub(super) fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -11,7 +11,7 @@ use crate::{
     Counter, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work,
 };
 
-/// Makes packets of records. Whatever is kept for later records is bounded.
+/// The packets of records. Its memory of earlier records is bounded.
 pub(super) struct Encoder {
     packets: Packets,
     tracks: Tracks,

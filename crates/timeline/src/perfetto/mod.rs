@@ -33,7 +33,7 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is where
+//! # Contents of a file
 //!
 //! | in the timeline | in the file |
 //! |---|---|

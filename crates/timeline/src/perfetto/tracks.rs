@@ -14,7 +14,7 @@ use super::schema::{
 use super::words;
 use crate::{Counter, Device, Nanos, Stream, Thread};
 
-/// The tracks that later records may need. Of streams, threads and counters only those that were in use last are known;
+/// The tracks that later records may need. Only streams, threads and counters that were in use last are known;
 /// one that comes again after that gets new tracks, named by its number.
 pub(super) struct Tracks {
     streams: LruCache<u64, StreamTracks>,

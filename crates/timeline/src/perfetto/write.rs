@@ -9,7 +9,7 @@ use crate::Record;
 ///
 /// Each record is written at once, in one call of `W`, so a file opens up to the last record that was written, however
 /// the program ends. `W` decides whether that is a system call each time or goes through a [`std::io::BufWriter`].
-/// What the writer keeps in memory does not grow with the trace.
+/// The writer's memory does not grow with the trace.
 pub struct Writer<W> {
     out: W,
     encoder: Encoder,
