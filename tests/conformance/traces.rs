@@ -3,18 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, overlaps, refused, tests};
-use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work};
+use conformance::{
+    Child, Gate, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
+};
+use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work, perfetto};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing;
-    Plain: operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap,
-        copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for,
-        graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted,
-        only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same,
-        dropped_trace_waits_for_nothing, threads_trace_at_once,
-        host_closures_cannot_trace;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
+    Part: traced, killed;
 }
 
 const N: usize = 3000;
@@ -220,7 +217,7 @@ fn captures_are_not_operations(device: &Device) -> Result<()> {
     let timeline = trace.stop()?;
     assert_eq!(timeline.operations.len(), 0, "{:?}", timeline.operations);
     graph.launch(&a)?;
-    assert_all(&a, &x, conformance::next(1, 1))
+    assert_all(&a, &x, next(1, 1))
 }
 
 fn memory_is_counted(device: &Device) -> Result<()> {
@@ -311,7 +308,7 @@ fn dropped_trace_waits_for_nothing(device: &Device) -> Result<()> {
     drop(trace);
     assert!(!a.is_done()?);
     gate.open();
-    assert_all(&a, &x, conformance::next(1, 1))
+    assert_all(&a, &x, next(1, 1))
 }
 
 fn threads_trace_at_once(device: &Device) -> Result<()> {
@@ -349,4 +346,69 @@ fn host_closures_cannot_trace(device: &Device) -> Result<()> {
         }
     })?;
     a.synchronize()
+}
+
+/// The file that a child traces itself into.
+fn file_of_child() -> std::path::PathBuf {
+    std::env::var_os("GPUSTREAM_TRACE").expect("set by the parent").into()
+}
+
+/// Runs a few operations on the device; the environment says what becomes of them.
+fn traced(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.full(N, 1u32)?;
+    kernels.step(&a, &mut x, 1, N)?;
+    kernels.step(&b, &mut x, 2, N)?;
+    assert_all(&b, &x, next(next(1, 1), 2))
+}
+
+/// Ends without an end, once the library has written down the operations.
+fn killed(device: &Device) -> Result<()> {
+    traced(device)?;
+    let written = || {
+        let timeline = std::fs::read(file_of_child()).ok().and_then(|bytes| perfetto::read(&bytes).ok());
+        timeline.is_some_and(|timeline| labelled(&timeline, "step").len() == 2)
+    };
+    while !written() {
+        std::thread::yield_now();
+    }
+    std::process::abort();
+}
+
+fn check_file(bytes: &[u8]) {
+    let timeline = perfetto::read(bytes).unwrap_or_else(|error| panic!("{error}"));
+    let steps = labelled(&timeline, "step");
+    let [one, two] = steps.as_slice() else { panic!("{:?}", timeline.operations) };
+    assert_eq!(two.after, [one.point]);
+    assert!(ran(one).end <= ran(two).start + slack(&timeline));
+}
+
+fn a_variable_traces_the_process(device: &Device) -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.pftrace");
+    let child = |part| Child::of(device, part).env("GPUSTREAM_TRACE", file.to_str().expect("a plain name"));
+    let ended = child("traces::traced").env("GPUSTREAM_TRACE_SUMMARY", "1").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    assert!(ended.output.contains("step"), "{}", ended.output);
+    check_file(&std::fs::read(&file).expect("the trace"));
+    let killed = child("traces::killed").run()?;
+    assert_eq!(killed.code, None, "{}", killed.output);
+    check_file(&std::fs::read(&file).expect("the trace"));
+    Ok(())
+}
+
+fn a_trace_that_cannot_be_written_is_one_error(device: &Device) -> Result<()> {
+    let child = |file| Child::of(device, "traces::traced").env("GPUSTREAM_TRACE", file);
+    let full = child("/dev/full").run()?;
+    assert_eq!(full.code, Some(0), "{}", full.output);
+    assert_eq!(
+        full.output.matches("the trace ends here, and the program goes on").count(),
+        1,
+        "{}",
+        full.output
+    );
+    let nowhere = child("/nowhere/run.pftrace").run()?;
+    assert_ne!(nowhere.code, Some(0));
+    assert!(nowhere.output.contains("GPUSTREAM_TRACE=/nowhere/run.pftrace"), "{}", nowhere.output);
+    Ok(())
 }

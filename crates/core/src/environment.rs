@@ -3,6 +3,8 @@
 //!
 //! This layer knows the options of pools and of staging, but no devices.
 
+use std::path::PathBuf;
+
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::pool::PoolPolicy;
@@ -35,6 +37,29 @@ impl Environment {
             staging: StagingOptions { ring, threads },
             blocking: switch("GPUSTREAM_BLOCKING")?,
         })
+    }
+}
+
+/// The trace of the whole process that the environment asks for.
+pub struct TraceSettings {
+    /// The file to write.
+    pub file: Option<PathBuf>,
+    /// Whether a report is printed at the end.
+    pub summary: bool,
+}
+
+impl TraceSettings {
+    /// Reads the settings; `%p` in the file's name is the number of the process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a value that is not allowed.
+    pub fn read() -> Result<Self> {
+        let file = std::env::var_os("GPUSTREAM_TRACE").filter(|value| !value.is_empty());
+        let file = file.map(|file| match file.to_str() {
+            Some(name) => PathBuf::from(name.replace("%p", &std::process::id().to_string())),
+            None => PathBuf::from(file),
+        });
+        Ok(Self { file, summary: switch("GPUSTREAM_TRACE_SUMMARY")? })
     }
 }
 

@@ -10,12 +10,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, PoisonError};
 
 use gpustream_hal::{Error, ErrorKind, Result};
-use gpustream_timeline::InstantKind;
 use smallvec::SmallVec;
 
 use crate::sync::{Mutex, lock};
+use crate::trace::{self, InstantKind};
 use crate::track::Clock;
-use crate::{inside, process, trace};
+use crate::{inside, process};
 
 /// The last panic of a stream's host closures, kept until a wait for the stream reports it.
 #[derive(Default)]

@@ -28,11 +28,12 @@
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
 //! | [`foreign`]: owners of what the library did not make | threads | what is owned |
 //! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
+//! | [`lint`]: advice | source lines | the operations that serialise |
 //! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
 //! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
-//! | [`process`], [`lint`], [`sync`]: the process's end, advice, locks | the standard library | the rest |
+//! | [`process`], [`sync`]: the process's end, locks | the standard library | the rest |
 #![allow(
     missing_docs,
     rustdoc::private_intra_doc_links,

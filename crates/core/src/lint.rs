@@ -6,10 +6,8 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::OnceLock;
 
-use gpustream_timeline::InstantKind;
-
 use crate::sync::{Mutex, lock};
-use crate::trace;
+use crate::trace::{self, InstantKind};
 
 /// Returns whether `GPUSTREAM_LINT` is 1. The variable is read once.
 pub fn is_on() -> bool {

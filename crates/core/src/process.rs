@@ -132,25 +132,26 @@ pub fn register(name: &'static str, wake: fn()) {
     }
 }
 
-/// Has `handler` called when the process ends, before no more driver is called. Registers a handler once; it must not
-/// unwind.
-pub(crate) fn before_end(handler: extern "C" fn()) {
-    static REGISTERED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let address = handler as usize;
-    if !registered.contains(&address) {
-        registered.push(address);
-        // SAFETY: as for `register`, whose handlers run after those that are registered later.
-        let _ = unsafe { atexit(handler) };
-    }
+/// The functions to call before the end; each is called once.
+static BEFORE: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Has `handler` called when the process ends, while drivers may still be called. The handler must not unwind, nor wait for
+/// threads that may be the one that ends the process.
+pub(crate) fn before_end(handler: fn()) {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).push(handler);
 }
 
 /// Lets no more threads in, and waits for those inside, except the calling thread, which ends the process.
 extern "C" fn end() {
-    if ENDING.swap(true, Ordering::SeqCst) || is_forked() {
+    if is_forked() {
         return;
     }
-    // The lock is tried and not waited for: the thread that holds it may be the one that ends the process.
+    // The locks are tried and not waited for: the thread that holds one may be the one that ends the process.
+    let before = BEFORE.try_lock().map(|mut before| mem::take(&mut *before));
+    before.unwrap_or_default().iter().for_each(|handler| handler());
+    if ENDING.swap(true, Ordering::SeqCst) {
+        return;
+    }
     if let Ok(registered) = REGISTERED.try_lock() {
         registered.iter().for_each(|known| (known.wake)());
     }

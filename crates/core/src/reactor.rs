@@ -21,6 +21,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use crate::process;
 use crate::queue::{Mark, StreamCore};
 use crate::sync::{Mutex, lock};
+use crate::trace::{self, InstantKind};
 use crate::track::StreamId;
 
 /// The time after the last change during which the thread polls without a pause.
@@ -98,6 +99,9 @@ impl Wait {
         // Called with no lock held: an executor's code may do anything. A waker that panics must not harm the other
         // waiters.
         if let Some(waker) = waker {
+            if trace::is_on() {
+                trace::instant("woken", None, InstantKind::Woken);
+            }
             let wake = || panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
             let _ = process::users_code(wake);
         }

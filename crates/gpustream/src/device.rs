@@ -23,6 +23,7 @@ use gpustream_hal::{
 
 use crate::pinned::Pinned;
 use crate::stream::{Stream, streams};
+use crate::trace;
 use crate::{Flag, Module, ModuleSource};
 
 /// An opened device. Clones are handles of the same device; everything made from a device keeps it open.
@@ -159,6 +160,7 @@ impl Device {
         let environment = Environment::read()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         process::register(raw.info().backend, || {});
+        trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
         Ok(Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) })))
     }

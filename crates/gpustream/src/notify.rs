@@ -16,6 +16,7 @@ use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
 use gpustream_core::queue::{Mark, StreamCore};
 use gpustream_core::reactor::{self, Entry, Wait};
+use gpustream_core::trace::{self, InstantKind};
 use gpustream_core::track::Mode;
 use gpustream_hal::Result;
 use smallvec::SmallVec;
@@ -79,6 +80,9 @@ impl Synchronize {
                 break;
             }
             hint::spin_loop();
+        }
+        if trace::is_on() {
+            trace::instant("future waits", None, InstantKind::Future);
         }
         let wait = Wait::new(ahead.len());
         // The waker is stored before the reactor can call it.

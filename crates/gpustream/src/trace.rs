@@ -1,12 +1,16 @@
 //! Traces: what ran when, for a part of a program or the whole of it.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening};
-use gpustream_hal::Result;
-use gpustream_timeline::{Record, Timeline};
+use gpustream_hal::{self as hal, Error, ErrorKind, Result};
+use gpustream_timeline::{Record, Timeline, perfetto};
 
 use crate::Device;
 
@@ -59,9 +63,10 @@ impl Trace {
     /// As for [`Device::trace`].
     pub fn of(devices: &[&Device]) -> Result<Self> {
         inside::check_outside()?;
-        let timeline = Arc::<Mutex<Timeline>>::default();
+        let listener = InMemory::default();
+        let timeline = listener.timeline.clone();
         let devices: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
-        let listening = Listening::begin(Box::new(InMemory::new(timeline.clone())), &devices)?;
+        let listening = Listening::begin(Box::new(listener), &devices)?;
         Ok(Self { listening, timeline })
     }
 
@@ -78,16 +83,122 @@ impl Trace {
     }
 }
 
+/// Traces the whole process from here on, if the environment asks for that, this device among others.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for a setting that is not allowed, or a file that cannot be made.
+pub(crate) fn of_process(device: &Arc<dyn hal::Device>) -> Result<()> {
+    static LISTENING: Mutex<Option<Vec<Listening>>> = Mutex::new(None);
+    let mut listening = lock(&LISTENING);
+    let listening = match &mut *listening {
+        Some(listening) => listening,
+        none => none.insert(begin(&TraceSettings::read()?)?),
+    };
+    listening.iter_mut().try_for_each(|listening| listening.add(device))
+}
+
+fn begin(settings: &TraceSettings) -> Result<Vec<Listening>> {
+    let mut listening = Vec::new();
+    if let Some(path) = &settings.file {
+        listening.push(Listening::begin(Box::new(ToFile::create(path)?), &[])?);
+    }
+    if settings.summary {
+        listening.push(Listening::begin(Box::<Summary>::default(), &[])?);
+    }
+    Ok(listening)
+}
+
+/// A listener that writes what it hears to a file.
+struct ToFile {
+    path: PathBuf,
+    writer: Option<perfetto::Writer<Buffer>>,
+    buffer: Buffer,
+}
+
+/// The file's buffer, which is emptied whenever nothing more is known.
+#[derive(Clone)]
+struct Buffer(Arc<Mutex<BufWriter<File>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        lock(&self.0).flush()
+    }
+}
+
+impl ToFile {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| {
+            let text =
+                format!("GPUSTREAM_TRACE={}: {error}; name a file that can be written", path.display());
+            Error::new(ErrorKind::InvalidArgument, text)
+        })?;
+        let buffer = Buffer(Arc::new(Mutex::new(BufWriter::with_capacity(1 << 16, file))));
+        let writer = Some(perfetto::Writer::new(buffer.clone()));
+        Ok(Self { path: path.to_owned(), writer, buffer })
+    }
+
+    /// Says once that the file cannot be written, and goes on without.
+    fn check<T>(&mut self, outcome: io::Result<T>) {
+        if let Err(error) = outcome {
+            self.writer = None;
+            eprintln!(
+                "gpustream: {}: {error}; the trace ends here, and the program goes on",
+                self.path.display()
+            );
+        }
+    }
+}
+
+impl Listener for ToFile {
+    fn hear(&mut self, record: &Record) {
+        if let Some(writer) = &mut self.writer {
+            let outcome = writer.write(record);
+            self.check(outcome);
+        }
+    }
+
+    fn pause(&mut self) {
+        if self.writer.is_some() {
+            let outcome = self.buffer.flush();
+            self.check(outcome);
+        }
+    }
+}
+
+impl Drop for ToFile {
+    fn drop(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            let outcome = writer.finish();
+            self.check(outcome);
+        }
+    }
+}
+
+/// A listener that prints a report at the end.
+#[derive(Default)]
+struct Summary(InMemory);
+
+impl Listener for Summary {
+    fn hear(&mut self, record: &Record) {
+        self.0.hear(record);
+    }
+}
+
+impl Drop for Summary {
+    fn drop(&mut self) {
+        eprint!("{}", lock(&self.0.timeline).report());
+    }
+}
+
 /// A listener that keeps what it hears.
+#[derive(Default)]
 struct InMemory {
     timeline: Arc<Mutex<Timeline>>,
     kept: usize,
-}
-
-impl InMemory {
-    fn new(timeline: Arc<Mutex<Timeline>>) -> Self {
-        Self { timeline, kept: 0 }
-    }
 }
 
 impl Listener for InMemory {

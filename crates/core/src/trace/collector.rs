@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use gpustream_hal::{self as hal, Ran, RanWork, RawStream, Result};
 use gpustream_timeline::{Direction, Operation, Piece, Point, Record, Span, SpanKind, Stream, Work};
 
-use super::device::{Times, TracedDevice};
+use super::device::{Times, TracedDevice, last_number};
 use super::{LISTENERS, is_on, thread};
 use crate::process;
 use crate::sync::{Mutex, lock};
@@ -176,7 +177,8 @@ impl Listening {
             }
         }
         drop(slot);
-        process::before_end(end);
+        static AT_END: Once = Once::new();
+        AT_END.call_once(|| process::before_end(end));
         thread::run();
         Ok(listening)
     }
@@ -219,11 +221,13 @@ impl Listening {
 
     /// Waits until the devices have done what was submitted to them, and tells the listener of all of it. Blocks.
     pub fn finish(&self) {
+        // Other threads may go on to submit.
+        let until = last_number();
         for device in &self.devices {
             // A device that failed has nothing more to tell.
             let _ = device.raw.synchronize();
         }
-        collect(&self.devices);
+        collect(&Finished { devices: &self.devices, until });
     }
 }
 
@@ -263,15 +267,29 @@ impl Drop for Listening {
     }
 }
 
-/// Tells the listeners what is known by now. `finished` are devices that have done everything that was submitted.
-pub(super) fn collect(finished: &[Arc<TracedDevice>]) {
+/// Devices that have done what they were given up to a moment.
+#[derive(Default)]
+pub(super) struct Finished<'a> {
+    devices: &'a [Arc<TracedDevice>],
+    /// The last number of a backend's at that moment.
+    until: u64,
+}
+
+impl Finished<'_> {
+    fn has(&self, device: u32, number: u64) -> bool {
+        number <= self.until && self.devices.iter().any(|finished| finished.id == device)
+    }
+}
+
+/// Tells the listeners what is known by now.
+pub(super) fn collect(finished: &Finished<'_>) {
     if let Some(collector) = &mut *lock(&COLLECTOR) {
         collector.collect(finished);
     }
 }
 
 /// Tells the listeners what is known when the process ends.
-extern "C" fn end() {
+fn end() {
     // The thread that ends the process may itself have the lock.
     let slot = (0..PATIENCE).find_map(|_| {
         let slot = COLLECTOR.try_lock().ok();
@@ -282,10 +300,11 @@ extern "C" fn end() {
     });
     if let Some(mut slot) = slot
         && let Some(collector) = &mut *slot
-        && process::at_driver(|| collector.collect(&[])).is_some()
+        && process::at_driver(|| collector.collect(&Finished::default())).is_some()
     {
-        // Listeners write their ends when they are dropped.
-        collector.listeners.clear();
+        // Listeners write their ends when they are dropped. Nothing may unwind from here.
+        let listeners = mem::take(&mut collector.listeners);
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(listeners))).map_err(mem::forget);
     }
 }
 
@@ -327,7 +346,7 @@ impl Collector {
         }
     }
 
-    fn collect(&mut self, finished: &[Arc<TracedDevice>]) {
+    fn collect(&mut self, finished: &Finished<'_>) {
         let (notes, lost) = {
             let mut notes = lock(&NOTES);
             (mem::take(&mut notes.queue), mem::take(&mut notes.lost))
@@ -405,11 +424,11 @@ impl Collector {
     }
 
     /// Takes what the backends measured. Returns how much of it was lost.
-    fn take_measured(&mut self, devices: &[Arc<TracedDevice>], finished: &[Arc<TracedDevice>]) -> u64 {
+    fn take_measured(&mut self, devices: &[Arc<TracedDevice>], finished: &Finished<'_>) -> u64 {
         let mut lost = 0;
         let measured = &mut self.measured;
         for device in devices {
-            let flush = finished.iter().any(|finished| finished.id == device.id);
+            let flush = finished.has(device.id, 0);
             lost += device.take(flush, &mut |ran| {
                 // Parts of operations that nobody traces, or that came too late.
                 let Some(entry) = measured.get_mut(&ran.operation) else { return };
@@ -419,7 +438,6 @@ impl Collector {
             });
         }
         let mut excess = measured.len().saturating_sub(MOST);
-        let is_finished = |entry: &Measured| finished.iter().any(|device| device.id == entry.device);
         let mut complete = Vec::new();
         let mut passed: HashMap<u64, u64> = HashMap::new();
         for (number, entry) in &mut *measured {
@@ -428,7 +446,7 @@ impl Collector {
                 passed.entry(stream).and_modify(|last| *last = place.max(*last)).or_insert(place);
                 entry.looks += 1;
             }
-            if entry.last || entry.looks > LOOKS || is_finished(entry) || excess > 0 {
+            if entry.last || entry.looks > LOOKS || finished.has(entry.device, *number) || excess > 0 {
                 excess = excess.saturating_sub(1);
                 complete.push(*number);
             }

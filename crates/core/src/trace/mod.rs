@@ -24,12 +24,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpustream_hal as hal;
 use gpustream_hal::trace::now;
-use gpustream_timeline::{Counter, Instant, InstantKind, Nanos, Place, Record, Span, SpanKind};
+use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span, SpanKind};
 
 use crate::track::Point;
 
 pub use collector::{Listener, Listening};
-pub use gpustream_timeline::{Direction, Timeline, Work};
+pub use gpustream_timeline::{Direction, InstantKind, Work};
 pub(crate) use submission::submission;
 
 /// The number of listeners.

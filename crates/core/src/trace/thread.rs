@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use gpustream_timeline::{Record, Thread};
 
-use super::{collector, is_on};
+use super::collector::{self, Finished};
+use super::is_on;
 use crate::process;
 
 /// The pause between two looks at the devices.
@@ -38,7 +39,7 @@ pub(super) fn run() {
     }
     process::register("traces", || {});
     let collect = || {
-        while is_on() && process::at_driver(|| collector::collect(&[])).is_some() {
+        while is_on() && process::at_driver(|| collector::collect(&Finished::default())).is_some() {
             thread::park_timeout(PAUSE);
         }
         RUNS.store(false, Ordering::Release);
