@@ -3,6 +3,8 @@
 //! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times, each round on the
 //! last one's results. The bus carries both directions at once, so nearly half the time can be saved.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use examples::overlap::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
-use gpustream::{Buffer, Device, Pinned, Pipeline, Stream};
+use gpustream::timeline::Picture;
+use gpustream::{Buffer, Device, Pinned, Pipeline, Stream, Timeline};
 
 /// Overlaps copies and kernels in four ways, and prints the time that each saves
 #[derive(Parser)]
@@ -26,6 +29,31 @@ struct Args {
     /// Pieces into which the last way cuts the arrays
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pieces: u32,
+    /// Draws two rounds of each way above each other, into this file (.svg or .html), and compares each way with its trace
+    #[arg(long)]
+    picture: Option<PathBuf>,
+}
+
+/// The ways to order the work.
+#[derive(Clone, Copy)]
+enum Way {
+    Sequential,
+    TwoStreams,
+    WithEvents,
+    InPieces,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [Self::Sequential, Self::TwoStreams, Self::WithEvents, Self::InPieces];
+
+    fn name(self, pieces: usize) -> String {
+        match self {
+            Self::Sequential => "sequential".to_owned(),
+            Self::TwoStreams => "two streams".to_owned(),
+            Self::WithEvents => "two streams with events".to_owned(),
+            Self::InPieces => format!("{pieces} pieces over two streams"),
+        }
+    }
 }
 
 /// The data that all four ways work with.
@@ -39,6 +67,7 @@ struct Work {
     b: Buffer<f64>,
     streams: [Stream; 2],
     pipeline: Pipeline<'static>,
+    alone: Alone,
 }
 
 /// The times that a run's operations took by themselves, on the device's clock.
@@ -52,6 +81,11 @@ struct Alone {
 impl Alone {
     fn total(&self) -> Duration {
         self.to_device + self.kernels + self.to_host
+    }
+
+    /// Returns the part of all the work, in percent, that ran beside other work where it took that time.
+    fn overlapped(&self, time: Duration) -> f64 {
+        100.0 * (1.0 - time.as_secs_f64() / self.total().as_secs_f64()).max(0.0)
     }
 }
 
@@ -75,17 +109,12 @@ fn run() -> Result<()> {
 
     // The first rounds take longer, because of page faults and first use.
     work.fill()?;
-    work.sequential(1, &mut Alone::default())?;
+    work.sequential(1)?;
     work.in_pieces(1)?;
+    work.alone = Alone::default();
 
-    let mut alone = Alone::default();
-    let sequential = work.run("sequential", |work| work.sequential(rounds, &mut alone))?;
-    let ways = [
-        ("sequential".to_owned(), sequential),
-        ("two streams".to_owned(), work.run("two streams", Work::two_streams)?),
-        ("two streams with events".to_owned(), work.run("two streams with events", Work::with_events)?),
-        (format!("{pieces} pieces over two streams"), work.run("in pieces", |work| work.in_pieces(rounds))?),
-    ];
+    let times: Vec<_> = Way::ALL.into_iter().map(|way| work.run(way)).collect::<Result<_>>()?;
+    let alone = std::mem::take(&mut work.alone);
 
     println!(
         "alone: {:.3} s of copies to the device, {:.3} s of kernels, {:.3} s of copies back\n",
@@ -95,18 +124,55 @@ fn run() -> Result<()> {
     );
     let bytes = 4.0 * (size * size_of::<f64>()) as f64 * rounds as f64;
     let mut table = Table::new(["way", "time, s", "speed-up", "overlapped", "copied, GB/s"]);
-    for (name, time) in ways {
-        // The part of all the work that ran beside other work.
-        let hidden = 1.0 - time.as_secs_f64() / alone.total().as_secs_f64();
+    for (way, time) in Way::ALL.into_iter().zip(&times) {
         table.row([
-            name,
+            way.name(pieces),
             format!("{:.3}", time.as_secs_f64()),
-            format!("{:.2}", sequential.as_secs_f64() / time.as_secs_f64()),
-            format!("{:.0} %", 100.0 * hidden.max(0.0)),
+            format!("{:.2}", times[0].as_secs_f64() / time.as_secs_f64()),
+            format!("{:.0} %", alone.overlapped(*time)),
             format!("{:.1}", bytes / time.as_secs_f64() / 1e9),
         ]);
     }
     println!("{table}\n\nall results are right");
+    if let Some(file) = &args.picture {
+        compare(&device, &mut work, pieces, &times, &alone)?;
+        draw(&device, &mut work, pieces, file)?;
+    }
+    Ok(())
+}
+
+/// Traces each way, and prints the time that the trace costs, and the overlap that the trace sees beside the one that follows
+/// from the times.
+fn compare(device: &Device, work: &mut Work, pieces: usize, times: &[Duration], alone: &Alone) -> Result<()> {
+    let mut table = Table::new(["way", "time, s", "traced, s", "more", "overlapped", "in the trace"]);
+    for (way, untraced) in Way::ALL.into_iter().zip(times) {
+        let (time, timeline) = work.traced(device, way)?;
+        let seen = timeline.report().devices.first().map_or(0.0, |device| 100.0 * device.hidden.share());
+        table.row([
+            way.name(pieces),
+            format!("{:.3}", untraced.as_secs_f64()),
+            format!("{:.3}", time.as_secs_f64()),
+            format!("{:.1} %", 100.0 * (time.as_secs_f64() / untraced.as_secs_f64() - 1.0)),
+            format!("{:.1} %", alone.overlapped(*untraced)),
+            format!("{seen:.1} %"),
+        ]);
+    }
+    println!("\n{table}");
+    Ok(())
+}
+
+/// Draws two rounds of each way.
+fn draw(device: &Device, work: &mut Work, pieces: usize, file: &Path) -> Result<()> {
+    work.rounds = 2;
+    let mut parts: Vec<(String, Timeline)> = Vec::new();
+    for way in Way::ALL {
+        parts.push((way.name(pieces), work.traced(device, way)?.1));
+    }
+    let parts: Vec<_> = parts.iter().map(|(name, timeline)| (name.as_str(), timeline)).collect();
+    let picture = Picture::of(&parts).threads(false).counters(false).width(800);
+    let is_page = file.extension().is_some_and(|extension| extension == "html");
+    fs::write(file, if is_page { picture.html() } else { picture.svg() })?;
+    println!("\nthe ways are drawn in {}", file.display());
     Ok(())
 }
 
@@ -123,23 +189,36 @@ impl Work {
             b: streams[1].alloc(size)?,
             streams,
             pipeline: device.pipeline().chunks(size.div_ceil(pieces)),
+            alone: Alone::default(),
         })
     }
 
     /// Runs one way on fresh arrays, checks the results, and returns the time from the first call to the last result.
-    fn run(&mut self, name: &str, way: impl FnOnce(&mut Self) -> gpustream::Result<()>) -> Result<Duration> {
+    fn run(&mut self, way: Way) -> Result<Duration> {
         self.fill()?;
         let start = Instant::now();
-        way(self)?;
+        match way {
+            Way::Sequential => self.sequential(self.rounds),
+            Way::TwoStreams => self.two_streams(),
+            Way::WithEvents => self.with_events(),
+            Way::InPieces => self.in_pieces(self.rounds),
+        }?;
         self.pipeline.streams()?.chain(&self.streams).try_for_each(Stream::synchronize)?;
         let time = start.elapsed();
-        self.check(name)?;
+        self.check(&way.name(0))?;
         Ok(time)
     }
 
+    /// Runs one way in a trace.
+    fn traced(&mut self, device: &Device, way: Way) -> Result<(Duration, Timeline)> {
+        let trace = device.trace()?;
+        let time = self.run(way)?;
+        Ok((time, trace.stop()?))
+    }
+
     /// Makes every operation wait for the one before, and the host for each operation.
-    fn sequential(&mut self, rounds: usize, alone: &mut Alone) -> gpustream::Result<()> {
-        let Self { kernels, size, host_a, host_b, a, b, streams: [s, _], .. } = self;
+    fn sequential(&mut self, rounds: usize) -> gpustream::Result<()> {
+        let Self { kernels, size, host_a, host_b, a, b, streams: [s, _], alone, .. } = self;
         for _ in 0..rounds {
             timed(s, &mut alone.to_device, || s.copy(host_a, a))?;
             timed(s, &mut alone.kernels, || kernels.add_one(s, a, *size))?;

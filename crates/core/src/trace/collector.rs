@@ -162,6 +162,7 @@ impl Listening {
     /// # Errors
     /// A driver's failure.
     pub fn begin(listener: Box<dyn Listener>, devices: &[Arc<dyn hal::Device>]) -> Result<Self> {
+        static AT_END: Once = Once::new();
         let mut slot = lock(&COLLECTOR);
         let collector = slot.get_or_insert_with(Collector::new);
         collector.last_listener += 1;
@@ -177,7 +178,6 @@ impl Listening {
             }
         }
         drop(slot);
-        static AT_END: Once = Once::new();
         AT_END.call_once(|| process::before_end(end));
         thread::run();
         Ok(listening)
