@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
 }
 
 /// Returns what a trace says of an operation.
-pub(crate) fn traced(work: &Work<'_>) -> trace::Work {
+pub fn traced(work: &Work<'_>) -> trace::Work {
     let copy =
         |direction, bytes: usize| trace::Work::Copy { direction, bytes: bytes as u64, pageable: false };
     match *work {

@@ -7,7 +7,7 @@ pub(crate) mod staged;
 use bytemuck::Pod;
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind, byte_len};
-use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused};
+use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused, traced};
 use gpustream_core::queue::{Recording, Sink};
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -250,9 +250,11 @@ impl Stream {
             })
         };
         let (rules, kept) = (self.device.0.rules, Kept::Nothing);
-        let bytes: usize = src.iter().map(|src| src.bytes().len()).sum();
-        let work =
-            trace::Work::Copy { direction: trace::Direction::Inside, bytes: bytes as u64, pageable: false };
+        let work = if trace::is_on() {
+            traced_together(&self.copy_work(&src[0], &dst[0])?, src)
+        } else {
+            trace::Work::Other
+        };
         let (accesses, call) = (accesses.as_slice(), Call::Several(work, &mut several));
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
@@ -427,5 +429,17 @@ mod tests {
         assert_eq!(pattern(&1.0f32.to_ne_bytes()), Some(FillPattern::U32(1.0f32.to_bits())));
         assert_eq!(pattern(&1.0f64.to_ne_bytes()), None);
         assert_eq!(pattern(&[1, 2, 3]), None);
+    }
+}
+
+/// Returns what a trace says of several copies in the direction of the first.
+#[cold]
+fn traced_together<T: Pod>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
+    let total = src.iter().map(|src| src.bytes().len() as u64).sum();
+    match traced(first) {
+        trace::Work::Copy { direction, pageable, .. } => {
+            trace::Work::Copy { direction, bytes: total, pageable }
+        }
+        other => other,
     }
 }
