@@ -36,6 +36,9 @@ const MOST: usize = 1 << 20;
 /// around each operation, which delay the device a little: [`timeline::Device::clock`](gpustream_timeline::Device) says
 /// which. A program that is not traced pays for one load in each operation.
 ///
+/// Where CUPTI measures, the beginning and the end of a trace may wait until the device is idle, and calls of other threads
+/// wait with them: neither belongs where a kernel or a host closure waits for the program.
+///
 /// At most a million records are kept; the number of those that are not is [`Timeline::lost`].
 ///
 /// A `Trace` is `Send` and `Sync`. Dropping it ends the trace without waiting for the devices.

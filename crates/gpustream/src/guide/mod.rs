@@ -1,4 +1,5 @@
-//! Guides: writing kernels, this library's names beside those of cudarc, and other libraries in one program with it.
+//! Guides: writing kernels, this library's names beside those of cudarc, other libraries in one program with it, and
+//! seeing what ran when.
 //!
 //! The modules hold no items. The tests compile and run their examples.
 
@@ -13,3 +14,7 @@ pub mod coming_from_cudarc {}
 /// Bringing your own: other libraries' work and memory, ordered and owned like this library's.
 #[doc = include_str!("bringing_your_own.md")]
 pub mod bringing_your_own {}
+
+/// Seeing what ran: traces, reports and pictures.
+#[doc = include_str!("seeing_what_ran.md")]
+pub mod seeing_what_ran {}
