@@ -27,7 +27,7 @@ struct Args {
     /// Numbers that each kernel works on
     #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
-    /// Rounds of a kernel on each number [default: 2000; on the CPU 400]
+    /// Rounds of a kernel on each number [default: 2000; on the CPU 4]
     #[arg(long)]
     rounds: Option<u32>,
 }
@@ -44,7 +44,7 @@ fn run() -> Result<()> {
     let device = args.device.open()?;
     println!("{}", device.info());
     fs::create_dir_all(&args.out)?;
-    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 400 } else { 2000 });
+    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 4 } else { 2000 });
     let scenes = Scenes { kernels: Kernels::load(&device)?, n: args.size, rounds, device };
     let draw = |name, title, threads, scene: Scene| draw(&args.out, name, title, threads, || scene(&scenes));
     draw("dispatch", "The host dispatches and goes on", true, Scenes::dispatch)?;

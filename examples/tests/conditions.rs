@@ -23,6 +23,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("producer_consumer", &["--size", "100", "--batches", "2", "--rounds", "2"]),
     ("streams", &["--size", "100", "--rounds", "2"]),
     ("strict_mode", &["--size", "100"]),
+    ("timelines", &["--size", "100", "--out", concat!(env!("CARGO_TARGET_TMPDIR"), "/timelines")]),
 ];
 
 /// Returns the path of the example's executable, which cargo builds before it runs the tests of this package.
