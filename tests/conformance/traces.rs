@@ -10,7 +10,7 @@ use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
     Part: traced, killed;
 }
 
@@ -346,6 +346,23 @@ fn host_closures_cannot_trace(device: &Device) -> Result<()> {
         }
     })?;
     a.synchronize()
+}
+
+fn a_panic_inside_leaves_the_trace_usable(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.full(N, 1u32)?;
+    let trace = device.trace()?;
+    // SAFETY: nothing is enqueued.
+    let outside = || unsafe { a.external("foreign", &[], |_| -> Result<()> { panic!("on purpose") }) };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(outside)).is_err());
+    kernels.step(&a, &mut x, 1, N)?;
+    // SAFETY: nothing is enqueued.
+    unsafe { a.external("foreign", &[], |_| Ok::<(), gpustream::Error>(())) }?;
+    let timeline = trace.stop()?;
+    assert!(labelled(&timeline, "step")[0].ran.is_some());
+    assert_eq!(labelled(&timeline, "foreign")[0].work, Work::External);
+    assert_all(&a, &x, next(1, 1))
 }
 
 /// The file that a child traces itself into.

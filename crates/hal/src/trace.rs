@@ -46,7 +46,7 @@ pub struct Ran<'a> {
     pub last: bool,
 }
 
-/// What a device was busy with.
+/// The work that a device was busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RanWork {

@@ -116,15 +116,15 @@ pub struct Operation {
     /// The time in which the device ran the operation; `None` where that is not known, since the device failed or the
     /// trace ended before.
     pub ran: Option<Range<Nanos>>,
-    /// What the operation does.
+    /// The operation's work.
     pub work: Work,
     /// The operations of other streams that a wait before this one was for.
     pub after: Vec<Point>,
-    /// What is known of the operation's inside: the nodes of a graph, the kernels of another library.
+    /// The parts that are known of the operation: the nodes of a graph, the kernels of another library.
     pub pieces: Vec<Piece>,
 }
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
@@ -188,7 +188,7 @@ pub struct Piece {
     pub label: Cow<'static, str>,
     /// The time in which the device ran the piece.
     pub ran: Range<Nanos>,
-    /// What the piece does.
+    /// The piece's work.
     pub work: Work,
 }
 
@@ -203,11 +203,11 @@ pub struct Span {
     pub label: Cow<'static, str>,
     /// The line.
     pub place: Place,
-    /// Why the thread was there.
+    /// The reason.
     pub kind: SpanKind,
 }
 
-/// Why a thread spent a stretch of time.
+/// The reasons for which a thread spends time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SpanKind {
@@ -234,15 +234,15 @@ pub struct Instant {
     pub thread: u64,
     /// The time.
     pub time: Nanos,
-    /// The name of what happened.
+    /// The name of the event.
     pub label: Cow<'static, str>,
     /// The line.
     pub place: Place,
-    /// What happened.
+    /// The kind of the moment.
     pub kind: InstantKind,
 }
 
-/// What happened at a moment.
+/// The kinds of moments.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InstantKind {

@@ -1,4 +1,4 @@
-//! What was noted and is not yet told, and the listeners.
+//! The notes that nobody has been told yet, and the listeners.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -32,7 +32,7 @@ pub trait Listener: Send {
     /// Takes note of a record.
     fn hear(&mut self, record: &Record);
 
-    /// Makes what was heard last, since nothing more may come for a while.
+    /// Writes out what it has kept back: nothing more may come for a while.
     fn pause(&mut self) {}
 }
 

@@ -34,7 +34,7 @@ pub(super) struct TracedDevice {
     source: Source,
 }
 
-/// What tells when operations ran.
+/// The source of a device's times.
 enum Source {
     /// The backend, or a library of the vendor's.
     Backend,
@@ -56,7 +56,7 @@ struct Anchor {
     stream: RawStream,
 }
 
-/// What will tell when one operation ran.
+/// The source of one operation's times.
 pub(super) enum Times {
     Unknown,
     /// The number under which the backend knows it.

@@ -1,6 +1,7 @@
 //! One operation on its way to the driver, with what tells when it ran.
 
 use std::borrow::Cow;
+use std::mem;
 use std::sync::Arc;
 
 use gpustream_hal::trace::now;
@@ -8,6 +9,7 @@ use gpustream_hal::{self as hal, Operation, RawStream, Result};
 use gpustream_timeline::Work;
 
 use super::collector::{self, Pending};
+use super::device::{Times, TracedDevice};
 use super::{place, thread, timeline_point, until_now};
 use crate::track::Point;
 
@@ -25,10 +27,11 @@ pub(crate) fn submission(
 ) -> Result<()> {
     let Some(device) = collector::traced(device) else { return call() };
     let start = now();
-    let times = device.before(stream);
+    let mut begun = Begun { device: &device, stream, times: device.before(stream) };
     let result = call();
     let submitted = until_now(start);
-    let times = device.after(stream, times, result.is_ok());
+    let times = begun.end(result.is_ok());
+    drop(begun);
     let operation = gpustream_timeline::Operation {
         point: timeline_point(point),
         label: Cow::Borrowed(operation.label),
@@ -42,4 +45,25 @@ pub(crate) fn submission(
     };
     collector::expect(Pending { operation, device, stream, times });
     result
+}
+
+/// A submission whose calls are being made. Dropping the value ends one whose calls panicked: those of another library are
+/// made by a closure of the program's.
+struct Begun<'a> {
+    device: &'a TracedDevice,
+    stream: RawStream,
+    times: Times,
+}
+
+impl Begun<'_> {
+    fn end(&mut self, submitted: bool) -> Times {
+        let times = mem::replace(&mut self.times, Times::Unknown);
+        self.device.after(self.stream, times, submitted)
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.end(false);
+    }
 }

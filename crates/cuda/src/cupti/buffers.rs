@@ -23,7 +23,7 @@ const LAYOUT: Layout = match Layout::from_size_align(SIZE, 8) {
 
 /// A buffer.
 struct Buffer {
-    /// Of [`LAYOUT`].
+    /// The memory, of [`LAYOUT`].
     memory: NonNull<u8>,
     state: State,
 }

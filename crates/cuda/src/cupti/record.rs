@@ -41,7 +41,7 @@ mod direction {
 /// The places of fields.
 mod offset {
     pub(super) const KIND: usize = 0;
-    /// Of everything that a device ran.
+    /// In the records of everything that a device ran.
     pub(super) const START: usize = 16;
     pub(super) const END: usize = 24;
 
@@ -54,7 +54,7 @@ mod offset {
 
     /// One byte.
     pub(super) const COPY_DIRECTION: usize = 4;
-    /// Of copies and fills.
+    /// In the records of copies and fills.
     pub(super) const BYTES: usize = 8;
     pub(super) const COPY_CORRELATION: usize = 44;
     pub(super) const PEER_COPY_CORRELATION: usize = 60;

@@ -182,7 +182,7 @@ impl Cupti {
     /// Hands out what was measured, as [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says.
     pub(crate) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         let mut reader = lock(&self.reader);
-        // What came before a failure is handed out all the same.
+        // Records that came before a failure are handed out all the same.
         let flushed = self.flush(flush);
         let mut lost = reader.read(&self.library, flush, each);
         let mut dropped = 0;
