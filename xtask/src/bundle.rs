@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 /// The most bytes of a bundle, since bundles travel over slow links.
-const MOST_BYTES: u64 = 100_000_000;
+const MOST_BYTES: u64 = 120_000_000;
 
 const RUN: &str = include_str!("bundle/run.sh");
 

@@ -2,21 +2,26 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use gpustream_hal::trace::now;
 use gpustream_hal::{self as hal, Ran, RanWork, RawStream, Result};
-use gpustream_timeline::{Direction, Operation, Piece, Point, Record, Span, SpanKind, Stream, Work};
+use gpustream_timeline::{Direction, Nanos, Operation, Piece, Point, Record, Span, SpanKind, Stream, Work};
 
-use super::device::{Times, TracedDevice, last_number};
+use super::device::{Times, TracedDevice};
 use super::{LISTENERS, is_on, thread};
 use crate::process;
 use crate::sync::{Mutex, lock};
 
 /// The most notes that wait to be collected, and the most operations that have not run.
 const MOST: usize = 1 << 17;
+
+/// The most operations whose parts were measured before they were noted.
+const MOST_EARLY: usize = 1 << 14;
 
 /// The most milliseconds that the process's end waits for a look that is under way.
 const PATIENCE: u32 = 1000;
@@ -78,6 +83,8 @@ struct Collector {
     pending: VecDeque<Pending>,
     /// Operations that a backend measures, by their number.
     measured: HashMap<u64, Measured>,
+    /// Parts that were measured before their operation was noted: its thread may still be in the call.
+    early: HashMap<u64, Vec<(bool, Part)>>,
 }
 
 struct Heard {
@@ -222,7 +229,7 @@ impl Listening {
     /// Waits until the devices have done what was submitted to them, and tells the listener of all of it. Blocks.
     pub fn finish(&self) {
         // Other threads may go on to submit.
-        let until = last_number();
+        let until = now();
         for device in &self.devices {
             // A device that failed has nothing more to tell.
             let _ = device.raw.synchronize();
@@ -249,6 +256,7 @@ impl Drop for Listening {
         }
         drop(devices);
         let notes = if LISTENERS.fetch_sub(1, Ordering::SeqCst) == 1 {
+            collector.early.clear();
             mem::take(&mut lock(&NOTES).queue)
         } else {
             VecDeque::new()
@@ -271,13 +279,16 @@ impl Drop for Listening {
 #[derive(Default)]
 pub(super) struct Finished<'a> {
     devices: &'a [Arc<TracedDevice>],
-    /// The last number of a backend's at that moment.
-    until: u64,
+    until: Nanos,
 }
 
 impl Finished<'_> {
-    fn has(&self, device: u32, number: u64) -> bool {
-        number <= self.until && self.devices.iter().any(|finished| finished.id == device)
+    fn has(&self, device: u32) -> bool {
+        self.devices.iter().any(|finished| finished.id == device)
+    }
+
+    fn has_done(&self, entry: &Measured) -> bool {
+        entry.operation.submitted.end <= self.until && self.has(entry.device)
     }
 }
 
@@ -300,7 +311,7 @@ fn end() {
     });
     if let Some(mut slot) = slot
         && let Some(collector) = &mut *slot
-        && process::at_driver(|| collector.collect(&Finished::default())).is_some()
+        && process::at_driver(|| collector.collect_all()).is_some()
     {
         // Listeners write their ends when they are dropped. Nothing may unwind from here.
         let listeners = mem::take(&mut collector.listeners);
@@ -318,6 +329,7 @@ impl Collector {
             last_device: 0,
             pending: VecDeque::new(),
             measured: HashMap::new(),
+            early: HashMap::new(),
         }
     }
 
@@ -344,6 +356,12 @@ impl Collector {
         if let Some(heard) = self.listeners.iter_mut().find(|heard| heard.id == id) {
             self.known.iter().filter(|record| which(record)).for_each(|record| heard.listener.hear(record));
         }
+    }
+
+    /// Tells all that is known, and lets the backends hold nothing back.
+    fn collect_all(&mut self) {
+        let devices: Vec<_> = lock(&DEVICES).iter().map(|traced| traced.device.clone()).collect();
+        self.collect(&Finished { devices: &devices, until: now() });
     }
 
     fn collect(&mut self, finished: &Finished<'_>) {
@@ -380,7 +398,10 @@ impl Collector {
         match pending.times {
             Times::Numbered(number) => {
                 let device = pending.device.id;
-                let measured = Measured { operation: pending.operation, looks: 0, last: false, device };
+                let mut measured = Measured { operation: pending.operation, looks: 0, last: false, device };
+                for (last, part) in self.early.remove(&number).unwrap_or_default() {
+                    measured.take(last, &part);
+                }
                 self.measured.insert(number, measured);
             }
             Times::Between(..) => self.pending.push_back(pending),
@@ -426,15 +447,14 @@ impl Collector {
     /// Takes what the backends measured. Returns how much of it was lost.
     fn take_measured(&mut self, devices: &[Arc<TracedDevice>], finished: &Finished<'_>) -> u64 {
         let mut lost = 0;
-        let measured = &mut self.measured;
+        let (measured, early) = (&mut self.measured, &mut self.early);
         for device in devices {
-            let flush = finished.has(device.id, 0);
-            lost += device.take(flush, &mut |ran| {
-                // Parts of operations that nobody traces, or that came too late.
-                let Some(entry) = measured.get_mut(&ran.operation) else { return };
-                entry.looks = 1;
-                entry.last |= ran.last;
-                entry.take(ran);
+            lost += device.take(finished.has(device.id), &mut |ran| {
+                if let Some(entry) = measured.get_mut(&ran.operation) {
+                    entry.take(ran.last, &Part::of(ran));
+                } else if early.len() < MOST_EARLY {
+                    early.entry(ran.operation).or_default().push((ran.last, Part::of(ran)));
+                }
             });
         }
         let mut excess = measured.len().saturating_sub(MOST);
@@ -446,7 +466,7 @@ impl Collector {
                 passed.entry(stream).and_modify(|last| *last = place.max(*last)).or_insert(place);
                 entry.looks += 1;
             }
-            if entry.last || entry.looks > LOOKS || finished.has(entry.device, *number) || excess > 0 {
+            if entry.last || entry.looks > LOOKS || finished.has_done(entry) || excess > 0 {
                 excess = excess.saturating_sub(1);
                 complete.push(*number);
             }
@@ -485,15 +505,27 @@ impl Collector {
     }
 }
 
+/// A part of an operation, as a backend measured it; without a kind where the part is nothing to show.
+struct Part {
+    label: String,
+    ran: Range<Nanos>,
+    work: Option<Work>,
+}
+
+impl Part {
+    fn of(ran: &Ran<'_>) -> Self {
+        Self { label: ran.label.to_owned(), ran: ran.start..ran.end.max(ran.start), work: work_of(ran.work) }
+    }
+}
+
 impl Measured {
-    /// Adds a part.
-    fn take(&mut self, ran: &Ran<'_>) {
-        let time = ran.start..ran.end.max(ran.start);
-        let whole = &mut self.operation.ran;
-        *whole = Some(
-            whole.as_ref().map_or(time.clone(), |whole| whole.start.min(time.start)..whole.end.max(time.end)),
-        );
-        let work = work_of(ran.work);
+    /// Adds a part; `last` says that there are no more.
+    fn take(&mut self, last: bool, part: &Part) {
+        self.looks = 1;
+        self.last |= last;
+        let Part { label, ran, work } = part;
+        let whole = self.operation.ran.get_or_insert_with(|| ran.clone());
+        *whole = whole.start.min(ran.start)..whole.end.max(ran.end);
         let alone = matches!(
             (self.operation.work, work),
             (Work::Kernel { .. }, Some(Work::Kernel { .. }))
@@ -501,11 +533,8 @@ impl Measured {
                 | (Work::Fill { .. }, Some(Work::Fill { .. }))
                 | (Work::Host, _)
         );
-        if alone {
-            return;
-        }
-        if let Some(work) = work {
-            self.operation.pieces.push(Piece { label: ran.label.to_owned().into(), ran: time, work });
+        if let (false, Some(work)) = (alone, *work) {
+            self.operation.pieces.push(Piece { label: label.clone().into(), ran: ran.clone(), work });
         }
     }
 }

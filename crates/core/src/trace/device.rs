@@ -19,14 +19,6 @@ const ANCHOR_AGE: Nanos = 1_000_000_000;
 /// The most events that wait for their next use.
 const SPARE: usize = 4096;
 
-/// The last number under which a backend knows an operation.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the last number under which a backend may have been given an operation.
-pub(super) fn last_number() -> u64 {
-    LAST.load(Ordering::SeqCst)
-}
-
 /// A device that somebody traces.
 pub(super) struct TracedDevice {
     pub(super) id: u32,
@@ -86,9 +78,10 @@ impl TracedDevice {
 
     /// Prepares for the operation that this thread submits next.
     pub(super) fn before(&self, stream: RawStream) -> Times {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         match &self.source {
             Source::Backend => {
-                let number = LAST.fetch_add(1, Ordering::SeqCst) + 1;
+                let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
                 self.raw.trace_enter(number);
                 Times::Numbered(number)
             }
