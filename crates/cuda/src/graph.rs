@@ -18,6 +18,7 @@ use gpustream_hal::{
 
 use crate::api::Api;
 use crate::buffer::copy_params;
+use crate::cupti::note_graph;
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
@@ -293,6 +294,7 @@ unsafe impl Graphs for CudaDevice {
 
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
         let api = self.enter()?;
+        note_graph();
         let mut exec = ptr::null_mut();
         // SAFETY: the pointer is to a local; the caller vouches for the graph.
         unsafe { api.cuGraphInstantiateWithFlags(&raw mut exec, graph_of(graph), 0) }.ok()?;

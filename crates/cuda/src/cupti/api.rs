@@ -36,6 +36,7 @@ mod types {
     pub(crate) type CUpti_ActivityKind = u32;
     pub(crate) type CUpti_ExternalCorrelationKind = u32;
     pub(crate) type CUpti_CallbackId = u32;
+    pub(crate) type CUpti_ActivityAttribute = u32;
     /// Read as bytes: its layout depends on the kind.
     pub(crate) type CUpti_Activity = c_void;
     pub(crate) type CUpti_SubscriberHandle = *mut c_void;
@@ -82,8 +83,12 @@ functions! {
 
     optional "12.5" {
         cuptiActivityEnableDriverApi(function: CUpti_CallbackId, enable: u8);
+        cuptiActivitySetAttribute(attribute: CUpti_ActivityAttribute, size: *mut usize, value: *mut c_void);
     }
 }
+
+/// The attribute that gives each thread buffers of its own.
+pub(crate) const PER_THREAD_BUFFERS: CUpti_ActivityAttribute = 9;
 
 /// The flag of `cuptiActivityFlushAll` for buffers with records of what has not finished.
 pub(crate) const FLUSH_FORCED: u32 = 1;

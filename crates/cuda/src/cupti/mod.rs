@@ -11,4 +11,4 @@ mod names;
 mod record;
 mod session;
 
-pub(crate) use session::{Cupti, cupti, opened};
+pub(crate) use session::{Cupti, cupti, note_graph, opened};

@@ -331,3 +331,31 @@ fn probe_names_cupti_and_its_file() {
         assert!(tracer.starts_with("CUPTI 13.0 (") && tracer.contains("gpustream-shim"), "{tracer}");
     });
 }
+
+#[test]
+fn threads_have_no_buffers_of_their_own() {
+    in_own_process(&[], || {
+        let (_recorder, device, cupti) = start(V13);
+        device.trace_begin().unwrap();
+        device.trace_begin().unwrap();
+        assert_eq!(cupti.attributes(), [(9, Some(0))]);
+    });
+}
+
+#[test]
+fn graphs_that_were_made_before_are_not_launched_under_cupti() {
+    in_own_process(&[], || {
+        let (_recorder, device, cupti) = start(V13);
+        // SAFETY: the graph is alive.
+        let make = || unsafe { device.graph_instantiate(device.graph_create().unwrap()) }.unwrap();
+        assert_eq!(device.trace_begin().unwrap(), TraceClock::Cupti);
+        make();
+        assert_eq!(device.trace_begin().unwrap(), TraceClock::Cupti);
+        device.trace_end();
+        device.trace_end();
+        let error = device.trace_begin().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.message().contains("begin the trace before"), "{error}");
+        assert!(!cupti.is_subscribed());
+    });
+}
