@@ -48,7 +48,7 @@ fn run() -> Result<()> {
     let scenes = Scenes { kernels: Kernels::load(&device)?, n: args.size, rounds, device };
     let draw = |name, title, threads, scene: Scene| draw(&args.out, name, title, threads, || scene(&scenes));
     draw("dispatch", "The host dispatches and goes on", true, Scenes::dispatch)?;
-    draw("overlap", "Copies in both directions, beside kernels", false, Scenes::overlap)?;
+    draw("pipeline", "Copies in both directions, beside kernels", false, Scenes::overlap)?;
     draw("events", "An event orders two streams on the device", true, Scenes::events)?;
     draw("legacy", "The legacy default stream makes others wait", false, Scenes::legacy)
 }
