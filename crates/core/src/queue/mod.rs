@@ -64,6 +64,9 @@ pub(crate) use table::Adopting;
 pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};
 
+/// The most points that are noted as waited for: a stream may wait often, and be given nothing.
+const MOST_WAITED: usize = 64;
+
 /// The state of a stream that is locked.
 pub type StateGuard<'a> = DoorMutexGuard<'a, StreamState>;
 
@@ -442,7 +445,7 @@ impl StreamState {
     /// Notes for listeners that the stream has been made to wait for `point`.
     #[inline]
     pub fn note_wait(&mut self, point: Point) {
-        if trace::is_on() {
+        if trace::is_on() && self.waited.len() < MOST_WAITED {
             self.waited.push(point);
         }
     }
