@@ -10,7 +10,7 @@ use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
     Part: traced, killed;
 }
 
@@ -203,6 +203,45 @@ fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
         assert!(steps.iter().all(|step| step.work == Work::Step { operations: 2 } && step.ran.is_some()));
         assert_eq!(steps[0].point.number, plain[1].point.number + 2);
     }
+    Ok(())
+}
+
+fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
+    let device = &own(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let (grids, block) = ([[3, 1, 1], [5, 1, 1]], [64, 1, 1]);
+    let [one, other] = grids.map(|grid| Launch::new(grid, block));
+    let graph = a.capture(|a| {
+        a.fill(&mut x, 7)?;
+        kernels.step_with(a, &one, &mut x, 1, N)?;
+        kernels.step_with(a, &other, &mut x, 2, N)
+    })?;
+    a.synchronize()?;
+    let trace = device.trace()?;
+    graph.launch(&a)?;
+    graph.launch(&a)?;
+    let timeline = trace.stop()?;
+    let expected = grids.map(|grid| Work::Kernel { grid, block });
+    let slack = slack(&timeline);
+    for run in labelled(&timeline, "graph") {
+        let times = ran(run);
+        if timeline.devices.iter().any(|device| device.clock == Clock::Events) {
+            assert_eq!(run.pieces, [], "events see the whole");
+            continue;
+        }
+        let kernels = run.pieces.iter().filter(|piece| matches!(piece.work, Work::Kernel { .. }));
+        assert_eq!(kernels.clone().map(|piece| piece.work).collect::<Vec<_>>(), expected, "{run:?}");
+        assert!(kernels.clone().all(|piece| piece.label.contains("step")), "{run:?}");
+        let ends = kernels.clone().map(|piece| piece.ran.end);
+        assert!(ends.zip(kernels.skip(1)).all(|(end, next)| end <= next.ran.start + slack), "{run:?}");
+        assert!(run.pieces.iter().all(|it| times.start <= it.ran.start && it.ran.end <= times.end));
+        if device.info().backend == "cpu" {
+            assert_eq!(run.pieces.len(), 3, "{run:?}");
+            assert_eq!(run.pieces[0].work, Work::Fill { bytes: 4 * N as u64 });
+        }
+    }
+    assert_eq!(labelled(&timeline, "graph").len(), 2);
     Ok(())
 }
 

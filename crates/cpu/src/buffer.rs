@@ -7,13 +7,19 @@ use gpustream_hal::{
 
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::work::{Strided, Work, pieces};
+use crate::work::{Direction, Strided, Work, pieces};
 
 impl CpuDevice {
-    unsafe fn copy(&self, dst: usize, src: usize, bytes: usize, stream: RawStream) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        direction: Direction,
+        (dst, src): (usize, usize),
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Copy { dst, src, bytes })
+        stream.submit(Work::Copy { direction, dst, src, bytes })
     }
 
     unsafe fn free_memory(&self, address: usize) -> Result<()> {
@@ -117,7 +123,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(dst.0, src as usize, bytes, stream) }
+        unsafe { self.copy(Direction::ToDevice, (dst.0, src as usize), bytes, stream) }
     }
 
     unsafe fn copy_to_host(
@@ -128,7 +134,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(dst as usize, src.0, bytes, stream) }
+        unsafe { self.copy(Direction::ToHost, (dst as usize, src.0), bytes, stream) }
     }
 
     unsafe fn copy_on_device(
@@ -139,7 +145,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(dst.0, src.0, bytes, stream) }
+        unsafe { self.copy(Direction::OnDevice, (dst.0, src.0), bytes, stream) }
     }
 
     unsafe fn copy_from_peer(
@@ -151,7 +157,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller: all CPU devices share the address space.
-        unsafe { self.copy(dst.0, src.0, bytes, stream) }
+        unsafe { self.copy(Direction::FromPeer, (dst.0, src.0), bytes, stream) }
     }
 
     /// One operation, whose copies the workers share.

@@ -15,7 +15,7 @@ use crate::launch;
 use crate::plan::{self, GraphRun, PlanNode};
 use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::{Strided, Work};
+use crate::work::{Direction, Strided, Work};
 
 /// A graph that can be edited. Its nodes' handles are their indices.
 #[derive(Default)]
@@ -129,9 +129,15 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
             // SAFETY: passed on to the caller.
             Work::Launch(unsafe { launch::prepare(function, config, args, workers as u32) }?)
         }
-        hal::Work::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
-        hal::Work::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
-        hal::Work::CopyOnDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src.0, bytes },
+        hal::Work::CopyToDevice { dst, src, bytes } => {
+            Work::Copy { direction: Direction::ToDevice, dst: dst.0, src: src as usize, bytes }
+        }
+        hal::Work::CopyToHost { dst, src, bytes } => {
+            Work::Copy { direction: Direction::ToHost, dst: dst as usize, src: src.0, bytes }
+        }
+        hal::Work::CopyOnDevice { dst, src, bytes } => {
+            Work::Copy { direction: Direction::OnDevice, dst: dst.0, src: src.0, bytes }
+        }
         // SAFETY: passed on to the caller.
         hal::Work::Copy3d(ref copy) => Work::Copy3d(Box::new(unsafe { Strided::new(copy) })),
         hal::Work::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },

@@ -10,7 +10,7 @@ use crate::elf::Image;
 
 /// A kernel of a loaded module.
 pub(crate) struct Function {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) entry: abi::Entry,
     pub(crate) params: Vec<ParamInfo>,
     pub(crate) params_size: usize,
@@ -74,7 +74,7 @@ impl Function {
         };
         Self {
             static_shared: image.static_shared(&name) as u32,
-            name,
+            name: name.into(),
             entry: kernel.entry,
             params: params
                 .iter()

@@ -23,6 +23,7 @@
 //! * A stream that waits for a word in memory keeps no worker: one thread looks at the words (`words.rs`).
 //! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
 //!   worker (`plan.rs`).
+//! * Workers take the times of traced operations, and of each node of their graphs (`trace.rs`).
 //!
 //! # When a kernel fails
 //!

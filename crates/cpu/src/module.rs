@@ -175,10 +175,10 @@ unsafe impl Modules for CpuDevice {
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         // SAFETY: alive by the caller's promise.
         let module = unsafe { &*(module.0 as *const Module) };
-        if let Some(function) = module.functions.iter().find(|f| f.name == name) {
+        if let Some(function) = module.functions.iter().find(|f| *f.name == *name) {
             return Ok(RawFunction(std::ptr::from_ref(function) as usize));
         }
-        let names: Vec<_> = module.functions.iter().map(|f| f.name.as_str()).collect();
+        let names: Vec<_> = module.functions.iter().map(|f| &*f.name).collect();
         let message = format!("the module has no kernel `{name}`; it has: {}", names.join(", "));
         Err(error(ErrorKind::KernelNotFound, message))
     }

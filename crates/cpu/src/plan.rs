@@ -5,12 +5,15 @@
 //! of which the first decides.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+use gpustream_hal::trace::now;
 
 use crate::job::Job;
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
+use crate::trace::Numbered;
 use crate::words;
 use crate::work::Work;
 use crate::worker::Task;
@@ -69,8 +72,16 @@ pub(crate) struct GraphRun {
     ends: usize,
     /// The number of those that are not done.
     left: AtomicUsize,
+    launch: Mutex<Option<Launched>>,
+    /// Whether the launch has a number. Changes between runs alone.
+    is_traced: AtomicBool,
+}
+
+/// The launch that a run is for.
+struct Launched {
     /// The stream that waits for the run.
-    stream: Mutex<Option<Arc<dyn Launcher>>>,
+    stream: Arc<dyn Launcher>,
+    operation: Option<Arc<Numbered>>,
 }
 
 /// A stream that launched a graph, and waits for its last node.
@@ -87,6 +98,8 @@ struct RunNode {
     before: Vec<usize>,
     /// Number of dependencies that are not done; unused where there is one.
     pending: AtomicU32,
+    /// The time at which the node began, in traced runs.
+    start: AtomicU64,
     job: Job,
 }
 
@@ -107,10 +120,12 @@ impl GraphRun {
                 plan,
                 before,
                 pending: AtomicU32::new(0),
+                start: AtomicU64::new(0),
                 job: Job::new(u32::MAX),
             })
             .collect();
-        Self { nodes, roots, ends, left: AtomicUsize::new(0), stream: Mutex::default() }
+        let (left, launch) = (AtomicUsize::new(0), Mutex::default());
+        Self { nodes, roots, ends, left, launch, is_traced: AtomicBool::new(false) }
     }
 
     /// Returns the nodes, in an order that respects their dependencies.
@@ -142,7 +157,28 @@ impl GraphRun {
 
     /// Returns the level of the scheduler's queue for the nodes of this run.
     fn level(&self) -> usize {
-        lock(&self.stream).as_ref().map_or(0, |stream| stream.level())
+        lock(&self.launch).as_ref().map_or(0, |launch| launch.stream.level())
+    }
+
+    /// Ends the run. Returns the stream that waits for it.
+    fn end(&self) -> Option<Arc<dyn Launcher>> {
+        lock(&self.launch).take().map(|launch| launch.stream)
+    }
+
+    /// Notes that a node begins, in a traced run.
+    fn note_start(&self, node: usize) {
+        self.nodes[node].start.store(now(), Ordering::Relaxed);
+    }
+
+    /// Notes that a node has just ended, in a traced run.
+    #[cold]
+    fn note_end(&self, node: usize) {
+        let operation = lock(&self.launch).as_ref().and_then(|launch| launch.operation.clone());
+        if let (Some(operation), Some(work)) = (operation, self.work(node)) {
+            let start = self.nodes[node].start.load(Ordering::Relaxed);
+            // SAFETY: the node is not counted as done, so its module is loaded.
+            unsafe { operation.ran(work, start) };
+        }
     }
 
     /// Has nodes wait for all their dependencies.
@@ -166,13 +202,20 @@ impl RunNode {
     }
 }
 
-/// Runs a graph for `stream`. True if all nodes are done; otherwise [`Launcher::graph_done`] will be called.
-pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) -> bool {
+/// Runs a graph for `stream`, and notes when its nodes ran where the launch has a number. True if all nodes are done;
+/// otherwise [`Launcher::graph_done`] will be called.
+pub(crate) fn begin(
+    worker: &mut Worker,
+    run: Arc<GraphRun>,
+    stream: Arc<dyn Launcher>,
+    operation: Option<Arc<Numbered>>,
+) -> bool {
     // Only a graph without nodes has no root: dependencies have smaller indices.
     let Some((&mine, others)) = run.roots.split_first() else { return true };
     let level = stream.level();
     run.left.store(run.ends, Ordering::Relaxed);
-    *lock(&run.stream) = Some(stream);
+    run.is_traced.store(operation.is_some(), Ordering::Relaxed);
+    *lock(&run.launch) = Some(Launched { stream, operation });
     run.reset(0..run.nodes.len());
     for &root in others {
         worker.device().scheduler.push(run.clone(), root, level);
@@ -183,12 +226,28 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
 /// Runs a node whose dependencies are done, and then others that only waited for that node. Returns the stream if no node
 /// is left.
 fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) -> Option<Arc<dyn Launcher>> {
+    // Asked once for all nodes in a row.
+    if run.is_traced.load(Ordering::Relaxed) {
+        run_nodes::<true>(worker, run, node)
+    } else {
+        run_nodes::<false>(worker, run, node)
+    }
+}
+
+fn run_nodes<const TRACED: bool>(
+    worker: &mut Worker,
+    run: Arc<GraphRun>,
+    node: usize,
+) -> Option<Arc<dyn Launcher>> {
     let (mut run, mut node) = (run, node);
     loop {
         let lost = worker.device().is_lost();
         match run.nodes[node].plan.kind {
             Kind::Work(ref work) if !lost => {
                 let work = std::ptr::from_ref(work);
+                if TRACED {
+                    run.note_start(node);
+                }
                 let owner = Arc::into_raw(run);
                 // SAFETY: the pointer is counted. The node runs once at a time: the run before is over, and so is the
                 // turn before of a body. A node's work is changed only where nobody else has the graph.
@@ -198,6 +257,9 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) -> Option<Arc<
                 }
                 // SAFETY: this worker was the last on the job, so the count is its own again.
                 run = unsafe { Arc::from_raw(owner) };
+                if TRACED {
+                    run.note_end(node);
+                }
             }
             Kind::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
@@ -218,7 +280,7 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) -> Option<Arc<
         match after(worker, &run, node) {
             After::Node(next) => node = next,
             After::Others => return None,
-            After::Nothing => return lock(&run.stream).take(),
+            After::Nothing => return run.end(),
         }
     }
 }
@@ -231,10 +293,13 @@ impl Task<Shared> for GraphRun {
     }
 
     fn completed(self: Arc<Self>, node: usize, worker: &mut Worker) {
+        if self.is_traced.load(Ordering::Relaxed) {
+            self.note_end(node);
+        }
         let stream = match after(worker, &self, node) {
             After::Node(next) => run_node(worker, self, next),
             After::Others => None,
-            After::Nothing => lock(&self.stream).take(),
+            After::Nothing => self.end(),
         };
         if let Some(stream) = stream {
             stream.graph_done();

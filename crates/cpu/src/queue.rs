@@ -15,6 +15,7 @@ use crate::plan::{self, GraphRun, Launcher};
 use crate::progress::{self, Progress};
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
+use crate::trace::{Numbered, Slot, Timing};
 use crate::words::{Awaited, Waiter};
 use crate::work::Work;
 use crate::worker::{PRIORITIES, Task};
@@ -37,6 +38,18 @@ enum Op {
     Graph(Arc<GraphRun>),
     Wait(Mark),
     WaitWord(Awaited),
+    /// Says which operation the next one is. Not counted, and taken off the queue with that one.
+    Number(Arc<Numbered>),
+}
+
+impl Op {
+    fn timing(&self) -> Timing {
+        match self {
+            Self::Work(_) => Timing::Work,
+            Self::WaitWord(_) => Timing::Word,
+            _ => Timing::None,
+        }
+    }
 }
 
 /// The part of a stream that submitters change, behind a lock.
@@ -71,6 +84,8 @@ pub(crate) struct Stream {
     batch: UnsafeCell<VecDeque<Op>>,
     /// The operation that runs, or ran last; written by the worker that runs the stream.
     work: UnsafeCell<Work>,
+    /// The operation that runs, if it has a number; for whoever has the stream.
+    slot: Slot,
     job: Job,
     /// The number of workers that the stream's operations are kept to.
     share: Option<u32>,
@@ -78,7 +93,8 @@ pub(crate) struct Stream {
 
 // SAFETY: `batch` is used by the worker that runs the stream alone, which writes `work` while nobody is on the job:
 // `scheduled` is set under the lock by the submitter that queues the stream and cleared by the worker that finds nothing
-// left, so there is one at a time, handed on through the scheduler's lock or the job's counter.
+// left, so there is one at a time, handed on through the scheduler's lock, the job's counter, that of the graph's nodes, or
+// the lock of the words. `slot` is used by that one alone, too.
 unsafe impl Sync for Stream {}
 // SAFETY: everything in it may move between threads.
 unsafe impl Send for Stream {}
@@ -111,6 +127,7 @@ impl Stream {
             failed_from: AtomicU64::new(u64::MAX),
             batch: UnsafeCell::default(),
             work: UnsafeCell::new(Work::Empty),
+            slot: Slot::default(),
             job: Job::new(share.unwrap_or(u32::MAX)),
             share,
         });
@@ -210,6 +227,7 @@ impl Stream {
             return record(capture, what);
         }
         self.push_legacy(&mut submissions, legacy);
+        self.number(&mut submissions);
         self.push(submissions, op(what));
         Ok(())
     }
@@ -223,7 +241,8 @@ impl Stream {
         if mark.stream.is_done(mark.number) {
             return mark.outcome();
         }
-        let submissions = self.with_room()?;
+        let mut submissions = self.with_room()?;
+        self.number(&mut submissions);
         self.push(submissions, Op::Wait(mark));
         Ok(())
     }
@@ -255,6 +274,20 @@ impl Stream {
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         self.submitted.store(number, Ordering::Release);
         number
+    }
+
+    /// Gives the next operation the number that this thread has for it, if the device is traced.
+    #[inline]
+    fn number(&self, submissions: &mut Submissions) {
+        if self.shared.recorder.is_on() {
+            self.number_traced(submissions);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn number_traced(&self, submissions: &mut Submissions) {
+        submissions.ops.extend(Numbered::entered(self.shared).map(Op::Number));
     }
 
     fn push(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>, op: Op) {
@@ -317,7 +350,11 @@ impl Stream {
     }
 
     /// Counts the operation that ran as done, and wakes the streams that waited for it.
-    pub(crate) fn completed_one(&self) {
+    fn completed_one(&self) {
+        // Before waiters wake: they may ask for the times.
+        // SAFETY: the caller has the stream; see `Sync` above. The work is pending until the count below, and with it the
+        // module.
+        unsafe { self.slot.end(self.work.get()) };
         if self.shared.is_lost() {
             self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
         }
@@ -370,6 +407,11 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
         let lost = stream.shared.is_lost();
         match batch.pop_front() {
             None => {}
+            Some(Op::Number(operation)) => {
+                let timing = batch.front().map_or(Timing::None, Op::timing);
+                // SAFETY: this worker has the stream.
+                unsafe { stream.slot.begin(operation, timing) };
+            }
             Some(Op::Wait(mark)) => {
                 if !lost && !mark.stream.is_done(mark.number) {
                     // Back in front first: once the other stream knows this one, another worker may run this one.
@@ -384,7 +426,11 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 stream.came_after(&mark);
                 stream.completed_one();
             }
-            Some(Op::Work(_) | Op::Graph(_) | Op::WaitWord(_)) if lost => stream.completed_one(),
+            Some(Op::Work(_) | Op::Graph(_) | Op::WaitWord(_)) if lost => {
+                // SAFETY: this worker has the stream.
+                unsafe { stream.slot.forget() };
+                stream.completed_one();
+            }
             // SAFETY: the word is alive until the wait is done, by its submission.
             Some(Op::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
             Some(Op::WaitWord(word)) => {
@@ -394,7 +440,9 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 return;
             }
             Some(Op::Graph(run)) => {
-                let is_done = plan::begin(worker, run, stream.clone());
+                // SAFETY: this worker has the stream.
+                let operation = unsafe { stream.slot.operation() };
+                let is_done = plan::begin(worker, run, stream.clone(), operation);
                 // Otherwise the stream goes on when the graph's last node is done.
                 if !(is_done && goes_on(worker, &stream)) {
                     return;

@@ -9,6 +9,7 @@ use gpustream_hal::{Error, ErrorKind, Fault, Result};
 use crate::error::error;
 use crate::memory::{self, Memory};
 use crate::options::CpuOptions;
+use crate::trace::Recorder;
 use crate::words::Words;
 use crate::worker::{self, Scheduler};
 
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler<Self>,
     pub(crate) memory: Memory,
     pub(crate) words: Words,
+    pub(crate) recorder: Recorder,
     streams: &'static dyn Interrupt,
     /// The device that was opened before this one; see `fork.rs`.
     pub(crate) previous: AtomicPtr<Self>,
@@ -57,6 +59,7 @@ impl Shared {
             scheduler: Scheduler::new(options.workers),
             memory: Memory::new(memory::machine_total() / devices as u64, options.check),
             words: Words::new(),
+            recorder: Recorder::default(),
             streams,
             previous: AtomicPtr::default(),
             lost: AtomicBool::new(false),

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, Result};
+use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, LaunchConfig, RanWork, Result};
 
 use crate::grid::{self, Launch};
 use crate::image;
@@ -25,6 +25,7 @@ pub(crate) enum Work {
     Empty,
     Launch(Launch),
     Copy {
+        direction: Direction,
         dst: usize,
         src: usize,
         bytes: usize,
@@ -52,6 +53,15 @@ pub(crate) enum Work {
     },
     /// Frees device memory.
     Free(usize),
+}
+
+/// From where to where a copy goes, which matters to traces alone.
+#[derive(Clone, Copy)]
+pub(crate) enum Direction {
+    ToDevice,
+    ToHost,
+    OnDevice,
+    FromPeer,
 }
 
 /// One piece of a batch of copies.
@@ -139,6 +149,43 @@ impl Work {
         }
     }
 
+    /// Returns the kernel's name, and what to call the work in traces.
+    ///
+    /// # Safety
+    /// The module of a launch is loaded.
+    pub(crate) unsafe fn described(&self) -> (Option<Arc<str>>, RanWork) {
+        match self {
+            Self::Launch(launch) => {
+                // SAFETY: by this function's contract.
+                let kernel = unsafe { &*launch.function.0 };
+                let LaunchConfig { grid, block, .. } = launch.config;
+                (Some(kernel.name.clone()), RanWork::Kernel { grid, block })
+            }
+            Self::Copy { direction, bytes, .. } => {
+                let bytes = *bytes as u64;
+                let work = match direction {
+                    Direction::ToDevice => RanWork::CopyToDevice { bytes },
+                    Direction::ToHost => RanWork::CopyToHost { bytes },
+                    Direction::OnDevice => RanWork::CopyOnDevice { bytes },
+                    Direction::FromPeer => RanWork::CopyFromPeer { bytes },
+                };
+                (None, work)
+            }
+            Self::Batch(pieces) => {
+                let bytes = pieces.iter().map(|piece| piece.bytes as u64).sum();
+                (None, RanWork::CopyOnDevice { bytes })
+            }
+            Self::Copy3d(strided) => {
+                let Copy3d { width, height, depth, .. } = strided.copy;
+                (None, RanWork::CopyOnDevice { bytes: (width * height * depth) as u64 })
+            }
+            Self::Fill { pattern, count, .. } => {
+                (None, RanWork::Fill { bytes: (count * pattern.width()) as u64 })
+            }
+            _ => (None, RanWork::Other),
+        }
+    }
+
     /// Does units `first..end`.
     ///
     /// # Safety
@@ -168,7 +215,7 @@ impl Work {
                 // SAFETY: passed on to the caller.
                 return unsafe { together::run(launch, worker.device()) };
             }
-            Self::Copy { dst, src, bytes } => {
+            Self::Copy { dst, src, bytes, .. } => {
                 let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
                 // SAFETY: both ranges are valid and disjoint, by the copy's submission.
                 unsafe {

@@ -181,6 +181,8 @@ fn a_child_by_fork_is_told_and_opens_anew() {
         let image = compile(KERNELS);
         let bench = Bench::with(options(), &image);
         let (here, stream, out) = (bench.flag(), bench.stream(), bench.memory::<i32>(1));
+        bench.device.trace_begin().unwrap();
+        bench.device.trace_enter(1);
         bench.launch(stream, "spins", 1, 1, args![here]);
         await_flag(here, 1);
         // SAFETY: no other thread of this process is inside the library or the allocator: the workers run a kernel, or
@@ -197,7 +199,11 @@ fn a_child_by_fork_is_told_and_opens_anew() {
                 unsafe { bench.device.free(out.buffer) }.unwrap_err(),
                 // SAFETY: not used again.
                 unsafe { bench.device.module_unload(bench.module) }.unwrap_err(),
+                bench.device.trace_begin().unwrap_err(),
+                bench.device.trace_take(true, &mut |_| ()).unwrap_err(),
             ];
+            bench.device.trace_leave();
+            bench.device.trace_end();
             for error in errors {
                 assert_eq!(error.kind(), ErrorKind::DeviceLost);
                 assert!(error.message().contains("after the fork"), "{error}");
@@ -218,6 +224,7 @@ fn a_child_by_fork_is_told_and_opens_anew() {
         assert_eq!(libc::WEXITSTATUS(status), 7, "{status:#x}");
         assert!(!bench.device.has_stopped());
         bench.device.alloc(100).unwrap();
+        bench.device.trace_leave();
     }
     let Some((status, said)) = child(&[], play) else { return };
     assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
