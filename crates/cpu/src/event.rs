@@ -4,7 +4,6 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gpustream_hal::trace::time_of;
 use gpustream_hal::{ErrorKind, EventOptions, Events, RawEvent, RawStream, Result};
 
 use crate::capture::{self, CapturedPoint};
@@ -161,12 +160,6 @@ unsafe impl Events for CpuDevice {
                 "elapsed time needs two events made with timing, recorded, and reached: wait for both first",
             )),
         }
-    }
-
-    unsafe fn event_time(&self, event: RawEvent) -> Option<u64> {
-        // SAFETY: passed on to the caller.
-        let event = unsafe { Event::borrow(event) };
-        lock(&event.state).stamp.map(time_of)
     }
 }
 

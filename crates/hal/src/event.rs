@@ -91,14 +91,4 @@ pub unsafe trait Events {
     /// # Safety
     /// Both are alive, were made with timing, and have been reached.
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration>;
-
-    /// Returns when a mark was reached, on the clock of [`trace::now`](crate::trace::now), where events take their time from
-    /// that clock.
-    ///
-    /// # Safety
-    /// As for [`event_elapsed`](Self::event_elapsed).
-    unsafe fn event_time(&self, event: RawEvent) -> Option<u64> {
-        let _ = event;
-        None
-    }
 }

@@ -6,15 +6,10 @@ use std::time::Instant;
 use crate::{Error, Result};
 
 /// Returns the time: nanoseconds on the host's monotonic clock since the process first asked.
-#[inline]
 pub fn now() -> u64 {
-    time_of(Instant::now())
-}
-
-/// Returns an instant on the clock of [`now`]; 0 for one before the process first asked.
-pub fn time_of(instant: Instant) -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
-    instant.saturating_duration_since(*BEGAN.get_or_init(|| instant)).as_nanos() as u64
+    let now = Instant::now();
+    now.saturating_duration_since(*BEGAN.get_or_init(|| now)).as_nanos() as u64
 }
 
 /// The party that measures when operations ran.

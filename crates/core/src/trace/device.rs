@@ -65,10 +65,8 @@ impl TracedDevice {
             (Source::Backend, clock_of(clock), 0)
         } else {
             let (anchor, error) = Anchor::new(&*raw)?;
-            // SAFETY: the anchor is an event with timing that has been reached.
-            let is_hosts = unsafe { raw.event_time(anchor.event) }.is_some();
-            let (clock, error) = if is_hosts { (Clock::Host, 0) } else { (Clock::Events, error) };
-            (Source::Events(Events { free: Mutex::default(), anchor: Mutex::new(anchor) }), clock, error)
+            let events = Events { free: Mutex::default(), anchor: Mutex::new(anchor) };
+            (Source::Events(events), Clock::Events, error)
         };
         let info = raw.info();
         let name = format!("{}:{} {}", info.backend, info.ordinal, info.name);
@@ -156,9 +154,6 @@ impl TracedDevice {
     unsafe fn time(&self, event: RawEvent) -> Result<Nanos> {
         // SAFETY: by this function's contract; the anchor has been reached.
         unsafe {
-            if let Some(time) = self.raw.event_time(event) {
-                return Ok(time);
-            }
             let Source::Events(events) = &self.source else { return Ok(0) };
             let anchor = lock(&events.anchor);
             let since = self.raw.event_elapsed(anchor.event, event)?.as_nanos() as Nanos;
