@@ -88,6 +88,8 @@ mod surface;
 mod texel_buffer;
 mod texture;
 mod trace;
+#[cfg(feature = "tracing")]
+mod trace_layer;
 mod view;
 mod volatile;
 
@@ -169,6 +171,8 @@ pub use texel_buffer::TexelBuffer;
 pub use texture::{Array, Texel, Texture};
 pub use timeline::Timeline;
 pub use trace::Trace;
+#[cfg(feature = "tracing")]
+pub use trace_layer::TraceLayer;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpustream_hal as hal;
-use gpustream_hal::trace::now;
 use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span, SpanKind};
 
 use crate::track::Point;
 
 pub use collector::{Listener, Listening};
+pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, Work};
 pub(crate) use submission::submission;
 
@@ -67,6 +67,24 @@ pub fn span<T>(
         Span { thread, time: start..now(), label: Cow::Borrowed(label), place: self::place(place), kind };
     collector::note(Record::Span(span));
     value
+}
+
+/// Names and values that the program gives to a span or an event of its own.
+pub type Fields = Vec<(Cow<'static, str>, String)>;
+
+/// Notes a span of the program's own on this thread, with its `time` on the clock of [`now`].
+#[cold]
+pub fn user_span(time: std::ops::Range<Nanos>, label: Cow<'static, str>, place: Place, fields: Fields) {
+    let kind = SpanKind::User { fields };
+    collector::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
+}
+
+/// Notes an event of the program's own on this thread, now.
+#[cold]
+pub fn user_instant(label: Cow<'static, str>, place: Place, fields: Fields) {
+    let (thread, time) = (thread::current(), now());
+    let kind = InstantKind::User { fields };
+    collector::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
 
 /// Runs `work`, which asks the driver for memory, and notes the time that it took.

@@ -1,0 +1,184 @@
+//! Spans and events of the crate `tracing` as parts of traces.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt::{Debug, Write};
+
+use gpustream_core::trace::{self, Fields};
+use gpustream_timeline::{Nanos, Place};
+use tracing_core::field::{Field, Visit};
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+/// The field of an event that holds its text.
+const MESSAGE: &str = "message";
+
+/// A layer of `tracing-subscriber` that puts the program's own spans and events, as the crate `tracing` tells of them, into
+/// the traces that go on: [`Trace`](crate::Trace)s, and the file and the report that the environment asks for. It needs
+/// the feature `tracing`.
+///
+/// ```
+/// use gpustream::timeline::SpanKind;
+/// use gpustream::{Device, TraceLayer};
+/// use tracing_subscriber::layer::SubscriberExt;
+///
+/// let subscriber = tracing_subscriber::registry().with(TraceLayer::new());
+/// tracing::subscriber::set_global_default(subscriber).expect("the first subscriber");
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let trace = device.trace()?;
+/// {
+///     let _load = tracing::info_span!("load", part = 3).entered();
+///     stream.upload(&[1.0f32; 1000])?;
+///     tracing::info!(elements = 1000, "uploaded");
+/// }
+/// let timeline = trace.stop()?;
+///
+/// let load = timeline.spans.iter().find(|span| span.label == "load").unwrap();
+/// assert_eq!(load.kind, SpanKind::User { fields: vec![("part".into(), "3".into())] });
+/// assert_eq!(timeline.instants[0].label, "uploaded");
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// A span is noted when it is exited, on the track of the thread that entered and exited it, once for each time that it was
+/// entered; so a span around a future shows each poll. It has the line that made it, and the fields that it has by then.
+/// An event is a moment on its thread's track, labelled with its message. Levels and targets are not noted: a filter of
+/// `tracing-subscriber` chooses by these what the layer is given.
+///
+/// While no trace goes on, a span or an event costs the layer one load. A span that was made then has no fields in a
+/// trace that begins later, but those that were recorded since; one that was entered then is not noted at that exit.
+///
+/// No method blocks, beyond short locks. The layer may be given what happens inside host closures.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceLayer(());
+
+impl TraceLayer {
+    /// Returns the layer. Of two in one subscriber each notes everything.
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+/// The fields of a span, as far as a trace went on when they were set.
+struct Known(Fields);
+
+/// A span that this thread is in.
+struct Entered {
+    id: u64,
+    start: Nanos,
+}
+
+thread_local!(static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) });
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if trace::is_on() {
+            let mut fields = Fields::new();
+            attributes.record(&mut Visitor { fields: &mut fields, message: None });
+            keep(fields, id, &context);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if trace::is_on() {
+            let mut fields = Fields::new();
+            values.record(&mut Visitor { fields: &mut fields, message: None });
+            keep(fields, id, &context);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, _: Context<'_, S>) {
+        if trace::is_on() {
+            let entered = Entered { id: id.into_u64(), start: trace::now() };
+            // A thread that ends notes no more.
+            let _ = ENTERED.try_with(|spans| spans.borrow_mut().push(entered));
+        }
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        // A span that was entered while a trace went on is taken from the thread's list in any case.
+        let entered = ENTERED.try_with(|spans| {
+            let spans = &mut *spans.borrow_mut();
+            let at = spans.iter().rposition(|entered| entered.id == id.into_u64())?;
+            Some(spans.remove(at))
+        });
+        let Ok(Some(Entered { start, .. })) = entered else { return };
+        if trace::is_on()
+            && let Some(span) = context.span(id)
+        {
+            let end = trace::now();
+            let fields = span.extensions().get::<Known>().map(|known| known.0.clone()).unwrap_or_default();
+            trace::user_span(start..end, span.name().into(), place(span.metadata()), fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if trace::is_on() {
+            let mut fields = Fields::new();
+            let mut visitor = Visitor { fields: &mut fields, message: Some(String::new()) };
+            event.record(&mut visitor);
+            let label = match visitor.message {
+                Some(message) if !message.is_empty() => Cow::Owned(message),
+                _ => Cow::Borrowed(event.metadata().name()),
+            };
+            trace::user_instant(label, place(event.metadata()), fields);
+        }
+    }
+}
+
+/// Gives these fields to a span: one that the span has takes the new value.
+fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(fields: Fields, id: &Id, context: &Context<'_, S>) {
+    if fields.is_empty() {
+        return;
+    }
+    let Some(span) = context.span(id) else { return };
+    // The values were written before: what writes them is the program's code, and must not run under this lock.
+    let mut extensions = span.extensions_mut();
+    let Some(Known(known)) = extensions.get_mut::<Known>() else {
+        extensions.insert(Known(fields));
+        return;
+    };
+    for (name, value) in fields {
+        match known.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, old)) => *old = value,
+            None => known.push((name, value)),
+        }
+    }
+}
+
+fn place(metadata: &'static Metadata<'static>) -> Place {
+    Place { file: metadata.file().unwrap_or_default().into(), line: metadata.line().unwrap_or(0) }
+}
+
+/// Writes fields down as text.
+struct Visitor<'a> {
+    fields: &'a mut Fields,
+    /// The message, which is not among the fields of an event; a span has none.
+    message: Option<String>,
+}
+
+impl Visit for Visitor<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let mut text = String::new();
+        // A value that cannot be written is written as far as it can be.
+        let _ = write!(text, "{value:?}");
+        self.put(field, text);
+    }
+}
+
+impl Visitor<'_> {
+    fn put(&mut self, field: &Field, text: String) {
+        match &mut self.message {
+            Some(message) if field.name() == MESSAGE => *message = text,
+            _ => self.fields.push((field.name().into(), text)),
+        }
+    }
+}
