@@ -46,6 +46,8 @@ pub struct TraceSettings {
     pub file: Option<PathBuf>,
     /// Whether a report is printed at the end.
     pub summary: bool,
+    /// Whether operations are ranges in the profilers of vendors.
+    pub ranges: bool,
 }
 
 impl TraceSettings {
@@ -59,7 +61,7 @@ impl TraceSettings {
             Some(name) => PathBuf::from(name.replace("%p", &std::process::id().to_string())),
             None => PathBuf::from(file),
         });
-        Ok(Self { file, summary: switch("GPUSTREAM_TRACE_SUMMARY")? })
+        Ok(Self { file, summary: switch("GPUSTREAM_TRACE_SUMMARY")?, ranges: switch("GPUSTREAM_RANGES")? })
     }
 }
 

@@ -16,7 +16,7 @@
 //! `library` says where the driver may be, `api` lists its functions, `driver` opens it and keeps a `context` for each
 //! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
 //! that crate's handles into the driver's, `error` and `log` its failures into errors. `trace` says when operations ran, by
-//! `cupti`.
+//! `cupti`, and shows them to profilers, by `nvtx`.
 //! `gpustream-hip` has the same files with the same functions in the same order.
 //!
 //! # Errors
@@ -31,6 +31,7 @@
 //!   dynamic linker).
 //! * `GPUSTREAM_NVRTC_LIBRARY`: the same for the run-time compiler.
 //! * `GPUSTREAM_CUPTI_LIBRARY`: the same for CUPTI, which measures when operations run.
+//! * `NVTX_INJECTION64_PATH`: the library of a profiler, set by the profiler.
 #![warn(clippy::missing_errors_doc)]
 
 mod api;
@@ -54,6 +55,7 @@ mod launch;
 mod library;
 mod log;
 mod module;
+mod nvtx;
 mod stream;
 mod texture;
 mod trace;

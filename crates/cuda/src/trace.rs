@@ -1,9 +1,10 @@
-//! Traces: when operations ran, by CUPTI's activity records.
+//! Traces: when operations ran, by CUPTI's activity records; ranges, by NVTX.
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 
 use crate::cupti::{cupti, opened};
 use crate::device::CudaDevice;
+use crate::nvtx;
 
 impl Traces for CudaDevice {
     fn trace_begin(&self) -> Result<TraceClock> {
@@ -34,5 +35,17 @@ impl Traces for CudaDevice {
 
     fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         opened().map_or(Ok(0), |cupti| cupti.take(flush, each))
+    }
+
+    fn range_begin(&self) -> Result<()> {
+        nvtx::attach()
+    }
+
+    fn range_push(&self, label: &str) {
+        nvtx::push(label);
+    }
+
+    fn range_pop(&self) {
+        nvtx::pop();
     }
 }

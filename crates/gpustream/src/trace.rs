@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_core::trace::{Listener, Listening};
+use gpustream_core::trace::{Listener, Listening, show_ranges};
 use gpustream_hal::{self as hal, Error, ErrorKind, Result};
 use gpustream_timeline::{Record, Timeline, perfetto};
 
@@ -91,13 +91,41 @@ impl Trace {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for a setting that is not allowed, or a file that cannot be made.
 pub(crate) fn of_process(device: &Arc<dyn hal::Device>) -> Result<()> {
-    static LISTENING: Mutex<Option<Vec<Listening>>> = Mutex::new(None);
-    let mut listening = lock(&LISTENING);
-    let listening = match &mut *listening {
-        Some(listening) => listening,
-        none => none.insert(begin(&TraceSettings::read()?)?),
+    static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
+    let mut process = lock(&PROCESS);
+    let process = match &mut *process {
+        Some(process) => process,
+        none => {
+            let settings = TraceSettings::read()?;
+            none.insert(Process { listening: begin(&settings)?, ranges: settings.ranges, said: Vec::new() })
+        }
     };
-    listening.iter_mut().try_for_each(|listening| listening.add(device))
+    if process.ranges {
+        process.show(device);
+    }
+    process.listening.iter_mut().try_for_each(|listening| listening.add(device))
+}
+
+/// The traces that the environment asks for.
+struct Process {
+    listening: Vec<Listening>,
+    /// Whether operations are ranges in the profilers of vendors.
+    ranges: bool,
+    /// The backends of which it was said that they have no ranges.
+    said: Vec<&'static str>,
+}
+
+impl Process {
+    /// Makes the device's operations ranges, or says once for its backend why that cannot be.
+    fn show(&mut self, device: &Arc<dyn hal::Device>) {
+        let backend = device.info().backend;
+        if let Err(error) = show_ranges(device)
+            && !self.said.contains(&backend)
+        {
+            self.said.push(backend);
+            eprintln!("gpustream: GPUSTREAM_RANGES=1: {error}; the program goes on without ranges");
+        }
+    }
 }
 
 fn begin(settings: &TraceSettings) -> Result<Vec<Listening>> {

@@ -76,7 +76,7 @@ thread_local!(static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if trace::is_on() {
+        if trace::is_heard() {
             let mut fields = Fields::new();
             attributes.record(&mut Visitor { fields: &mut fields, message: None });
             keep(fields, id, &context);
@@ -84,7 +84,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if trace::is_on() {
+        if trace::is_heard() {
             let mut fields = Fields::new();
             values.record(&mut Visitor { fields: &mut fields, message: None });
             keep(fields, id, &context);
@@ -92,7 +92,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
-        if trace::is_on() {
+        if trace::is_heard() {
             let entered = Entered { id: id.into_u64(), start: trace::now() };
             // A thread that ends notes no more.
             let _ = ENTERED.try_with(|spans| spans.borrow_mut().push(entered));
@@ -107,7 +107,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             Some(spans.remove(at))
         });
         let Ok(Some(Entered { start, .. })) = entered else { return };
-        if trace::is_on()
+        if trace::is_heard()
             && let Some(span) = context.span(id)
         {
             let end = trace::now();
@@ -117,7 +117,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if trace::is_on() {
+        if trace::is_heard() {
             let mut fields = Fields::new();
             let mut visitor = Visitor { fields: &mut fields, message: Some(String::new()) };
             event.record(&mut visitor);

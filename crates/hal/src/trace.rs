@@ -1,5 +1,6 @@
 //! Traces: the times in which a backend ran operations, where the backend can tell.
 
+use std::ffi::CString;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -10,6 +11,12 @@ pub fn now() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();
     now.saturating_duration_since(*BEGAN.get_or_init(|| now)).as_nanos() as u64
+}
+
+/// Returns a label for a function of C's: up to the first zero byte.
+pub fn c_label(label: &str) -> CString {
+    let text = label.split('\0').next().unwrap_or_default();
+    CString::new(text).unwrap_or_default()
 }
 
 /// The party that measures when operations ran.
@@ -81,8 +88,8 @@ pub enum RanWork {
     Other,
 }
 
-/// Measuring when operations run. A backend that cannot measure keeps these methods as they are, and the times then come
-/// from events with timestamps.
+/// Measuring when operations run, and showing them to the vendor's profiler. A backend that cannot measure keeps these methods
+/// as they are, and the times then come from events with timestamps.
 pub trait Traces {
     /// Begins to measure. May be called again, on this and other devices; [`trace_end`](Self::trace_end) is called as
     /// often. The devices of a backend may share what they measured.
@@ -115,4 +122,22 @@ pub trait Traces {
         let _ = (flush, each);
         Ok(0)
     }
+
+    /// Gets the ranges of [`range_push`](Self::range_push) to the vendor's profiler (NVTX; roctx). May be called again.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no profiler can have them, with what is missing. Ranges then do
+    /// nothing.
+    fn range_begin(&self) -> Result<()> {
+        Err(Error::unsupported("ranges for a vendor's profiler"))
+    }
+
+    /// Begins a range of this thread, inside those that it began before and did not end (`nvtxRangePushA`;
+    /// `roctxRangePushA`). Called after [`range_begin`](Self::range_begin) for this backend, which may have failed.
+    fn range_push(&self, label: &str) {
+        let _ = label;
+    }
+
+    /// Ends the range that this thread began last (`nvtxRangePop`; `roctxRangePop`).
+    fn range_pop(&self) {}
 }

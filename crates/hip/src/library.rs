@@ -23,6 +23,19 @@ pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
 
+/// Returns the names of roctx: that of rocprofiler-sdk, which rocprofv3 listens to, then that of roctracer, for rocprof before
+/// ROCm 6.2.
+pub(crate) fn roctx_names() -> Vec<PathBuf> {
+    const NAMES: [&str; 4] =
+        ["librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so", "libroctx64.so.4", "libroctx64.so"];
+    let roots = rocm_roots();
+    let names = NAMES.into_iter().flat_map(|name| {
+        let installed = roots.iter().map(move |root| root.join("lib").join(name));
+        std::iter::once(PathBuf::from(name)).chain(installed)
+    });
+    names.collect()
+}
+
 /// Returns the folders in which ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
 fn rocm_roots() -> Vec<PathBuf> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(std::env::var_os);

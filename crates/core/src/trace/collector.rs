@@ -13,7 +13,7 @@ use gpustream_hal::{self as hal, Ran, RanWork, RawStream, Result};
 use gpustream_timeline::{Direction, Nanos, Operation, Piece, Point, Record, Span, SpanKind, Stream, Work};
 
 use super::device::{Times, TracedDevice};
-use super::{LISTENERS, is_on, thread};
+use super::{LISTENERS, RANGES, is_heard, thread};
 use crate::process;
 use crate::sync::{Mutex, lock};
 
@@ -120,7 +120,7 @@ pub(super) fn expect(pending: Pending) {
 fn put(note: Note) -> Option<Note> {
     let mut notes = lock(&NOTES);
     // With the lock held: the last listener empties the queue when it is no longer counted.
-    if !is_on() && matches!(note, Note::Operation(_)) {
+    if !is_heard() && !matches!(note, Note::Other(Record::Thread(_))) {
         return Some(note);
     }
     if notes.queue.len() < MOST {
@@ -255,7 +255,7 @@ impl Drop for Listening {
             }
         }
         drop(devices);
-        let notes = if LISTENERS.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let notes = if LISTENERS.fetch_sub(1, Ordering::SeqCst) & !RANGES == 1 {
             collector.early.clear();
             mem::take(&mut lock(&NOTES).queue)
         } else {

@@ -3,6 +3,7 @@
 //! | module | knows |
 //! |---|---|
 //! | `submission` | one operation on its way to the driver, with what tells when it ran |
+//! | `ranges` | ranges for the profilers of vendors |
 //! | `device` | a traced device: its clock, and the events that it takes times with |
 //! | `collector` | what was noted and is not yet told, and the listeners |
 //! | `thread` | the threads' numbers, and the library's thread that collects |
@@ -14,6 +15,7 @@
 
 mod collector;
 mod device;
+mod ranges;
 mod submission;
 mod thread;
 
@@ -30,15 +32,25 @@ use crate::track::Point;
 pub use collector::{Listener, Listening};
 pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, Work};
+pub use ranges::show_ranges;
 pub(crate) use submission::submission;
 
-/// The number of listeners.
+/// The number of listeners, and [`RANGES`].
 static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether anybody listens. A program that is not traced pays for this alone.
+/// The bit that says that operations are ranges in a vendor's profiler.
+const RANGES: usize = !(usize::MAX >> 1);
+
+/// Returns whether anybody listens, or watches ranges. A program that is not traced pays for this alone.
 #[inline]
 pub fn is_on() -> bool {
     LISTENERS.load(Ordering::Relaxed) != 0
+}
+
+/// Returns whether anybody listens.
+#[inline]
+pub fn is_heard() -> bool {
+    LISTENERS.load(Ordering::Relaxed) & !RANGES != 0
 }
 
 /// Runs `wait`, in which this thread waits for `point`, or for something else, and notes the time that it took.

@@ -10,10 +10,11 @@ use gpustream_timeline::Work;
 
 use super::collector::{self, Pending};
 use super::device::{Times, TracedDevice};
+use super::ranges::Range;
 use super::{place, thread, timeline_point, until_now};
 use crate::track::Point;
 
-/// Makes the calls of an operation, and notes it where somebody traces the device. `after` are the points that the stream has
+/// Makes the calls of an operation, as a range where a profiler shows these, and notes it where somebody traces the device. `after` are the points that the stream has
 /// waited for since its last operation.
 #[cold]
 pub(crate) fn submission(
@@ -25,6 +26,11 @@ pub(crate) fn submission(
     after: &[Point],
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
+    let raw = device;
+    let mut call = || {
+        let _range = Range::begin(&**raw, operation.label);
+        call()
+    };
     let Some(device) = collector::traced(device) else { return call() };
     let start = now();
     let mut begun = Begun { device: &device, stream, times: device.before(stream) };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gpustream_timeline::{Record, Thread};
 
 use super::collector::{self, Finished};
-use super::is_on;
+use super::is_heard;
 use crate::process;
 
 /// The pause between two looks at the devices.
@@ -39,12 +39,12 @@ pub(super) fn run() {
     }
     process::register("traces", || {});
     let collect = || {
-        while is_on() && process::at_driver(|| collector::collect(&Finished::default())).is_some() {
+        while is_heard() && process::at_driver(|| collector::collect(&Finished::default())).is_some() {
             thread::park_timeout(PAUSE);
         }
         RUNS.store(false, Ordering::Release);
         // A listener may have come between the last look and the line above, and have seen the thread running.
-        if is_on() && !process::is_ending() {
+        if is_heard() && !process::is_ending() {
             run();
         }
     };

@@ -1,0 +1,39 @@
+//! Ranges with the operations' labels, for the profilers of vendors.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{self as hal, Result};
+
+use super::{LISTENERS, RANGES};
+
+/// Makes the driver calls of a device's operations ranges in its vendor's profiler, until the process ends.
+///
+/// # Errors
+/// [`Unsupported`](hal::ErrorKind::Unsupported) where there is no such profiler, with what is missing.
+pub fn show_ranges(device: &Arc<dyn hal::Device>) -> Result<()> {
+    device.range_begin()?;
+    LISTENERS.fetch_or(RANGES, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A range on this thread, until it is dropped: a driver call that fails or unwinds ends its range, too.
+pub(super) struct Range<'a>(Option<&'a dyn hal::Device>);
+
+impl<'a> Range<'a> {
+    pub(super) fn begin(device: &'a dyn hal::Device, label: &str) -> Self {
+        let shown = LISTENERS.load(Ordering::Relaxed) & RANGES != 0;
+        if shown {
+            device.range_push(label);
+        }
+        Self(shown.then_some(device))
+    }
+}
+
+impl Drop for Range<'_> {
+    fn drop(&mut self) {
+        if let Some(device) = self.0 {
+            device.range_pop();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! NVTX: the way in which a tool, such as Nsight Systems, learns of a program's ranges.
+//!
+//! NVTX is not a library that a program links. NVIDIA's headers put a few functions into each program; these open the
+//! library that a tool names in the environment, and hand it tables of slots, into which the tool writes the functions that it
+//! wants to have called. This module does the same. Without a tool it opens nothing.
+//!
+//! The crate `nvtx` compiles the headers, so that every user's machine would need a C compiler and libclang. cudarc's
+//! bindings call `libnvToolsExt`, which CUDA 13 no longer has.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{self, ManuallyDrop};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use gpustream_hal::library::{Search, symbol};
+use gpustream_hal::trace::c_label;
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::error::error;
+
+/// The variable in which a tool names its library.
+const VARIABLE: &str = "NVTX_INJECTION64_PATH";
+/// That library's function.
+const INITIALIZE: &str = "InitializeInjectionNvtx2";
+
+/// The version of the headers that the tables are those of.
+const NVTX_VERSION: u32 = 3;
+/// `NvtxExportTableID`.
+const ETID_CALLBACKS: u32 = 1;
+const ETID_VERSION_INFO: u32 = 3;
+
+/// The sizes of the tables of each `NvtxCallbackModule`, by its number: none, core, CUDA, `OpenCL`, CUDA's run time, domains,
+/// synchronisation. The first place of a table has no function.
+const SIZES: [usize; MODULES] = [0, 16, 9, 15, 7, 16, 7];
+const MODULES: usize = 7;
+const MOST: usize = 16;
+
+const MODULE_CORE: usize = 1;
+/// `NvtxCallbackIdCore`.
+const RANGE_PUSH_A: usize = 9;
+const RANGE_POP: usize = 11;
+
+type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
+type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
+type RangePushA = unsafe extern "C" fn(*const c_char) -> c_int;
+type RangePop = unsafe extern "C" fn() -> c_int;
+
+/// The place for a function of the tool's; null where the tool wants no calls.
+type Slot = AtomicPtr<c_void>;
+
+static SLOTS: [[Slot; MOST]; MODULES] = [const { [const { Slot::new(ptr::null_mut()) }; MOST] }; MODULES];
+
+/// The slots' addresses, and a null behind the last one of a module.
+struct Tables([[*const Slot; MOST + 1]; MODULES]);
+
+// SAFETY: the addresses never change, and belong to atomics that live for the whole program.
+unsafe impl Sync for Tables {}
+
+static TABLES: Tables = {
+    let mut tables = [[ptr::null(); MOST + 1]; MODULES];
+    let mut module = 0;
+    while module < MODULES {
+        let mut function = 1;
+        while function < SIZES[module] {
+            tables[module][function] = &raw const SLOTS[module][function];
+            function += 1;
+        }
+        module += 1;
+    }
+    Tables(tables)
+};
+
+/// `NvtxExportTableCallbacks`.
+#[repr(C)]
+struct Callbacks {
+    struct_size: usize,
+    get_module_function_table: unsafe extern "C" fn(u32, *mut *const *const Slot, *mut u32) -> c_int,
+}
+
+/// `NvtxExportTableVersionInfo`.
+#[repr(C)]
+struct VersionInfo {
+    struct_size: usize,
+    version: u32,
+    reserved: u32,
+    set_injection_version: extern "C" fn(u32),
+}
+
+static CALLBACKS: Callbacks =
+    Callbacks { struct_size: size_of::<Callbacks>(), get_module_function_table: module_function_table };
+
+static VERSION_INFO: VersionInfo = VersionInfo {
+    struct_size: size_of::<VersionInfo>(),
+    version: NVTX_VERSION,
+    reserved: 0,
+    set_injection_version: ignore,
+};
+
+extern "C" fn ignore(_: u32) {}
+
+/// `nvtxGetExportTable`, which a tool calls with the number of a table.
+unsafe extern "C" fn export_table(table: u32) -> *const c_void {
+    match table {
+        ETID_CALLBACKS => (&raw const CALLBACKS).cast(),
+        ETID_VERSION_INFO => (&raw const VERSION_INFO).cast(),
+        _ => ptr::null(),
+    }
+}
+
+/// Gives a tool the slots of a module; returns 0 for a module that does not exist.
+///
+/// # Safety
+/// The pointers are null or may be written to.
+unsafe extern "C" fn module_function_table(
+    module: u32,
+    table: *mut *const *const Slot,
+    size: *mut u32,
+) -> c_int {
+    let Some((slots, &functions)) = TABLES.0.get(module as usize).zip(SIZES.get(module as usize)) else {
+        return 0;
+    };
+    if functions == 0 {
+        return 0;
+    }
+    // SAFETY: not null, and so the caller's to be written to.
+    unsafe {
+        if !table.is_null() {
+            *table = slots.as_ptr();
+        }
+        if !size.is_null() {
+            *size = functions as u32;
+        }
+    }
+    1
+}
+
+fn slot(function: usize) -> *mut c_void {
+    SLOTS[MODULE_CORE][function].load(Ordering::Acquire)
+}
+
+/// Lets the tool that watches the process, if any does, attach itself.
+///
+/// # Errors
+/// `Unsupported` where none does, or not to ranges.
+pub(crate) fn attach() -> Result<()> {
+    static TOOL: OnceLock<Result<()>> = OnceLock::new();
+    TOOL.get_or_init(|| {
+        // SAFETY: the environment is trusted to name a tool's library.
+        let search = unsafe { Search::open(VARIABLE, []) };
+        let library = match search.library {
+            Some(library) => ManuallyDrop::new(library),
+            None if search.tried.is_empty() => {
+                return Err(unsupported(format!(
+                    "no profiler watches this process, since {VARIABLE} is not set; run the program under \
+                     `nsys profile --trace=cuda,nvtx`"
+                )));
+            }
+            None => {
+                let tried = search.tried.join("; ");
+                return Err(unsupported(format!("the profiler's library cannot be opened: {tried}")));
+            }
+        };
+        let name = search.tried.last().map_or(VARIABLE, String::as_str);
+        // SAFETY: the prototype is that of NVTX's headers, and the library is never closed.
+        let Some(initialize) = (unsafe { symbol::<Initialize>(&library, INITIALIZE) }) else {
+            return Err(unsupported(format!("{name} is no library of a profiler's: it lacks {INITIALIZE}")));
+        };
+        // SAFETY: the tool gets tables as the headers lay them out, which live for the whole program.
+        if unsafe { initialize(export_table) } == 0 {
+            return Err(unsupported(format!("the profiler of {name} did not start")));
+        }
+        if slot(RANGE_PUSH_A).is_null() || slot(RANGE_POP).is_null() {
+            return Err(unsupported(format!("the profiler of {name} does not record ranges")));
+        }
+        Ok(())
+    })
+    .clone()
+}
+
+fn unsupported(message: String) -> Error {
+    error(ErrorKind::Unsupported, message)
+}
+
+/// Begins a range of this thread (`nvtxRangePushA`). Does nothing where no tool is attached.
+pub(crate) fn push(label: &str) {
+    // SAFETY: the slot is null or has a function of this prototype, from the tool.
+    if let Some(push) = unsafe { mem::transmute::<*mut c_void, Option<RangePushA>>(slot(RANGE_PUSH_A)) } {
+        let label = c_label(label);
+        // SAFETY: the label is a C string, of which the tool makes a copy.
+        unsafe { push(label.as_ptr()) };
+    }
+}
+
+/// Ends the range that this thread began last (`nvtxRangePop`).
+pub(crate) fn pop() {
+    // SAFETY: as in `push`.
+    if let Some(pop) = unsafe { mem::transmute::<*mut c_void, Option<RangePop>>(slot(RANGE_POP)) } {
+        // SAFETY: the function takes nothing.
+        unsafe { pop() };
+    }
+}
