@@ -5,7 +5,7 @@
 //! wants to have called. This module does the same. Without a tool it opens nothing.
 //!
 //! The crate `nvtx` compiles the headers, so that every user's machine would need a C compiler and libclang. cudarc's
-//! bindings call `libnvToolsExt`, which CUDA 13 no longer has.
+//! bindings call `libnvToolsExt`, which CUDA 12.9 dropped.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, ManuallyDrop};

@@ -14,8 +14,8 @@ use super::ranges::Range;
 use super::{place, thread, timeline_point, until_now};
 use crate::track::Point;
 
-/// Makes the calls of an operation, as a range where a profiler shows these, and notes it where somebody traces the device. `after` are the points that the stream has
-/// waited for since its last operation.
+/// Makes the calls of an operation, in a range for those who watch ranges, and notes the operation where somebody traces the
+/// device. `after` are the points that the stream has waited for since its last operation.
 #[cold]
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,
@@ -26,9 +26,8 @@ pub(crate) fn submission(
     after: &[Point],
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let raw = device;
     let mut call = || {
-        let _range = Range::begin(&**raw, operation.label);
+        let _range = Range::begin(&**device, operation.label);
         call()
     };
     let Some(device) = collector::traced(device) else { return call() };
