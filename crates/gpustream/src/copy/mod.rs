@@ -418,6 +418,18 @@ fn pattern(value: &[u8]) -> Option<FillPattern> {
     repeats(4).then(|| FillPattern::U32(u32::from_ne_bytes([value[0], value[1], value[2], value[3]])))
 }
 
+/// Returns what a trace says of several copies in the direction of the first.
+#[cold]
+fn traced_together<T: Pod>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
+    let total = src.iter().map(|src| src.bytes().len() as u64).sum();
+    match traced(first) {
+        trace::Work::Copy { direction, pageable, .. } => {
+            trace::Work::Copy { direction, bytes: total, pageable }
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,17 +441,5 @@ mod tests {
         assert_eq!(pattern(&1.0f32.to_ne_bytes()), Some(FillPattern::U32(1.0f32.to_bits())));
         assert_eq!(pattern(&1.0f64.to_ne_bytes()), None);
         assert_eq!(pattern(&[1, 2, 3]), None);
-    }
-}
-
-/// Returns what a trace says of several copies in the direction of the first.
-#[cold]
-fn traced_together<T: Pod>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
-    let total = src.iter().map(|src| src.bytes().len() as u64).sum();
-    match traced(first) {
-        trace::Work::Copy { direction, pageable, .. } => {
-            trace::Work::Copy { direction, bytes: total, pageable }
-        }
-        other => other,
     }
 }
