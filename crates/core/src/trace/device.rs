@@ -27,6 +27,7 @@ pub(super) struct TracedDevice {
 }
 
 /// The source of a device's times.
+#[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "locks of shuttle are large"))]
 enum Source {
     /// The backend, or a library of the vendor's.
     Backend,
