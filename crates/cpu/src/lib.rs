@@ -115,13 +115,15 @@ cfg_if::cfg_if! {
         mod print;
         mod progress;
         mod queue;
+        mod recorder;
         mod shared;
+        mod slot;
         mod stream;
         mod switch;
         mod sync;
         mod texture;
-        mod trace;
         mod thread;
+        mod trace;
         mod together;
         mod warp;
         mod words;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use gpustream_hal::trace::now;
 
 use crate::job::Job;
+use crate::recorder::Numbered;
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
-use crate::trace::Numbered;
 use crate::words;
 use crate::work::Work;
 use crate::worker::Task;
@@ -177,7 +177,7 @@ impl GraphRun {
         if let (Some(operation), Some(work)) = (operation, self.work(node)) {
             let start = self.nodes[node].start.load(Ordering::Relaxed);
             // SAFETY: the node is not counted as done, so its module is loaded.
-            unsafe { operation.ran(work, start) };
+            operation.ran(unsafe { work.described() }, start);
         }
     }
 

@@ -13,9 +13,10 @@ use crate::capture::{Capture, Source};
 use crate::job::Job;
 use crate::plan::{self, GraphRun, Launcher};
 use crate::progress::{self, Progress};
+use crate::recorder::Numbered;
 use crate::shared::{Shared, Worker};
+use crate::slot::{Slot, Timing};
 use crate::sync::lock;
-use crate::trace::{Numbered, Slot, Timing};
 use crate::words::{Awaited, Waiter};
 use crate::work::Work;
 use crate::worker::{PRIORITIES, Task};
@@ -287,7 +288,7 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn number_traced(&self, submissions: &mut Submissions) {
-        submissions.ops.extend(Numbered::entered(self.shared).map(Op::Number));
+        submissions.ops.extend(Numbered::entered(&self.shared.recorder).map(Op::Number));
     }
 
     fn push(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>, op: Op) {

@@ -9,7 +9,7 @@ use gpustream_hal::{Error, ErrorKind, Fault, Result};
 use crate::error::error;
 use crate::memory::{self, Memory};
 use crate::options::CpuOptions;
-use crate::trace::Recorder;
+use crate::recorder::Recorder;
 use crate::words::Words;
 use crate::worker::{self, Scheduler};
 
@@ -134,6 +134,7 @@ impl Shared {
     /// Marks the device as its parent's, in a child after a fork, where any lock may be held for good.
     pub(crate) fn leave_to_parent(&self) {
         self.forked.store(true, Ordering::Relaxed);
+        self.recorder.leave_to_parent();
         self.lost.store(true, Ordering::Release);
     }
 }

@@ -1,0 +1,196 @@
+//! The measurements of a traced device: the times in which operations with a number ran.
+//!
+//! A thread says which number its next operation has (`trace_enter`), and the queue takes the number in front of the
+//! operation. The worker that comes to the number takes the time, and the one that completes the operation takes the time
+//! again; graphs do so for each node. The parts of an operation are handed out together, when the last reference to its
+//! number is gone: that of the thread, that of the queue, or that of the worker. So operations that a lost device drops
+//! leave nothing behind.
+
+use std::cell::Cell;
+use std::mem;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpustream_hal::trace::now;
+use gpustream_hal::{Ran, RanWork};
+
+use crate::sync::lock;
+
+/// The most parts that a device keeps: of operations that run, and of those that nobody has taken.
+const MOST: usize = 1 << 17;
+
+thread_local! {
+    /// The operation that this thread submits, a counted pointer; null outside of `trace_enter` and `trace_leave`. The variable
+    /// has no destructor: those of other variables may submit, and run in any order.
+    static ENTERED: Cell<*const Numbered> = const { Cell::new(ptr::null()) };
+}
+
+/// The measurements of a device.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    /// The begins that have no end yet.
+    begun: AtomicUsize,
+    /// Set in a child after a fork, where any lock may be held for good.
+    left: AtomicBool,
+    /// The parts that are kept, at most [`MOST`].
+    kept: AtomicUsize,
+    /// The parts for which there was no room.
+    lost: AtomicU64,
+    /// The parts of operations that are done, with the operations' numbers.
+    done: Mutex<Vec<(u64, Vec<Part>)>>,
+}
+
+impl Recorder {
+    /// Returns whether anybody traces the device. One that nobody traces pays for this alone, once an operation.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.begun.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Leaves the measurements to the parent, in a child after a fork.
+    pub(crate) fn leave_to_parent(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives what this thread submits to the device the number `operation`, until [`leave`].
+    pub(crate) fn enter(&'static self, operation: u64) {
+        // A call that panicked has left nothing.
+        leave();
+        let operation = Numbered { number: operation, recorder: self, ran: Mutex::default() };
+        ENTERED.set(Arc::into_raw(Arc::new(operation)));
+    }
+
+    /// Hands out the parts of operations that are done. Returns how many parts were lost.
+    pub(crate) fn take(&self, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
+        let done = mem::take(&mut *lock(&self.done));
+        for (operation, parts) in done {
+            self.kept.fetch_sub(parts.len(), Ordering::Relaxed);
+            let last = parts.len() - 1;
+            for (index, Part { label, work, time }) in parts.iter().enumerate() {
+                let label = label.as_deref().unwrap_or_default();
+                let Range { start, end } = *time;
+                each(&Ran { operation, label, work: *work, start, end, last: index == last });
+            }
+        }
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
+    /// Finds room for a part.
+    fn has_room(&self) -> bool {
+        let has_room = self.kept.fetch_add(1, Ordering::Relaxed) < MOST;
+        if !has_room {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+}
+
+/// Ends what [`Recorder::enter`] began on this thread.
+pub(crate) fn leave() {
+    let entered = ENTERED.replace(ptr::null());
+    if !entered.is_null() {
+        // SAFETY: made by `Arc::into_raw` in `enter`, and the variable has it no more.
+        drop(unsafe { Arc::from_raw(entered) });
+    }
+}
+
+/// A thing that the device ran.
+struct Part {
+    label: Option<Arc<str>>,
+    work: RanWork,
+    time: Range<u64>,
+}
+
+/// An operation with a number. Its last reference hands out its parts.
+pub(crate) struct Numbered {
+    number: u64,
+    recorder: &'static Recorder,
+    ran: Mutex<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
+    list: Vec<Part>,
+    /// The time from the first start to the last end; none while nothing has run.
+    whole: Option<Range<u64>>,
+    /// Whether there was no room for a part.
+    cut: bool,
+}
+
+impl Parts {
+    fn cover(&mut self, time: &Range<u64>) {
+        let whole = self.whole.get_or_insert_with(|| time.clone());
+        *whole = whole.start.min(time.start)..whole.end.max(time.end);
+    }
+}
+
+impl Numbered {
+    /// Returns the operation that this thread submits to the device, if it has a number.
+    pub(crate) fn entered(recorder: &Recorder) -> Option<Arc<Self>> {
+        let entered = ENTERED.get();
+        // SAFETY: the variable's own count keeps the operation, and nothing here gives that up.
+        let operation =
+            unsafe { entered.as_ref() }.filter(|operation| ptr::eq(operation.recorder, recorder))?;
+        // SAFETY: as above; the new count is that of the reference.
+        unsafe {
+            Arc::increment_strong_count(operation);
+            Some(Arc::from_raw(operation))
+        }
+    }
+
+    /// Notes that a part which began at `start` has just ended.
+    #[cold]
+    pub(crate) fn ran(&self, (label, work): (Option<Arc<str>>, RanWork), start: u64) {
+        let time = start..now();
+        let mut ran = lock(&self.ran);
+        ran.cover(&time);
+        if self.recorder.has_room() {
+            ran.list.push(Part { label, work, time });
+        } else {
+            self.recorder.lost.fetch_add(1, Ordering::Relaxed);
+            ran.cut = true;
+        }
+    }
+
+    /// Notes that the operation is done, and has taken no time of its own.
+    pub(crate) fn passed(&self) {
+        let now = now();
+        lock(&self.ran).cover(&(now..now));
+    }
+}
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        let recorder = self.recorder;
+        let Parts { mut list, whole, cut } =
+            mem::take(self.ran.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !recorder.is_on() || recorder.left.load(Ordering::Relaxed) {
+            recorder.kept.fetch_sub(list.len(), Ordering::Relaxed);
+            return;
+        }
+        list.sort_by_key(|part| part.time.start);
+        // At least one part, and all of the time where some parts are missing.
+        if let Some(time) = whole
+            && (list.is_empty() || cut)
+        {
+            if recorder.has_room() {
+                list.push(Part { label: None, work: RanWork::Other, time });
+            } else if !cut {
+                recorder.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if !list.is_empty() {
+            lock(&recorder.done).push((self.number, list));
+        }
+    }
+}
