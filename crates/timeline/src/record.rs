@@ -40,7 +40,9 @@ pub struct Device {
     pub name: String,
     /// The clock that measured when the device's operations ran.
     pub clock: Clock,
-    /// The most nanoseconds by which a time of that clock, as it stands in a record, may be off the host's.
+    /// The most nanoseconds by which a time of that clock, as it stands in a record, is known to be off the host's: by the
+    /// comparison of the clocks at the beginning, or by an operation that ran before it was submitted. A later record of the
+    /// device has a greater value then.
     pub error: Nanos,
 }
 

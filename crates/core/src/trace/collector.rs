@@ -2,32 +2,26 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
-use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_hal::trace::now;
-use gpustream_hal::{self as hal, Ran, RanWork, RawStream, Result};
-use gpustream_timeline::{Direction, Nanos, Operation, Piece, Point, Record, Span, SpanKind, Stream, Work};
+use gpustream_hal::{self as hal, RawStream, Result};
+use gpustream_timeline::{Nanos, Operation, Point, Record, Span, SpanKind, Stream};
 
 use super::device::{Times, TracedDevice};
-use super::{LISTENERS, RANGES, is_heard, thread};
+use super::devices;
+use super::measured::{LOOKS, Measured, Part};
+use super::notes::{self, MOST, Note, Pending};
 use crate::process;
 use crate::sync::{Mutex, lock};
-
-/// The most notes that wait to be collected, and the most operations that have not run.
-const MOST: usize = 1 << 17;
 
 /// The most operations whose parts were measured before they were noted.
 const MOST_EARLY: usize = 1 << 14;
 
 /// The most milliseconds that the process's end waits for a look that is under way.
 const PATIENCE: u32 = 1000;
-
-/// The looks for which an operation with measured parts is kept, in case there are more.
-const LOOKS: u8 = 2;
 
 /// The first number of the driver's handle of the legacy default stream, in all backends.
 const LEGACY: [RawStream; 2] = [RawStream(0), RawStream(1)];
@@ -41,38 +35,8 @@ pub trait Listener: Send {
     fn pause(&mut self) {}
 }
 
-/// An operation that was submitted, with what will tell when it ran.
-pub(super) struct Pending {
-    pub(super) operation: Operation,
-    pub(super) device: Arc<TracedDevice>,
-    pub(super) stream: RawStream,
-    pub(super) times: Times,
-}
-
-enum Note {
-    Operation(Pending),
-    Other(Record),
-}
-
-/// The notes of the program's threads.
-struct Notes {
-    queue: VecDeque<Note>,
-    lost: u64,
-}
-
-static NOTES: Mutex<Notes> = Mutex::new(Notes { queue: VecDeque::new(), lost: 0 });
-
-/// The traced devices. Threads that submit look here, so the lock is held for no call of a driver's.
-static DEVICES: Mutex<Vec<Traced>> = Mutex::new(Vec::new());
-
-struct Traced {
-    device: Arc<TracedDevice>,
-    /// Listeners that asked for the device.
-    listeners: usize,
-}
-
 /// The parts of the trace that only one thread at a time works on.
-struct Collector {
+pub(super) struct Collector {
     listeners: Vec<Heard>,
     /// Devices, streams and threads that the listeners know, for those who come later.
     known: Vec<Record>,
@@ -94,186 +58,7 @@ struct Heard {
     devices: Vec<u32>,
 }
 
-struct Measured {
-    operation: Operation,
-    /// The looks since the last part came; 0 while none has come.
-    looks: u8,
-    last: bool,
-    device: u32,
-}
-
-static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
-
-/// Notes a record.
-pub(super) fn note(record: Record) {
-    put(Note::Other(record));
-}
-
-/// Notes a submission.
-pub(super) fn expect(pending: Pending) {
-    if let Some(Note::Operation(lost)) = put(Note::Operation(pending)) {
-        lost.forget();
-    }
-}
-
-/// Puts a note into the queue; one for which there is no room, or that nobody will ask for, comes back.
-fn put(note: Note) -> Option<Note> {
-    let mut notes = lock(&NOTES);
-    // With the lock held: the last listener empties the queue when it is no longer counted.
-    if !is_heard() && !matches!(note, Note::Other(Record::Thread(_))) {
-        return Some(note);
-    }
-    if notes.queue.len() < MOST {
-        notes.queue.push_back(note);
-        return None;
-    }
-    notes.lost += 1;
-    Some(note)
-}
-
-/// Tells of something that later listeners must know, too.
-pub(super) fn tell_of(record: Record) {
-    put(Note::Other(record));
-}
-
-/// Returns the device, if anybody traces it.
-pub(super) fn traced(device: &Arc<dyn hal::Device>) -> Option<Arc<TracedDevice>> {
-    let devices = lock(&DEVICES);
-    devices.iter().find(|traced| Arc::ptr_eq(&traced.device.raw, device)).map(|traced| traced.device.clone())
-}
-
-impl Pending {
-    /// Gives back the events of an operation that will not be asked about.
-    fn forget(self) -> Operation {
-        match self.times {
-            Times::Between(start, end) => {
-                self.device.give_back(start);
-                self.device.give_back(end);
-            }
-            Times::From(event) => self.device.give_back(event),
-            Times::Unknown | Times::Numbered(_) => {}
-        }
-        self.operation
-    }
-}
-
-/// A listener's place. Dropping it ends the listening, without waiting for what is pending.
-pub struct Listening {
-    id: u64,
-    devices: Vec<Arc<TracedDevice>>,
-}
-
-impl Listening {
-    /// Begins to tell `listener` of these devices, and of all threads. Blocks until each device's clock is known.
-    ///
-    /// # Errors
-    /// A driver's failure.
-    pub fn begin(listener: Box<dyn Listener>, devices: &[Arc<dyn hal::Device>]) -> Result<Self> {
-        static AT_END: Once = Once::new();
-        let mut slot = lock(&COLLECTOR);
-        let collector = slot.get_or_insert_with(Collector::new);
-        collector.last_listener += 1;
-        let id = collector.last_listener;
-        collector.listeners.push(Heard { id, listener, devices: Vec::new() });
-        collector.introduce(id, |record| matches!(record, Record::Thread(_)));
-        let mut listening = Self { id, devices: Vec::new() };
-        LISTENERS.fetch_add(1, Ordering::SeqCst);
-        for device in devices {
-            if let Err(error) = listening.add_with(collector, device) {
-                drop(slot);
-                return Err(error);
-            }
-        }
-        drop(slot);
-        AT_END.call_once(|| process::before_end(end));
-        thread::run();
-        Ok(listening)
-    }
-
-    /// Begins to tell of one more device.
-    ///
-    /// # Errors
-    /// A driver's failure.
-    pub fn add(&mut self, device: &Arc<dyn hal::Device>) -> Result<()> {
-        self.add_with(lock(&COLLECTOR).get_or_insert_with(Collector::new), device)
-    }
-
-    fn add_with(&mut self, collector: &mut Collector, device: &Arc<dyn hal::Device>) -> Result<()> {
-        if self.devices.iter().any(|known| Arc::ptr_eq(&known.raw, device)) {
-            return Ok(());
-        }
-        let known =
-            lock(&DEVICES).iter_mut().find(|traced| Arc::ptr_eq(&traced.device.raw, device)).map(|traced| {
-                traced.listeners += 1;
-                traced.device.clone()
-            });
-        let device = if let Some(device) = known {
-            device
-        } else {
-            collector.last_device += 1;
-            let (traced, record) = TracedDevice::new(collector.last_device - 1, device.clone())?;
-            let device = Arc::new(traced);
-            collector.known.push(Record::Device(record));
-            lock(&DEVICES).push(Traced { device: device.clone(), listeners: 1 });
-            device
-        };
-        let id = device.id;
-        if let Some(heard) = collector.listeners.iter_mut().find(|heard| heard.id == self.id) {
-            heard.devices.push(id);
-        }
-        collector.introduce(self.id, |record| device_of(record) == Some(id));
-        self.devices.push(device);
-        Ok(())
-    }
-
-    /// Waits until the devices have done what was submitted to them, and tells the listener of all of it. Blocks.
-    pub fn finish(&self) {
-        // Other threads may go on to submit.
-        let until = now();
-        for device in &self.devices {
-            // A device that failed has nothing more to tell.
-            let _ = device.raw.synchronize();
-        }
-        collect(&Finished { devices: &self.devices, until });
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let mut slot = lock(&COLLECTOR);
-        let Some(collector) = &mut *slot else { return };
-        let gone = collector.listeners.iter().position(|heard| heard.id == self.id);
-        let listener = gone.map(|at| collector.listeners.remove(at));
-        let mut devices = lock(&DEVICES);
-        for device in &self.devices {
-            if let Some(at) = devices.iter().position(|traced| Arc::ptr_eq(&traced.device, device)) {
-                devices[at].listeners -= 1;
-                if devices[at].listeners == 0 {
-                    devices.swap_remove(at);
-                    collector.forget(device.id);
-                }
-            }
-        }
-        drop(devices);
-        let notes = if LISTENERS.fetch_sub(1, Ordering::SeqCst) & !RANGES == 1 {
-            collector.early.clear();
-            mem::take(&mut lock(&NOTES).queue)
-        } else {
-            VecDeque::new()
-        };
-        for note in notes {
-            match note {
-                Note::Operation(pending) => drop(pending.forget()),
-                // Threads keep their numbers.
-                Note::Other(record @ Record::Thread(_)) => collector.tell_and_keep(record),
-                Note::Other(_) => {}
-            }
-        }
-        drop(slot);
-        // With no lock held: a file is closed.
-        drop(listener);
-    }
-}
+pub(super) static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
 
 /// Devices that have done what they were given up to a moment.
 #[derive(Default)]
@@ -282,7 +67,11 @@ pub(super) struct Finished<'a> {
     until: Nanos,
 }
 
-impl Finished<'_> {
+impl<'a> Finished<'a> {
+    pub(super) fn new(devices: &'a [Arc<TracedDevice>], until: Nanos) -> Self {
+        Self { devices, until }
+    }
+
     fn has(&self, device: u32) -> bool {
         self.devices.iter().any(|finished| finished.id == device)
     }
@@ -300,7 +89,7 @@ pub(super) fn collect(finished: &Finished<'_>) {
 }
 
 /// Tells the listeners what is known when the process ends.
-fn end() {
+pub(super) fn end() {
     // The thread that ends the process may itself have the lock.
     let slot = (0..PATIENCE).find_map(|_| {
         let slot = COLLECTOR.try_lock().ok();
@@ -320,7 +109,7 @@ fn end() {
 }
 
 impl Collector {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             listeners: Vec::new(),
             known: Vec::new(),
@@ -331,6 +120,69 @@ impl Collector {
             measured: HashMap::new(),
             early: HashMap::new(),
         }
+    }
+
+    /// Takes in a listener, and tells it of the threads. Returns its number.
+    pub(super) fn admit(&mut self, listener: Box<dyn Listener>) -> u64 {
+        self.last_listener += 1;
+        let id = self.last_listener;
+        self.listeners.push(Heard { id, listener, devices: Vec::new() });
+        self.introduce(id, |record| matches!(record, Record::Thread(_)));
+        id
+    }
+
+    /// Begins to tell a listener of a device. Blocks until the device's clock is known.
+    ///
+    /// # Errors
+    /// A driver's failure.
+    pub(super) fn trace(
+        &mut self,
+        listener: u64,
+        device: &Arc<dyn hal::Device>,
+    ) -> Result<Arc<TracedDevice>> {
+        let device = if let Some(device) = devices::join(device) {
+            device
+        } else {
+            let (traced, record) = TracedDevice::new(self.last_device, device.clone())?;
+            self.last_device += 1;
+            let device = Arc::new(traced);
+            self.known.push(Record::Device(record));
+            devices::add(device.clone());
+            device
+        };
+        let id = device.id;
+        if let Some(heard) = self.listeners.iter_mut().find(|heard| heard.id == listener) {
+            heard.devices.push(id);
+        }
+        self.introduce(listener, |record| device_of(record) == Some(id));
+        Ok(device)
+    }
+
+    /// Lets a listener go, which is dropped with no lock held. `is_last` says that nobody listens any more.
+    pub(super) fn dismiss(
+        &mut self,
+        listener: u64,
+        devices: &[Arc<TracedDevice>],
+        is_last: bool,
+    ) -> Option<Box<dyn Listener>> {
+        for device in devices {
+            if devices::leave(device) {
+                self.forget(device.id);
+            }
+        }
+        if is_last {
+            self.early.clear();
+            for note in notes::take().0 {
+                match note {
+                    Note::Operation(pending) => drop(pending.forget()),
+                    // Threads keep their numbers.
+                    Note::Other(record @ Record::Thread(_)) => self.tell_and_keep(record),
+                    Note::Other(_) => {}
+                }
+            }
+        }
+        let at = self.listeners.iter().position(|heard| heard.id == listener)?;
+        Some(self.listeners.remove(at).listener)
     }
 
     /// Tells a record to all who hear of its device; one of no device to all.
@@ -360,15 +212,11 @@ impl Collector {
 
     /// Tells all that is known, and lets the backends hold nothing back.
     fn collect_all(&mut self) {
-        let devices: Vec<_> = lock(&DEVICES).iter().map(|traced| traced.device.clone()).collect();
-        self.collect(&Finished { devices: &devices, until: now() });
+        self.collect(&Finished::new(&devices::all(), now()));
     }
 
     fn collect(&mut self, finished: &Finished<'_>) {
-        let (notes, lost) = {
-            let mut notes = lock(&NOTES);
-            (mem::take(&mut notes.queue), mem::take(&mut notes.lost))
-        };
+        let (notes, lost) = notes::take();
         for note in notes {
             match note {
                 Note::Operation(pending) => self.expect(pending),
@@ -376,7 +224,7 @@ impl Collector {
                 Note::Other(record) => self.tell(&record),
             }
         }
-        let devices: Vec<_> = lock(&DEVICES).iter().map(|traced| traced.device.clone()).collect();
+        let devices = devices::all();
         let lost = lost + self.ask_events() + self.take_measured(&devices, finished);
         if lost > 0 {
             self.tell(&Record::Lost(lost));
@@ -435,8 +283,9 @@ impl Collector {
                 }
                 ran => {
                     next.operation.ran = ran.ok().flatten();
-                    let device = Some(next.device.id);
-                    self.tell_of(device, &Record::Operation(next.forget()));
+                    let (device, operation) = (next.device.id, next.forget());
+                    self.note_error(device, &operation);
+                    self.tell_of(Some(device), &Record::Operation(operation));
                 }
             }
         }
@@ -481,10 +330,26 @@ impl Collector {
         complete.sort_unstable();
         for number in complete {
             if let Some(entry) = self.measured.remove(&number) {
+                self.note_error(entry.device, &entry.operation);
                 self.tell_of(Some(entry.device), &Record::Operation(entry.operation));
             }
         }
         lost
+    }
+
+    /// Notes by how much a device's clock is seen to be off: nothing runs before it is submitted.
+    fn note_error(&mut self, device: u32, operation: &Operation) {
+        let Some(ran) = &operation.ran else { return };
+        let early = operation.submitted.start.saturating_sub(ran.start);
+        let known = self.known.iter_mut().find_map(|record| match record {
+            Record::Device(known) if known.id == device && known.error < early => Some(known),
+            _ => None,
+        });
+        if let Some(known) = known {
+            known.error = early;
+            let record = Record::Device(known.clone());
+            self.tell(&record);
+        }
     }
 
     /// Forgets the operations of a device that nobody traces any more.
@@ -505,40 +370,6 @@ impl Collector {
     }
 }
 
-/// A part of an operation, as a backend measured it; without a kind where the part is nothing to show.
-struct Part {
-    label: String,
-    ran: Range<Nanos>,
-    work: Option<Work>,
-}
-
-impl Part {
-    fn of(ran: &Ran<'_>) -> Self {
-        Self { label: ran.label.to_owned(), ran: ran.start..ran.end.max(ran.start), work: work_of(ran.work) }
-    }
-}
-
-impl Measured {
-    /// Adds a part; `last` says that there are no more.
-    fn take(&mut self, last: bool, part: &Part) {
-        self.looks = 1;
-        self.last |= last;
-        let Part { label, ran, work } = part;
-        let whole = self.operation.ran.get_or_insert_with(|| ran.clone());
-        *whole = whole.start.min(ran.start)..whole.end.max(ran.end);
-        let alone = matches!(
-            (self.operation.work, work),
-            (Work::Kernel { .. }, Some(Work::Kernel { .. }))
-                | (Work::Copy { .. }, Some(Work::Copy { .. }))
-                | (Work::Fill { .. }, Some(Work::Fill { .. }))
-                | (Work::Host, _)
-        );
-        if let (false, Some(work)) = (alone, *work) {
-            self.operation.pieces.push(Piece { label: label.clone().into(), ran: ran.clone(), work });
-        }
-    }
-}
-
 /// Returns the device that a record is of, where the record itself says so.
 fn device_of(record: &Record) -> Option<u32> {
     match record {
@@ -546,19 +377,6 @@ fn device_of(record: &Record) -> Option<u32> {
         Record::Stream(stream) => Some(stream.device),
         Record::Counter(counter) => Some(counter.device),
         Record::Span(Span { kind: SpanKind::Allocation { device, .. }, .. }) => Some(*device),
-        _ => None,
-    }
-}
-
-fn work_of(work: RanWork) -> Option<Work> {
-    let copy = |direction, bytes| Some(Work::Copy { direction, bytes, pageable: false });
-    match work {
-        RanWork::Kernel { grid, block } => Some(Work::Kernel { grid, block }),
-        RanWork::CopyToDevice { bytes } => copy(Direction::Up, bytes),
-        RanWork::CopyToHost { bytes } => copy(Direction::Down, bytes),
-        RanWork::CopyOnDevice { bytes } => copy(Direction::Inside, bytes),
-        RanWork::CopyFromPeer { bytes } => copy(Direction::Peer, bytes),
-        RanWork::Fill { bytes } => Some(Work::Fill { bytes }),
         _ => None,
     }
 }

@@ -5,7 +5,11 @@
 //! | `submission` | one operation on its way to the driver, with what tells when it ran |
 //! | `ranges` | ranges for the profilers of vendors |
 //! | `device` | a traced device: its clock, and the events that it takes times with |
-//! | `collector` | what was noted and is not yet told, and the listeners |
+//! | `devices` | the devices that are traced |
+//! | `notes` | what the program's threads note, until it is collected |
+//! | `measured` | operations that a backend measures |
+//! | `collector` | the listeners, and what they are told |
+//! | `listening` | its beginning and its end |
 //! | `thread` | the threads' numbers, and the library's thread that collects |
 //!
 //! Threads that submit put a note into a bounded queue; what does not fit is lost, and counted. A thread of the library's
@@ -15,6 +19,10 @@
 
 mod collector;
 mod device;
+mod devices;
+mod listening;
+mod measured;
+mod notes;
 mod ranges;
 mod submission;
 mod thread;
@@ -29,9 +37,10 @@ use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span, SpanKind}
 
 use crate::track::Point;
 
-pub use collector::{Listener, Listening};
+pub use collector::Listener;
 pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, Work};
+pub use listening::Listening;
 pub use ranges::show_ranges;
 pub(crate) use submission::submission;
 
@@ -77,7 +86,7 @@ pub fn span<T>(
     let value = work();
     let span =
         Span { thread, time: start..now(), label: Cow::Borrowed(label), place: self::place(place), kind };
-    collector::note(Record::Span(span));
+    notes::note(Record::Span(span));
     value
 }
 
@@ -88,7 +97,7 @@ pub type Fields = Vec<(Cow<'static, str>, String)>;
 #[cold]
 pub fn user_span(time: std::ops::Range<Nanos>, label: Cow<'static, str>, place: Place, fields: Fields) {
     let kind = SpanKind::User { fields };
-    collector::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
+    notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
 }
 
 /// Notes an event of the program's own on this thread, now.
@@ -96,14 +105,14 @@ pub fn user_span(time: std::ops::Range<Nanos>, label: Cow<'static, str>, place: 
 pub fn user_instant(label: Cow<'static, str>, place: Place, fields: Fields) {
     let (thread, time) = (thread::current(), now());
     let kind = InstantKind::User { fields };
-    collector::note(Record::Instant(Instant { thread, time, label, place, kind }));
+    notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
 
 /// Runs `work`, which asks the driver for memory, and notes the time that it took.
 #[cold]
 #[track_caller]
 pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: impl FnOnce() -> T) -> T {
-    let Some(device) = collector::traced(device) else { return work() };
+    let Some(device) = devices::find(device) else { return work() };
     span("allocation", Location::caller(), SpanKind::Allocation { device: device.id, bytes }, work)
 }
 
@@ -112,17 +121,17 @@ pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: imp
 pub fn instant(label: &'static str, place: Option<&'static Location<'static>>, kind: InstantKind) {
     let (thread, time) = (thread::current(), now());
     let place = place.map(self::place).unwrap_or_default();
-    collector::note(Record::Instant(Instant { thread, time, label: Cow::Borrowed(label), place, kind }));
+    notes::note(Record::Instant(Instant { thread, time, label: Cow::Borrowed(label), place, kind }));
 }
 
 /// Notes how much of a device's memory is in use, and how much the pool holds.
 #[cold]
 pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
-    let Some(device) = collector::traced(device) else { return };
+    let Some(device) = devices::find(device) else { return };
     let time = now();
     for (label, bytes) in [("memory in use", used), ("memory held", held)] {
         let label = Cow::Borrowed(label);
-        collector::note(Record::Counter(Counter { device: device.id, label, time, bytes }));
+        notes::note(Record::Counter(Counter { device: device.id, label, time, bytes }));
     }
 }
 

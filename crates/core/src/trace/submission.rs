@@ -8,8 +8,9 @@ use gpustream_hal::trace::now;
 use gpustream_hal::{self as hal, Operation, RawStream, Result};
 use gpustream_timeline::Work;
 
-use super::collector::{self, Pending};
 use super::device::{Times, TracedDevice};
+use super::devices;
+use super::notes::{self, Pending};
 use super::ranges::Range;
 use super::{place, thread, timeline_point, until_now};
 use crate::track::Point;
@@ -30,7 +31,7 @@ pub(crate) fn submission(
         let _range = Range::begin(&**device, operation.label);
         call()
     };
-    let Some(device) = collector::traced(device) else { return call() };
+    let Some(device) = devices::find(device) else { return call() };
     let start = now();
     let mut begun = Begun { device: &device, stream, times: device.before(stream) };
     let result = call();
@@ -48,7 +49,7 @@ pub(crate) fn submission(
         after: after.iter().copied().map(timeline_point).collect(),
         pieces: Vec::new(),
     };
-    collector::expect(Pending { operation, device, stream, times });
+    notes::expect(Pending { operation, device, stream, times });
     result
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gpustream_timeline::{Record, Thread};
 
 use super::collector::{self, Finished};
-use super::is_heard;
+use super::{is_heard, notes};
 use crate::process;
 
 /// The pause between two looks at the devices.
@@ -26,7 +26,7 @@ pub(super) fn current() -> u64 {
     let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     NUMBER.set(id);
     let name = thread::current().name().map_or_else(|| format!("thread {id}"), str::to_owned);
-    collector::tell_of(Record::Thread(Thread { id, name }));
+    notes::note(Record::Thread(Thread { id, name }));
     id
 }
 
