@@ -65,27 +65,41 @@ pub(super) static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
 pub(super) struct Finished<'a> {
     devices: &'a [Arc<TracedDevice>],
     until: Nanos,
+    /// Whether the backends hold nothing back, and operations of which nothing was measured are done with. What runs at that
+    /// moment is lost then.
+    is_last: bool,
 }
 
 impl<'a> Finished<'a> {
     pub(super) fn new(devices: &'a [Arc<TracedDevice>], until: Nanos) -> Self {
-        Self { devices, until }
+        Self { devices, until, is_last: true }
+    }
+
+    /// Has another look to come.
+    pub(super) fn not_last(self) -> Self {
+        Self { is_last: false, ..self }
     }
 
     fn has(&self, device: u32) -> bool {
         self.devices.iter().any(|finished| finished.id == device)
     }
 
-    fn has_done(&self, entry: &Measured) -> bool {
+    /// Whether the operation was submitted to one of the devices before the moment.
+    fn is_before(&self, entry: &Measured) -> bool {
         entry.operation.submitted.end <= self.until && self.has(entry.device)
+    }
+
+    fn has_done(&self, entry: &Measured) -> bool {
+        self.is_before(entry) && (entry.looks > 0 || self.is_last)
     }
 }
 
-/// Tells the listeners what is known by now.
-pub(super) fn collect(finished: &Finished<'_>) {
-    if let Some(collector) = &mut *lock(&COLLECTOR) {
-        collector.collect(finished);
-    }
+/// Tells the listeners what is known by now. Returns whether that is all of what has finished.
+pub(super) fn collect(finished: &Finished<'_>) -> bool {
+    let mut slot = lock(&COLLECTOR);
+    let Some(collector) = &mut *slot else { return true };
+    collector.collect(finished);
+    !collector.measured.values().any(|entry| finished.is_before(entry))
 }
 
 /// Tells the listeners what is known when the process ends.
@@ -298,7 +312,7 @@ impl Collector {
         let mut lost = 0;
         let (measured, early) = (&mut self.measured, &mut self.early);
         for device in devices {
-            lost += device.take(finished.has(device.id), &mut |ran| {
+            lost += device.take(finished.is_last && finished.has(device.id), &mut |ran| {
                 if let Some(entry) = measured.get_mut(&ran.operation) {
                     entry.take(ran.last, &Part::of(ran));
                 } else if early.len() < MOST_EARLY {

@@ -13,6 +13,9 @@ use super::{LISTENERS, RANGES, thread};
 use crate::sync::lock;
 use crate::{inside, process};
 
+/// The looks at the end of a trace, a millisecond apart, before the backends are made to hold nothing back.
+const LOOKS: u32 = 20;
+
 /// A listener's place. Dropping it ends the listening, without waiting for what is pending.
 pub struct Listening {
     id: u64,
@@ -53,6 +56,14 @@ impl Listening {
         for device in &self.devices {
             // A device that failed has nothing more to tell.
             let _ = device.raw.synchronize();
+        }
+        // A backend that is made to hold nothing back loses what other threads' operations are at. So it is asked for what
+        // is complete, until that is all, or seems not to come.
+        for _ in 0..LOOKS {
+            if collect(&Finished::new(&self.devices, until).not_last()) {
+                return;
+            }
+            thread::pause();
         }
         collect(&Finished::new(&self.devices, until));
     }

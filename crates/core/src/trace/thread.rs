@@ -30,6 +30,11 @@ pub(super) fn current() -> u64 {
     id
 }
 
+/// Lets a millisecond pass.
+pub(super) fn pause() {
+    thread::sleep(Duration::from_millis(1));
+}
+
 /// Makes sure that the library's thread collects for as long as anybody listens. If no thread can be started, notes wait for the
 /// end of the trace.
 pub(super) fn run() {

@@ -80,13 +80,10 @@ impl Attribution {
         }
     }
 
-    /// Looks again for the operations of what waits. With `all_came` nothing waits any longer: it belongs to no operation.
-    pub(crate) fn retry(&mut self, all_came: bool, each: &mut dyn FnMut(u64, &Named)) {
+    /// Looks again for the operations of what waits.
+    pub(crate) fn retry(&mut self, each: &mut dyn FnMut(u64, &Named)) {
         for part in mem::take(&mut self.waiting) {
             self.give(part, each);
-        }
-        if all_came {
-            self.waiting.clear();
         }
     }
 
@@ -134,10 +131,10 @@ mod tests {
         attribution.note(5, 50);
         assert_eq!(given(|each| attribution.give(part(5, 1), each)), [(50, 1)]);
         assert_eq!(given(|each| attribution.give(part(6, 2), each)), []);
-        assert_eq!(given(|each| attribution.retry(false, each)), []);
+        assert_eq!(given(|each| attribution.retry(each)), []);
         attribution.note(6, 60);
-        assert_eq!(given(|each| attribution.retry(false, each)), [(60, 2)]);
-        assert_eq!(given(|each| attribution.retry(false, each)), [], "each is handed out once");
+        assert_eq!(given(|each| attribution.retry(each)), [(60, 2)]);
+        assert_eq!(given(|each| attribution.retry(each)), [], "each is handed out once");
     }
 
     #[test]
@@ -152,12 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn work_of_no_operation_is_given_up_once_everything_came() {
+    fn work_waits_for_its_operation_and_is_not_lost() {
         let mut attribution = Attribution::default();
         assert_eq!(given(|each| attribution.give(part(5, 1), each)), []);
-        assert_eq!(given(|each| attribution.retry(true, each)), []);
+        assert_eq!(given(|each| attribution.retry(each)), []);
         attribution.note(5, 50);
-        assert_eq!(given(|each| attribution.retry(true, each)), []);
+        assert_eq!(given(|each| attribution.retry(each)), [(50, 1)]);
+        assert_eq!(given(|each| attribution.give(part(6, 2), each)), []);
         assert_eq!(attribution.take_lost(), 0, "another library's is not lost");
     }
 
@@ -179,7 +177,7 @@ mod tests {
         }
         assert_eq!(attribution.waiting.len(), MOST_WAITING);
         attribution.note(4 * calls, 9);
-        let late = given(|each| attribution.retry(false, each));
+        let late = given(|each| attribution.retry(each));
         assert_eq!((late.len(), late[0]), (MOST_WAITING, (9, MOST_WAITING as u64)), "the oldest went");
     }
 

@@ -208,7 +208,7 @@ impl Cupti {
         let mut reader = lock(&self.reader);
         // Records that came before a failure are handed out all the same.
         let flushed = self.flush(flush);
-        let mut lost = reader.read(&self.library, flush, each);
+        let mut lost = reader.read(&self.library, each);
         let mut dropped = 0;
         // SAFETY: the pointer is to a local; without a context, the process's count is asked for.
         let answer = unsafe {
@@ -243,7 +243,7 @@ impl Cupti {
 
 impl Reader {
     /// Reads the buffers that came back. Returns how many records were lost in them.
-    fn read(&mut self, library: &Library, all_came: bool, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
+    fn read(&mut self, library: &Library, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
         let Self { attribution, names } = self;
         let mut hand_out = |operation, part: &Named| {
             let label = part.label.as_deref().unwrap_or_default();
@@ -276,7 +276,7 @@ impl Reader {
                 break;
             }
         }
-        attribution.retry(all_came, &mut hand_out);
+        attribution.retry(&mut hand_out);
         lost + attribution.take_lost()
     }
 }
