@@ -1,4 +1,4 @@
-//! What asynchronous execution looks like: four scenes, each in a trace, each drawn.
+//! Four scenes of asynchronous execution, each in a trace, each drawn.
 //!
 //! 1. The host dispatches and goes on, and waits only for the result.
 //! 2. Copies in both directions run beside kernels, where pieces of the data take turns on two streams.

@@ -23,7 +23,7 @@ const SPIN: &[u8] = b".version 7.0\n.target sm_50\n.address_size 64\n\
 /// The time in nanoseconds by which a device's time, brought to the host's clock, may be wrong.
 const SLACK: u64 = 100_000;
 
-/// What was measured of one operation.
+/// A measurement of one operation.
 #[derive(Clone, Debug)]
 struct Measured {
     label: String,
@@ -149,7 +149,7 @@ fn times_of_real_work_belong_to_its_operations() {
     scene.take(true);
     eprintln!("a launch takes {plain:.0} ns, measured {traced:.0} ns");
 
-    // What runs at the end is measured too.
+    // A kernel that runs at the end is measured, too.
     scene.operation(90, || scene.spin(3_000_000));
     scene.device.trace_end();
     scene.synchronize();

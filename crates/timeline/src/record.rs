@@ -54,7 +54,7 @@ pub enum Clock {
     Host,
     /// The activity records of NVIDIA's CUPTI.
     Cupti,
-    /// Those of AMD's rocprofiler-sdk.
+    /// The records of AMD's rocprofiler-sdk.
     Rocprofiler,
     /// Events with timestamps, recorded before and after each operation. They delay the device a little, and do not see
     /// inside graphs.

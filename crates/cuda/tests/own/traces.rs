@@ -243,7 +243,7 @@ fn devices_measure_together_until_the_last_end() {
             other.trace_end();
             assert!(!cupti.is_subscribed() && cupti.enabled().is_empty());
             kernel(cupti, call(&*device, cupti, 4));
-            // What was measured stays.
+            // The measurements stay.
             assert_eq!(operations(&take(&*other, true).0), [3]);
         }
         device.trace_end();
