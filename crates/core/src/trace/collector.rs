@@ -262,7 +262,7 @@ impl Collector {
                 let device = pending.device.id;
                 let mut measured = Measured { operation: pending.operation, looks: 0, last: false, device };
                 for (last, part) in self.early.remove(&number).unwrap_or_default() {
-                    measured.take(last, &part);
+                    measured.take(last, part);
                 }
                 self.measured.insert(number, measured);
             }
@@ -314,7 +314,7 @@ impl Collector {
         for device in devices {
             lost += device.take(finished.is_last && finished.has(device.id), &mut |ran| {
                 if let Some(entry) = measured.get_mut(&ran.operation) {
-                    entry.take(ran.last, &Part::of(ran));
+                    entry.take(ran.last, Part::of(ran));
                 } else if early.len() < MOST_EARLY {
                     early.entry(ran.operation).or_default().push((ran.last, Part::of(ran)));
                 }

@@ -32,7 +32,7 @@ impl Part {
 
 impl Measured {
     /// Adds a part; `last` says that there are no more.
-    pub(super) fn take(&mut self, last: bool, part: &Part) {
+    pub(super) fn take(&mut self, last: bool, part: Part) {
         self.looks = 1;
         self.last |= last;
         let Part { label, ran, work } = part;
@@ -45,8 +45,8 @@ impl Measured {
                 | (Work::Fill { .. }, Some(Work::Fill { .. }))
                 | (Work::Host, _)
         );
-        if let (false, Some(work)) = (alone, *work) {
-            self.operation.pieces.push(Piece { label: label.clone().into(), ran: ran.clone(), work });
+        if let (false, Some(work)) = (alone, work) {
+            self.operation.pieces.push(Piece { label: label.into(), ran, work });
         }
     }
 }

@@ -28,6 +28,7 @@ mod submission;
 mod thread;
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,12 +82,9 @@ pub fn span<T>(
     kind: SpanKind,
     work: impl FnOnce() -> T,
 ) -> T {
-    let thread = thread::current();
     let start = now();
     let value = work();
-    let span =
-        Span { thread, time: start..now(), label: Cow::Borrowed(label), place: self::place(place), kind };
-    notes::note(Record::Span(span));
+    note_span(start..now(), Cow::Borrowed(label), self::place(place), kind);
     value
 }
 
@@ -95,17 +93,14 @@ pub type Fields = Vec<(Cow<'static, str>, String)>;
 
 /// Notes a span of the program's own on this thread, with its `time` on the clock of [`now`].
 #[cold]
-pub fn user_span(time: std::ops::Range<Nanos>, label: Cow<'static, str>, place: Place, fields: Fields) {
-    let kind = SpanKind::User { fields };
-    notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
+pub fn user_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, fields: Fields) {
+    note_span(time, label, place, SpanKind::User { fields });
 }
 
 /// Notes an event of the program's own on this thread, now.
 #[cold]
 pub fn user_instant(label: Cow<'static, str>, place: Place, fields: Fields) {
-    let (thread, time) = (thread::current(), now());
-    let kind = InstantKind::User { fields };
-    notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
+    note_instant(label, place, InstantKind::User { fields });
 }
 
 /// Runs `work`, which asks the driver for memory, and notes the time that it took.
@@ -119,9 +114,7 @@ pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: imp
 /// Notes a moment on this thread; `place` is the program's line, where one is known.
 #[cold]
 pub fn instant(label: &'static str, place: Option<&'static Location<'static>>, kind: InstantKind) {
-    let (thread, time) = (thread::current(), now());
-    let place = place.map(self::place).unwrap_or_default();
-    notes::note(Record::Instant(Instant { thread, time, label: Cow::Borrowed(label), place, kind }));
+    note_instant(Cow::Borrowed(label), place.map(self::place).unwrap_or_default(), kind);
 }
 
 /// Notes how much of a device's memory is in use, and how much the pool holds.
@@ -143,7 +136,11 @@ fn timeline_point(point: Point) -> gpustream_timeline::Point {
     gpustream_timeline::Point { stream: point.stream.0, number: point.number }
 }
 
-/// A stretch of the host's clock that ends now.
-fn until_now(start: Nanos) -> std::ops::Range<Nanos> {
-    start..now().max(start)
+fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, kind: SpanKind) {
+    notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
+}
+
+fn note_instant(label: Cow<'static, str>, place: Place, kind: InstantKind) {
+    let (thread, time) = (thread::current(), now());
+    notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }

@@ -12,7 +12,7 @@ use super::device::{Times, TracedDevice};
 use super::devices;
 use super::notes::{self, Pending};
 use super::ranges::Range;
-use super::{place, thread, timeline_point, until_now};
+use super::{place, thread, timeline_point};
 use crate::track::Point;
 
 /// Makes the calls of an operation, in a range for those who watch ranges, and notes the operation where somebody traces the
@@ -35,7 +35,7 @@ pub(crate) fn submission(
     let start = now();
     let mut begun = Begun { device: &device, stream, times: device.before(stream) };
     let result = call();
-    let submitted = until_now(start);
+    let submitted = start..now();
     let times = begun.end(result.is_ok());
     drop(begun);
     let operation = gpustream_timeline::Operation {
