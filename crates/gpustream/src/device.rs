@@ -262,8 +262,11 @@ impl Device {
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let (id, device, wait) = (next_stream(), self.0.raw.clone(), self.0.wait);
+        // HIP's streams on a part of the device wait as blocking ones do.
+        let waits = options.blocking_with_default || options.multiprocessors.is_some();
+        let origin = if waits { Origin::Blocking } else { Origin::Ours };
         // SAFETY: the device has just made the stream, which belongs to nobody else; the number is new.
-        let core = Arc::new(unsafe { StreamCore::new(id, raw, device, wait, Origin::Ours) });
+        let core = Arc::new(unsafe { StreamCore::new(id, raw, device, wait, origin) });
         self.0.sweep();
         streams().insert(core.clone());
         Ok(Stream { core, device: self.clone() })

@@ -49,7 +49,7 @@ use crate::operation::refused;
 use crate::record::scope::Scope;
 use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
-use crate::trace;
+use crate::trace::{self, InStream};
 use crate::track::{Clock, Point, StreamId};
 use mark::Owed;
 
@@ -131,6 +131,8 @@ pub struct StreamCore {
 pub enum Origin {
     /// This library, which destroys it.
     Ours,
+    /// This library; the work of the stream and of the legacy default stream wait for each other.
+    Blocking,
     /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
     Foreign,
     /// The driver: it is the default stream of that thread, on which alone the driver's handle means this stream.
@@ -140,6 +142,10 @@ pub enum Origin {
 }
 
 impl Origin {
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::Blocking)
+    }
+
     /// The default stream of the calling thread. Other threads go by events: each submission to it gets one.
     pub fn this_thread() -> Self {
         Self::Thread(thread::current().id())
@@ -209,7 +215,7 @@ impl StreamCore {
             raw,
             device,
             recorded: AtomicBool::new(state.is_recorded()),
-            shared: AtomicBool::new(origin != Origin::Ours),
+            shared: AtomicBool::new(!origin.is_ours()),
             state: DoorMutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
@@ -268,7 +274,7 @@ impl StreamCore {
     /// Whether this library made the driver's stream.
     #[inline]
     pub fn is_ours(&self) -> bool {
-        self.origin == Origin::Ours
+        self.origin.is_ours()
     }
 
     #[inline]
@@ -325,6 +331,12 @@ impl StreamCore {
         let mut past = state.clock.clone();
         past.advance(Point { stream: self.id, number: state.number });
         past
+    }
+
+    /// Returns the place of an operation, for a trace.
+    pub(super) fn place(&self, number: u64, after: Vec<Point>) -> InStream {
+        let is_exclusive = self.origin == Origin::Ours && !self.shared.load(Ordering::Relaxed);
+        InStream { stream: self.raw, point: Point { stream: self.id, number }, after, is_exclusive }
     }
 
     /// Returns the number that an event recorded now stands for. Where others use the stream it is a new one: what they have

@@ -121,8 +121,7 @@ impl StreamCore {
     fn release(&self, state: &mut StreamState) {
         let Some(step) = &mut state.step else { return };
         if trace::is_on() {
-            let last = Point { stream: self.id, number: state.number };
-            step.note_end(last, std::mem::take(&mut state.waited));
+            step.note_end(self.place(state.number, std::mem::take(&mut state.waited)));
         }
         // SAFETY: the stream is alive. What is held back was entered before its memory could be freed, so that the
         // memory stays until this stream's work up to here is done.
@@ -217,7 +216,7 @@ impl StreamCore {
             && trace::is_on()
             && step.holds_any()
         {
-            step.note_end(Point { stream: self.id, number: *number - 1 }, std::mem::take(waited));
+            step.note_end(self.place(*number - 1, std::mem::take(waited)));
         }
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that

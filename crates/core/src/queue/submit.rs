@@ -187,9 +187,8 @@ impl StreamCore {
         work: trace::Work,
         call: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let after = std::mem::take(&mut state.waited);
-        let point = Point { stream: self.id, number: state.number };
-        trace::submission(&self.device, self.raw, point, operation, work, &after, call)
+        let at = self.place(state.number, std::mem::take(&mut state.waited));
+        trace::submission(&self.device, at, operation, work, call)
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.

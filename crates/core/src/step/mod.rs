@@ -36,7 +36,7 @@ use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
 use crate::lint;
 use crate::operation::{Argument, Launched, Submission, traced};
 use crate::sync::this_thread;
-use crate::trace;
+use crate::trace::{self, InStream};
 use crate::track::{Point, StreamId};
 use seal::Seal;
 use segment::{Fit, Segment};
@@ -112,8 +112,8 @@ pub struct Step {
     stats: StepStats,
     /// The figures of the present run.
     run: StepStats,
-    /// The last operation that came, with the points that the stream waited for before, as a trace needs them.
-    end: Option<(Point, Vec<Point>)>,
+    /// The place of the last operation that came, for those who trace what is about to be released.
+    end: Option<InStream>,
 }
 
 impl Step {
@@ -406,10 +406,10 @@ impl Step {
         // SAFETY: the stream is alive and of this device; the rest is this function's contract.
         let mut launch = || unsafe { shape.launch(&self.device, stream, &mut effort) };
         let launched = match (self.end.take(), first) {
-            (Some((last, after)), Some(first)) => {
+            (Some(at), Some(first)) => {
                 let operation = Operation { label: "replayed step", ..first };
                 let work = trace::Work::Step { operations };
-                trace::submission(&self.device, stream, last, operation, work, &after, &mut launch)
+                trace::submission(&self.device, at, operation, work, &mut launch)
             }
             _ => launch(),
         };
@@ -456,19 +456,12 @@ impl Step {
             // SAFETY: by this function's contract.
             let mut submit = || unsafe { work.enqueue(&*self.device, stream) };
             let submitted = match (&mut self.end, sequence.operation(index)) {
-                (Some((last, after)), Some(operation)) => {
+                (Some(end), Some(operation)) => {
                     let later = (sequence.len() - 1 - index) as u64;
-                    let point = Point { number: last.number.saturating_sub(later), ..*last };
-                    let after = mem::take(after);
-                    trace::submission(
-                        &self.device,
-                        stream,
-                        point,
-                        operation,
-                        traced(&work),
-                        &after,
-                        &mut submit,
-                    )
+                    let number = end.point.number.saturating_sub(later);
+                    let point = Point { number, ..end.point };
+                    let at = InStream { point, after: mem::take(&mut end.after), ..*end };
+                    trace::submission(&self.device, at, operation, traced(&work), &mut submit)
                 }
                 _ => submit(),
             };
@@ -480,10 +473,9 @@ impl Step {
         self.end = None;
     }
 
-    /// Notes the last operation that came, and the points that the stream waited for before, for a trace of what is about to be
-    /// released.
-    pub(crate) fn note_end(&mut self, last: Point, waited: Vec<Point>) {
-        self.end = Some((last, waited));
+    /// Notes the place of the last operation that came, for a trace of what is about to be released.
+    pub(crate) fn note_end(&mut self, end: InStream) {
+        self.end = Some(end);
     }
 
     /// Says, where the lint is on, that a wait cuts the step after the last operation that came.

@@ -283,8 +283,8 @@ impl Collector {
         let mut lost = 0;
         while let Some(mut next) = pending.pop_front() {
             let stream = next.operation.point.stream;
-            let Times::Between(start, end) = next.times else { continue };
-            let ran = if waiting.contains(&stream) { Ok(None) } else { next.device.ran(start, end) };
+            let Times::Between(start, end) = &next.times else { continue };
+            let ran = if waiting.contains(&stream) { Ok(None) } else { next.device.ran(**start, **end) };
             match ran {
                 Ok(None) if excess > 0 => {
                     excess -= 1;

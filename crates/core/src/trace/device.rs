@@ -1,5 +1,6 @@
 //! A traced device: its clock, and the events that it takes times with.
 
+use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ const ANCHOR_AGE: Nanos = 1_000_000_000;
 /// The most events that wait for their next use.
 const SPARE: usize = 4096;
 
+/// The number of streams above which those are forgotten whose operations have ended.
+const MOST_STREAMS: usize = 256;
+
 /// A device that somebody traces.
 pub(super) struct TracedDevice {
     pub(super) id: u32,
@@ -37,6 +41,8 @@ enum Source {
 struct Events {
     /// Events that wait for their next use.
     free: Mutex<Vec<RawEvent>>,
+    /// The end of each stream's last operation.
+    last: Mutex<HashMap<RawStream, SharedEvent>>,
     anchor: Mutex<Anchor>,
 }
 
@@ -49,14 +55,17 @@ struct Anchor {
     stream: RawStream,
 }
 
+/// An event that is the end of an operation and the start of the next one. Goes back to its device.
+pub(super) type SharedEvent = Arc<RawEvent>;
+
 /// The source of one operation's times.
 pub(super) enum Times {
     Unknown,
     /// The number under which the backend knows it.
     Numbered(u64),
-    Between(RawEvent, RawEvent),
+    Between(SharedEvent, SharedEvent),
     /// Between this event and one that is still to be recorded.
-    From(RawEvent),
+    From(SharedEvent),
 }
 
 impl TracedDevice {
@@ -66,7 +75,8 @@ impl TracedDevice {
             (Source::Backend, clock_of(clock), 0)
         } else {
             let (anchor, error) = Anchor::new(&*raw)?;
-            let events = Events { free: Mutex::default(), anchor: Mutex::new(anchor) };
+            let events =
+                Events { free: Mutex::default(), last: Mutex::default(), anchor: Mutex::new(anchor) };
             (Source::Events(events), Clock::Events, error)
         };
         let info = raw.info();
@@ -75,8 +85,9 @@ impl TracedDevice {
         Ok((Self { id, raw, source }, record))
     }
 
-    /// Prepares for the operation that this thread submits next.
-    pub(super) fn before(&self, stream: RawStream) -> Times {
+    /// Prepares for the operation that this thread submits next. `follows` says that the operation waits for nothing but the
+    /// one before.
+    pub(super) fn before(&self, stream: RawStream, follows: bool) -> Times {
         static LAST: AtomicU64 = AtomicU64::new(0);
         match &self.source {
             Source::Backend => {
@@ -84,10 +95,47 @@ impl TracedDevice {
                 self.raw.trace_enter(number);
                 Times::Numbered(number)
             }
-            Source::Events(events) => match self.record(events, stream) {
-                Some(event) => Times::From(event),
-                None => Times::Unknown,
-            },
+            Source::Events(events) => {
+                let running = if follows { self.running(events, stream) } else { None };
+                match running.or_else(|| self.record(events, stream)) {
+                    Some(event) => Times::From(event),
+                    None => Times::Unknown,
+                }
+            }
+        }
+    }
+
+    /// Returns the end of the stream's last operation while that is still to come: the next one begins then.
+    fn running(&self, events: &Events, stream: RawStream) -> Option<SharedEvent> {
+        let last = lock(&events.last).get(&stream).cloned()?;
+        if self.is_pending(&last) {
+            return Some(last);
+        }
+        self.give_back(last);
+        None
+    }
+
+    fn is_pending(&self, event: &SharedEvent) -> bool {
+        // SAFETY: the event is alive, and has been recorded.
+        matches!(unsafe { self.raw.event_query(**event) }, Ok(false))
+    }
+
+    /// Notes the end of the stream's last operation, if that has one.
+    fn note_last(&self, events: &Events, stream: RawStream, end: Option<&SharedEvent>) {
+        let mut last = lock(&events.last);
+        let old = match end {
+            Some(end) => last.insert(stream, end.clone()),
+            None => last.remove(&stream),
+        };
+        let is_crowded = last.len() > MOST_STREAMS;
+        let ended: Vec<_> = if is_crowded {
+            last.extract_if(|_, end| !self.is_pending(end)).map(|(_, end)| end).collect()
+        } else {
+            Vec::new()
+        };
+        drop(last);
+        for event in ended.into_iter().chain(old) {
+            self.give_back(event);
         }
     }
 
@@ -100,6 +148,7 @@ impl TracedDevice {
             }
             (Times::From(start), Source::Events(events)) => {
                 let end = if submitted { self.record(events, stream) } else { None };
+                self.note_last(events, stream, end.as_ref());
                 if let Some(end) = end {
                     return Times::Between(start, end);
                 }
@@ -110,22 +159,23 @@ impl TracedDevice {
         }
     }
 
-    fn record(&self, events: &Events, stream: RawStream) -> Option<RawEvent> {
+    fn record(&self, events: &Events, stream: RawStream) -> Option<SharedEvent> {
         let free = lock(&events.free).pop();
-        let event = match free {
+        let event = Arc::new(match free {
             Some(event) => event,
             None => self.raw.event_create(EventOptions::default().timing(true)).ok()?,
-        };
+        });
         // SAFETY: both are alive and of this device.
-        if unsafe { self.raw.event_record(event, stream) }.is_err() {
+        if unsafe { self.raw.event_record(*event, stream) }.is_err() {
             self.give_back(event);
             return None;
         }
         Some(event)
     }
 
-    /// Keeps an event for the next use.
-    pub(super) fn give_back(&self, event: RawEvent) {
+    /// Keeps an event for the next use, once nobody else has it.
+    pub(super) fn give_back(&self, event: SharedEvent) {
+        let Some(event) = Arc::into_inner(event) else { return };
         if let Source::Events(events) = &self.source {
             let mut free = lock(&events.free);
             if free.len() < SPARE {
@@ -216,11 +266,14 @@ impl Drop for TracedDevice {
         match &self.source {
             Source::Backend => inside::outside(move || raw.trace_end()),
             Source::Events(events) => {
+                let last = mem::take(&mut *lock(&events.last));
+                // The operations' events came back before: each operation holds the device.
+                let last: Vec<_> = last.into_values().filter_map(Arc::into_inner).collect();
                 let free = mem::take(&mut *lock(&events.free));
                 let Anchor { event, next, stream, .. } = &*lock(&events.anchor);
                 let (event, next, stream) = (*event, next.map(|(event, _)| event), *stream);
                 inside::outside(move || {
-                    for event in free.into_iter().chain([event]).chain(next) {
+                    for event in free.into_iter().chain(last).chain([event]).chain(next) {
                         // SAFETY: nobody else has the event; the stream of its last record is alive, or that stream's work is
                         // done.
                         let _ = unsafe { raw.event_destroy(event) };

@@ -43,7 +43,7 @@ pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, Work};
 pub use listening::Listening;
 pub use ranges::show_ranges;
-pub(crate) use submission::submission;
+pub(crate) use submission::{InStream, submission};
 
 /// The number of listeners, and [`RANGES`].
 static LISTENERS: AtomicUsize = AtomicUsize::new(0);

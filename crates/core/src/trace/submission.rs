@@ -15,25 +15,36 @@ use super::ranges::Range;
 use super::{place, thread, timeline_point};
 use crate::track::Point;
 
+/// The place of an operation in its stream.
+pub(crate) struct InStream {
+    pub(crate) stream: RawStream,
+    pub(crate) point: Point,
+    /// The points that the stream has waited for since its last operation.
+    pub(crate) after: Vec<Point>,
+    /// Whether all work of the driver's stream is this library's, and waits for nothing but what the library has made it
+    /// wait for.
+    pub(crate) is_exclusive: bool,
+}
+
 /// Makes the calls of an operation, in a range for those who watch ranges, and notes the operation where somebody traces the
-/// device. `after` are the points that the stream has waited for since its last operation.
+/// device.
 #[cold]
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,
-    stream: RawStream,
-    point: Point,
+    at: InStream,
     operation: Operation,
     work: Work,
-    after: &[Point],
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
+    let InStream { stream, point, after, is_exclusive } = at;
     let mut call = || {
         let _range = Range::begin(&**device, operation.label);
         call()
     };
     let Some(device) = devices::find(device) else { return call() };
     let start = now();
-    let mut begun = Begun { device: &device, stream, times: device.before(stream) };
+    let times = device.before(stream, is_exclusive && after.is_empty());
+    let mut begun = Begun { device: &device, stream, times };
     let result = call();
     let submitted = start..now();
     let times = begun.end(result.is_ok());

@@ -1,0 +1,81 @@
+//! Traces whose times come from events, on drivers that log.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use gpustream::hal::StreamOptions;
+use gpustream::{Device, Stream};
+use recorder::{Call, Recorder};
+
+use crate::fakes::on_each;
+
+/// Returns the driver's calls of `work` for the stream of the first fill among them, in words.
+fn words(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
+    let ((), calls) = recorder.record(work);
+    let stream =
+        |call: &Call| call.args.iter().find(|(name, _)| *name == "stream").map(|(_, stream)| *stream);
+    let own = calls.iter().find(|call| call.word() == "fill").and_then(stream);
+    // The thread that collects has a stream of its own, and asks about events.
+    calls.iter().filter(|call| own.is_some() && stream(call) == own).map(Call::word).collect()
+}
+
+fn fill_twice(stream: &Stream) -> gpustream::Result<()> {
+    let mut x = stream.alloc::<u32>(10)?;
+    stream.fill(&mut x, 1)?;
+    stream.fill(&mut x, 2)
+}
+
+/// An operation that finds the one before still running begins when that one ends, and needs one event.
+#[test]
+fn operations_in_a_row_share_events() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let stream = device.stream().unwrap();
+        fill_twice(&stream).unwrap();
+        let trace = device.trace().unwrap();
+        recorder.hold();
+        let calls = words(recorder, || fill_twice(&stream).unwrap());
+        assert_eq!(calls, ["record", "fill", "record", "fill", "record"], "{}", fake.name);
+        recorder.release();
+        stream.synchronize().unwrap();
+        let calls = words(recorder, || {
+            fill_twice(&stream).unwrap();
+        });
+        assert_eq!(
+            calls,
+            ["record", "fill", "record", "record", "fill", "record"],
+            "nothing runs: {}",
+            fake.name
+        );
+        let timeline = trace.stop().unwrap();
+        let ran: Vec<_> =
+            timeline.operations.iter().map(|operation| operation.ran.clone().unwrap()).collect();
+        assert_eq!(ran.len(), 4);
+        assert_eq!(ran[0].end, ran[1].start, "{ran:?}");
+    });
+}
+
+/// What waits for more than the operation before has a start of its own.
+#[test]
+fn operations_that_wait_for_others_have_their_own_start() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true)).unwrap();
+        let handed_out = device.stream().unwrap();
+        let _ = handed_out.as_raw();
+        let trace = device.trace().unwrap();
+        recorder.hold();
+        for stream in [&blocking, &handed_out] {
+            let calls = words(recorder, || fill_twice(stream).unwrap());
+            assert_eq!(calls, ["record", "fill", "record", "record", "fill", "record"], "{}", fake.name);
+        }
+        let mut x = a.alloc::<u32>(10).unwrap();
+        a.fill(&mut x, 1).unwrap();
+        fill_twice(&b).unwrap();
+        let calls = words(recorder, || b.fill(&mut x, 2).unwrap());
+        assert_eq!(calls, ["wait", "record", "fill", "record"], "{}", fake.name);
+        recorder.release();
+        assert_eq!(trace.stop().unwrap().operations.len(), 8);
+    });
+}
