@@ -10,8 +10,8 @@ use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, a_trace_that_cannot_be_written_is_one_error;
-    Part: traced, killed;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
+    Part: traced, killed, everywhere;
 }
 
 const N: usize = 3000;
@@ -450,6 +450,41 @@ fn a_variable_traces_the_process(device: &Device) -> Result<()> {
     let killed = child("traces::killed").run()?;
     assert_eq!(killed.code, None, "{}", killed.output);
     check_file(&std::fs::read(&file).expect("the trace"));
+    Ok(())
+}
+
+/// Runs an operation on each device of each backend.
+fn everywhere(_: &Device) -> Result<()> {
+    for (number, device) in (1..).zip(Device::all().into_iter().flatten()) {
+        let (kernels, [a]) = kernels_and_streams(&device)?;
+        let mut x = a.full(N, number)?;
+        kernels.step(&a, &mut x, 1, N)?;
+        assert_all(&a, &x, next(number, 1))?;
+    }
+    Ok(())
+}
+
+fn devices_of_all_backends_are_in_one_file(device: &Device) -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.pftrace");
+    let ended = Child::of(device, "traces::everywhere")
+        .env("GPUSTREAM_TRACE", file.to_str().expect("a plain name"))
+        .env("GPUSTREAM_CPU_DEVICES", "2")
+        .run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let timeline = perfetto::read(&std::fs::read(&file).expect("the trace")).expect("a trace");
+    let opened = format!("{}:{}", device.info().backend, device.info().ordinal);
+    for name in ["cpu:0", "cpu:1", &opened] {
+        // The child opens its own device twice.
+        let known: Vec<_> = timeline.devices.iter().filter(|known| known.name.starts_with(name)).collect();
+        let is_known = |id| known.iter().any(|known| known.id == id);
+        let streams: Vec<_> = timeline.streams.iter().filter(|stream| is_known(stream.device)).collect();
+        let steps = labelled(&timeline, "step");
+        let is_own = |step: &&&Operation| streams.iter().any(|stream| stream.id == step.point.stream);
+        let own: Vec<_> = steps.iter().filter(is_own).collect();
+        let [step] = own.as_slice() else { panic!("{name}: {own:?}") };
+        assert!(ran(step).start + slack(&timeline) >= step.submitted.start, "{name}: {step:?}");
+    }
     Ok(())
 }
 
