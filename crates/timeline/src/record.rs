@@ -143,7 +143,8 @@ pub enum Work {
         direction: Direction,
         /// Length in bytes.
         bytes: u64,
-        /// Whether the host's side is memory that is not page-locked.
+        /// Whether the bytes come from memory that is not page-locked. The submission then begins when the host begins to bring
+        /// them to memory that is.
         pageable: bool,
     },
     /// Fills memory with a value.

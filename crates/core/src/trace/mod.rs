@@ -88,6 +88,15 @@ pub fn span<T>(
     value
 }
 
+/// Notes that this thread begins to fill the pinned memory from which the next operation that it submits copies: the program's
+/// own memory is pageable, and the thread is kept as long.
+#[inline]
+pub fn stage() {
+    if is_on() {
+        thread::stage();
+    }
+}
+
 /// Names and values that the program gives to a span or an event of its own.
 pub type Fields = Vec<(Cow<'static, str>, String)>;
 

@@ -42,7 +42,12 @@ pub(crate) fn submission(
         call()
     };
     let Some(device) = devices::find(device) else { return call() };
-    let start = now();
+    let (start, work) = match (thread::take_staging(), work) {
+        (Some(began), Work::Copy { direction, bytes, .. }) => {
+            (began, Work::Copy { direction, bytes, pageable: true })
+        }
+        (_, work) => (now(), work),
+    };
     let times = device.before(stream, is_exclusive && after.is_empty());
     let mut begun = Begun { device: &device, stream, times };
     let result = call();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gpustream_timeline::{Record, Thread};
+use gpustream_hal::trace::now;
+use gpustream_timeline::{Nanos, Record, Thread};
 
 use super::collector::{self, Finished};
 use super::{is_heard, notes};
@@ -14,7 +15,11 @@ use crate::process;
 /// The pause between two looks at the devices.
 const PAUSE: Duration = Duration::from_millis(5);
 
-thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    /// The time at which the thread began to fill the pinned memory of the copy that it submits next.
+    static STAGING: Cell<Option<Nanos>> = const { Cell::new(None) };
+}
 
 /// Returns this thread's number, from 1. The first call tells the listeners of the thread.
 pub(super) fn current() -> u64 {
@@ -28,6 +33,17 @@ pub(super) fn current() -> u64 {
     let name = thread::current().name().map_or_else(|| format!("thread {id}"), str::to_owned);
     notes::note(Record::Thread(Thread { id, name }));
     id
+}
+
+/// Notes that this thread begins to fill pinned memory.
+#[cold]
+pub(super) fn stage() {
+    STAGING.set(Some(now()));
+}
+
+/// Returns when this thread began to fill pinned memory since its last operation, if it did.
+pub(super) fn take_staging() -> Option<Nanos> {
+    STAGING.take()
 }
 
 /// Lets a millisecond pass.

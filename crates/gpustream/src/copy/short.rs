@@ -16,6 +16,7 @@ use gpustream_core::queue::{Chunk, Up};
 use gpustream_core::staging::PIECE;
 use gpustream_core::staging::team::Claims;
 use gpustream_core::sync::lock;
+use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Operation, Result};
 
@@ -53,6 +54,7 @@ pub(super) fn upload<'a>(
     let host = Target(block.host);
     let copy = |range: Range<usize>| {
         let (at, src) = (start + range.start, &src[range.clone()]);
+        trace::stage();
         // SAFETY: the chunk has room for all of the slice behind `start`, was idle when it was taken, and nothing
         // else touches that part; pieces do not overlap.
         unsafe { host.at(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };

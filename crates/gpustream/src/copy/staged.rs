@@ -95,6 +95,7 @@ fn upload_piece(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Ope
     let grant = staging.credit.take(&stream.core, len)?;
     let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
     let block = piece.block();
+    trace::stage();
     // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
     unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
     copy_pinned(stream, &Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
