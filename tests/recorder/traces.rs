@@ -3,7 +3,10 @@
 
 mod fakes;
 
+use std::ops::Range;
+
 use gpustream::hal::StreamOptions;
+use gpustream::timeline::Timeline;
 use gpustream::{Device, Stream};
 use recorder::{Call, Recorder};
 
@@ -19,6 +22,13 @@ fn words(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
     calls.iter().filter(|call| own.is_some() && stream(call) == own).map(Call::word).collect()
 }
 
+/// Returns when the operations ran, in the order of their submission.
+fn ran(timeline: &Timeline) -> Vec<Range<u64>> {
+    let mut operations: Vec<_> = timeline.operations.iter().collect();
+    operations.sort_by_key(|operation| operation.submitted.start);
+    operations.into_iter().map(|operation| operation.ran.clone().unwrap()).collect()
+}
+
 fn fill_twice(stream: &Stream) -> gpustream::Result<()> {
     let mut x = stream.alloc::<u32>(10)?;
     stream.fill(&mut x, 1)?;
@@ -27,7 +37,7 @@ fn fill_twice(stream: &Stream) -> gpustream::Result<()> {
 
 /// An operation that finds the one before still running begins when that one ends, and needs one event.
 #[test]
-fn operations_in_a_row_share_events() {
+fn operations_in_a_row_take_an_event_each() {
     on_each(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let stream = device.stream().unwrap();
@@ -47,20 +57,41 @@ fn operations_in_a_row_share_events() {
             "nothing runs: {}",
             fake.name
         );
-        let timeline = trace.stop().unwrap();
-        let ran: Vec<_> =
-            timeline.operations.iter().map(|operation| operation.ran.clone().unwrap()).collect();
+        let ran = ran(&trace.stop().unwrap());
         assert_eq!(ran.len(), 4);
         assert_eq!(ran[0].end, ran[1].start, "{ran:?}");
     });
 }
 
-/// What waits for more than the operation before has a start of its own.
+/// An event that is recorded behind a wait can hold up more than its stream.
 #[test]
-fn operations_that_wait_for_others_have_their_own_start() {
+fn operations_behind_a_wait_begin_when_it_ends() {
     on_each(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut x = a.alloc::<u32>(10).unwrap();
+        let mut y = a.alloc::<u32>(10).unwrap();
+        let trace = device.trace().unwrap();
+        recorder.hold();
+        fill_twice(&b).unwrap();
+        a.fill(&mut x, 1).unwrap();
+        let calls = words(recorder, || b.fill(&mut x, 2).unwrap());
+        assert_eq!(calls, ["wait", "fill", "record"], "{}", fake.name);
+        a.fill(&mut y, 2).unwrap();
+        recorder.release();
+        let ran = ran(&trace.stop().unwrap());
+        assert_eq!(ran.len(), 5);
+        assert!(ran[3].start >= ran[1].end.max(ran[2].end), "{ran:?}");
+    });
+}
+
+/// Work that has no events may hold up the stream, so that an operation's own event says when it began.
+#[test]
+fn operations_that_wait_for_what_nobody_traced_have_their_own_start() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let untraced = Device::open(fake.name).unwrap();
+        let (a, b) = (untraced.stream().unwrap(), device.stream().unwrap());
         let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true)).unwrap();
         let handed_out = device.stream().unwrap();
         let _ = handed_out.as_raw();
@@ -70,11 +101,14 @@ fn operations_that_wait_for_others_have_their_own_start() {
             let calls = words(recorder, || fill_twice(stream).unwrap());
             assert_eq!(calls, ["record", "fill", "record", "record", "fill", "record"], "{}", fake.name);
         }
-        let mut x = a.alloc::<u32>(10).unwrap();
-        a.fill(&mut x, 1).unwrap();
         fill_twice(&b).unwrap();
-        let calls = words(recorder, || b.fill(&mut x, 2).unwrap());
-        assert_eq!(calls, ["wait", "record", "fill", "record"], "{}", fake.name);
+        fill_twice(&a).unwrap();
+        let reached = a.record().unwrap();
+        let calls = words(recorder, || {
+            b.wait(&reached).unwrap();
+            fill_twice(&b).unwrap();
+        });
+        assert_eq!(calls, ["wait", "record", "fill", "record", "fill", "record"], "{}", fake.name);
         recorder.release();
         assert_eq!(trace.stop().unwrap().operations.len(), 8);
     });

@@ -12,6 +12,7 @@ use gpustream_timeline::{Nanos, Operation, Point, Record, Span, SpanKind, Stream
 
 use super::device::{Times, TracedDevice};
 use super::devices;
+use super::ends::Ends;
 use super::measured::{LOOKS, Measured, Part};
 use super::notes::{self, MOST, Note, Pending};
 use crate::process;
@@ -45,6 +46,7 @@ pub(super) struct Collector {
     last_device: u32,
     /// Operations that events tell of, in the order of their submission.
     pending: VecDeque<Pending>,
+    ends: Ends,
     /// Operations that a backend measures, by their number.
     measured: HashMap<u64, Measured>,
     /// Parts that were measured before their operation was noted: its thread may still be in the call.
@@ -131,6 +133,7 @@ impl Collector {
             last_listener: 0,
             last_device: 0,
             pending: VecDeque::new(),
+            ends: Ends::default(),
             measured: HashMap::new(),
             early: HashMap::new(),
         }
@@ -276,15 +279,22 @@ impl Collector {
 
     /// Asks about the oldest operations of each stream. Returns how many were given up.
     fn ask_events(&mut self) -> u64 {
-        let mut waiting = HashSet::new();
+        // The first operation of each stream that has not run.
+        let mut waiting: HashMap<u64, u64> = HashMap::new();
         let mut kept = VecDeque::new();
         let mut pending = mem::take(&mut self.pending);
         let mut excess = pending.len().saturating_sub(MOST);
         let mut lost = 0;
         while let Some(mut next) = pending.pop_front() {
-            let stream = next.operation.point.stream;
+            let Point { stream, number } = next.operation.point;
             let Times::Between(start, end) = &next.times else { continue };
-            let ran = if waiting.contains(&stream) { Ok(None) } else { next.device.ran(**start, **end) };
+            let is_waiting =
+                |point: &Point| waiting.get(&point.stream).is_some_and(|&first| first <= point.number);
+            let ran = if is_waiting(&next.operation.point) || next.operation.after.iter().any(is_waiting) {
+                Ok(None)
+            } else {
+                next.device.ran(start, end, || self.ends.held_up(&next.operation))
+            };
             match ran {
                 Ok(None) if excess > 0 => {
                     excess -= 1;
@@ -292,11 +302,14 @@ impl Collector {
                     drop(next.forget());
                 }
                 Ok(None) => {
-                    waiting.insert(stream);
+                    waiting.entry(stream).or_insert(number);
                     kept.push_back(next);
                 }
                 ran => {
                     next.operation.ran = ran.ok().flatten();
+                    if let Some(ran) = &next.operation.ran {
+                        self.ends.note(next.operation.point, ran.end);
+                    }
                     let (device, operation) = (next.device.id, next.forget());
                     self.note_error(device, &operation);
                     self.tell_of(Some(device), &Record::Operation(operation));
@@ -372,6 +385,7 @@ impl Collector {
         for record in self.known.extract_if(.., |record| device_of(record) == Some(device)) {
             if let Record::Stream(stream) = record {
                 self.streams.remove(&stream.id);
+                self.ends.forget(stream.id);
             }
         }
         for pending in mem::take(&mut self.pending) {

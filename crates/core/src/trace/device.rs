@@ -10,8 +10,10 @@ use gpustream_hal::trace::now;
 use gpustream_hal::{self as hal, EventOptions, Ran, RawEvent, RawStream, Result, StreamOptions, TraceClock};
 use gpustream_timeline::{Clock, Device, Nanos};
 
+use super::submission::InStream;
 use crate::inside;
 use crate::sync::{Mutex, lock};
+use crate::track::{Point, StreamId};
 
 /// The age at which an anchor makes room for the next: elapsed times are single-precision numbers of milliseconds, and those
 /// of a second are exact to 60 ns.
@@ -41,9 +43,16 @@ enum Source {
 struct Events {
     /// Events that wait for their next use.
     free: Mutex<Vec<RawEvent>>,
-    /// The end of each stream's last operation.
-    last: Mutex<HashMap<RawStream, SharedEvent>>,
+    streams: Mutex<HashMap<StreamId, Seen>>,
     anchor: Mutex<Anchor>,
+}
+
+/// A stream whose operations have events.
+struct Seen {
+    /// The number of the first such operation. All later ones have events, too.
+    first: u64,
+    /// The end of the last one.
+    end: SharedEvent,
 }
 
 /// The event whose time on the host's clock is known, and from which other events' times are reckoned.
@@ -55,7 +64,7 @@ struct Anchor {
     stream: RawStream,
 }
 
-/// An event that is the end of an operation and the start of the next one. Goes back to its device.
+/// An event that goes back to its device when nobody needs it any more.
 pub(super) type SharedEvent = Arc<RawEvent>;
 
 /// The source of one operation's times.
@@ -63,9 +72,17 @@ pub(super) enum Times {
     Unknown,
     /// The number under which the backend knows it.
     Numbered(u64),
-    Between(SharedEvent, SharedEvent),
-    /// Between this event and one that is still to be recorded.
-    From(SharedEvent),
+    /// From there to an event that is still to be recorded.
+    From(Start),
+    Between(Start, SharedEvent),
+}
+
+/// The start of an operation.
+pub(super) enum Start {
+    At(SharedEvent),
+    /// When everything that the operation waits for has ended. An event would be one more thing to wait for: engines take what
+    /// several streams give them in turn, and an event's turn may come after another stream's copies.
+    Inferred,
 }
 
 impl TracedDevice {
@@ -76,7 +93,7 @@ impl TracedDevice {
         } else {
             let (anchor, error) = Anchor::new(&*raw)?;
             let events =
-                Events { free: Mutex::default(), last: Mutex::default(), anchor: Mutex::new(anchor) };
+                Events { free: Mutex::default(), streams: Mutex::default(), anchor: Mutex::new(anchor) };
             (Source::Events(events), Clock::Events, error)
         };
         let info = raw.info();
@@ -85,9 +102,8 @@ impl TracedDevice {
         Ok((Self { id, raw, source }, record))
     }
 
-    /// Prepares for the operation that this thread submits next. `follows` says that the operation waits for nothing but the
-    /// one before.
-    pub(super) fn before(&self, stream: RawStream, follows: bool) -> Times {
+    /// Prepares for the operation that this thread submits next.
+    pub(super) fn before(&self, at: &InStream) -> Times {
         static LAST: AtomicU64 = AtomicU64::new(0);
         match &self.source {
             Source::Backend => {
@@ -95,24 +111,28 @@ impl TracedDevice {
                 self.raw.trace_enter(number);
                 Times::Numbered(number)
             }
-            Source::Events(events) => {
-                let running = if follows { self.running(events, stream) } else { None };
-                match running.or_else(|| self.record(events, stream)) {
-                    Some(event) => Times::From(event),
-                    None => Times::Unknown,
-                }
-            }
+            Source::Events(events) if self.is_inferred(events, at) => Times::From(Start::Inferred),
+            Source::Events(events) => match self.record(events, at.stream) {
+                Some(event) => Times::From(Start::At(event)),
+                None => Times::Unknown,
+            },
         }
     }
 
-    /// Returns the end of the stream's last operation while that is still to come: the next one begins then.
-    fn running(&self, events: &Events, stream: RawStream) -> Option<SharedEvent> {
-        let last = lock(&events.last).get(&stream).cloned()?;
-        if self.is_pending(&last) {
-            return Some(last);
+    /// Whether the operations that this one waits for have events, and hold it up.
+    fn is_inferred(&self, events: &Events, at: &InStream) -> bool {
+        let streams = lock(&events.streams);
+        let has_event =
+            |point: &Point| streams.get(&point.stream).is_some_and(|seen| seen.first <= point.number);
+        let Some(Seen { end, .. }) = streams.get(&at.point.stream) else { return false };
+        if !at.is_exclusive || !at.after.iter().all(has_event) {
+            return false;
         }
-        self.give_back(last);
-        None
+        let end = end.clone();
+        drop(streams);
+        let is_held_up = !at.after.is_empty() || self.is_pending(&end);
+        self.give_back(end);
+        is_held_up
     }
 
     fn is_pending(&self, event: &SharedEvent) -> bool {
@@ -120,27 +140,28 @@ impl TracedDevice {
         matches!(unsafe { self.raw.event_query(**event) }, Ok(false))
     }
 
-    /// Notes the end of the stream's last operation, if that has one.
-    fn note_last(&self, events: &Events, stream: RawStream, end: Option<&SharedEvent>) {
-        let mut last = lock(&events.last);
+    /// Notes the end of a stream's last operation, or that it has no event.
+    fn note_end(&self, events: &Events, point: Point, end: Option<&SharedEvent>) {
+        let mut streams = lock(&events.streams);
+        let first = streams.get(&point.stream).map_or(point.number, |seen| seen.first);
         let old = match end {
-            Some(end) => last.insert(stream, end.clone()),
-            None => last.remove(&stream),
+            Some(end) => streams.insert(point.stream, Seen { first, end: end.clone() }),
+            None => streams.remove(&point.stream),
         };
-        let is_crowded = last.len() > MOST_STREAMS;
+        let is_crowded = streams.len() > MOST_STREAMS;
         let ended: Vec<_> = if is_crowded {
-            last.extract_if(|_, end| !self.is_pending(end)).map(|(_, end)| end).collect()
+            streams.extract_if(|_, seen| !self.is_pending(&seen.end)).map(|(_, seen)| seen).collect()
         } else {
             Vec::new()
         };
-        drop(last);
-        for event in ended.into_iter().chain(old) {
-            self.give_back(event);
+        drop(streams);
+        for seen in ended.into_iter().chain(old) {
+            self.give_back(seen.end);
         }
     }
 
     /// Ends what [`before`](Self::before) began.
-    pub(super) fn after(&self, stream: RawStream, times: Times, submitted: bool) -> Times {
+    pub(super) fn after(&self, stream: RawStream, point: Point, times: Times, submitted: bool) -> Times {
         match (times, &self.source) {
             (Times::Numbered(number), _) => {
                 self.raw.trace_leave();
@@ -148,11 +169,11 @@ impl TracedDevice {
             }
             (Times::From(start), Source::Events(events)) => {
                 let end = if submitted { self.record(events, stream) } else { None };
-                self.note_last(events, stream, end.as_ref());
+                self.note_end(events, point, end.as_ref());
                 if let Some(end) = end {
                     return Times::Between(start, end);
                 }
-                self.give_back(start);
+                self.give_back_times(Times::From(start));
                 Times::Unknown
             }
             (times, _) => times,
@@ -173,8 +194,21 @@ impl TracedDevice {
         Some(event)
     }
 
+    /// Keeps the events of an operation for the next use.
+    pub(super) fn give_back_times(&self, times: Times) {
+        let (start, end) = match times {
+            Times::Unknown | Times::Numbered(_) => return,
+            Times::From(start) => (start, None),
+            Times::Between(start, end) => (start, Some(end)),
+        };
+        let start = if let Start::At(event) = start { Some(event) } else { None };
+        for event in start.into_iter().chain(end) {
+            self.give_back(event);
+        }
+    }
+
     /// Keeps an event for the next use, once nobody else has it.
-    pub(super) fn give_back(&self, event: SharedEvent) {
+    fn give_back(&self, event: SharedEvent) {
         let Some(event) = Arc::into_inner(event) else { return };
         if let Source::Events(events) = &self.source {
             let mut free = lock(&events.free);
@@ -186,15 +220,25 @@ impl TracedDevice {
         let _ = unsafe { self.raw.event_destroy(event) };
     }
 
-    /// Returns when an operation ran, once it has: `Ok(None)` before. An error says that this will never be known.
-    pub(super) fn ran(&self, start: RawEvent, end: RawEvent) -> Result<Option<Range<Nanos>>> {
+    /// Returns when an operation ran, once it has: `Ok(None)` before. An error says that this will never be known. `held_up` is
+    /// the end of what the operation waited for.
+    pub(super) fn ran(
+        &self,
+        start: &Start,
+        end: &SharedEvent,
+        held_up: impl FnOnce() -> Nanos,
+    ) -> Result<Option<Range<Nanos>>> {
         // SAFETY: both are alive and have been recorded, on a stream that is alive or whose work is done.
         unsafe {
-            if !self.raw.event_query(end)? {
+            if !self.raw.event_query(**end)? {
                 return Ok(None);
             }
-            let start = self.time(start)?;
-            Ok(Some(start..self.time(end)?.max(start)))
+            let end = self.time(**end)?;
+            let start = match start {
+                Start::At(event) => self.time(**event)?,
+                Start::Inferred => held_up(),
+            };
+            Ok(Some(start.min(end)..end))
         }
     }
 
@@ -266,9 +310,10 @@ impl Drop for TracedDevice {
         match &self.source {
             Source::Backend => inside::outside(move || raw.trace_end()),
             Source::Events(events) => {
-                let last = mem::take(&mut *lock(&events.last));
-                // The operations' events came back before: each operation holds the device.
-                let last: Vec<_> = last.into_values().filter_map(Arc::into_inner).collect();
+                // Operations hold the device, so that their events came back before.
+                let streams = mem::take(&mut *lock(&events.streams));
+                let last: Vec<_> =
+                    streams.into_values().filter_map(|seen| Arc::into_inner(seen.end)).collect();
                 let free = mem::take(&mut *lock(&events.free));
                 let Anchor { event, next, stream, .. } = &*lock(&events.anchor);
                 let (event, next, stream) = (*event, next.map(|(event, _)| event), *stream);

@@ -6,6 +6,7 @@
 //! | `ranges` | ranges for the profilers of vendors |
 //! | `device` | a traced device: its clock, and the events that it takes times with |
 //! | `devices` | the devices that are traced |
+//! | `ends` | when operations ended, and so when those that waited for them began |
 //! | `notes` | what the program's threads note, until it is collected |
 //! | `measured` | operations that a backend measures |
 //! | `collector` | the listeners, and what they are told |
@@ -20,6 +21,7 @@
 mod collector;
 mod device;
 mod devices;
+mod ends;
 mod listening;
 mod measured;
 mod notes;

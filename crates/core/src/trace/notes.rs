@@ -38,14 +38,7 @@ static NOTES: Mutex<Notes> = Mutex::new(Notes { queue: VecDeque::new(), lost: 0 
 impl Pending {
     /// Gives back the events of an operation that will not be asked about.
     pub(super) fn forget(self) -> Operation {
-        match self.times {
-            Times::Between(start, end) => {
-                self.device.give_back(start);
-                self.device.give_back(end);
-            }
-            Times::From(event) => self.device.give_back(event),
-            Times::Unknown | Times::Numbered(_) => {}
-        }
+        self.device.give_back_times(self.times);
         self.operation
     }
 }

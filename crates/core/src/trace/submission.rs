@@ -36,7 +36,6 @@ pub(crate) fn submission(
     work: Work,
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let InStream { stream, point, after, is_exclusive } = at;
     let mut call = || {
         let _range = Range::begin(&**device, operation.label);
         call()
@@ -48,8 +47,9 @@ pub(crate) fn submission(
         }
         (_, work) => (now(), work),
     };
-    let times = device.before(stream, is_exclusive && after.is_empty());
-    let mut begun = Begun { device: &device, stream, times };
+    let times = device.before(&at);
+    let InStream { stream, point, after, .. } = at;
+    let mut begun = Begun { device: &device, stream, point, times };
     let result = call();
     let submitted = start..now();
     let times = begun.end(result.is_ok());
@@ -74,13 +74,14 @@ pub(crate) fn submission(
 struct Begun<'a> {
     device: &'a TracedDevice,
     stream: RawStream,
+    point: Point,
     times: Times,
 }
 
 impl Begun<'_> {
     fn end(&mut self, submitted: bool) -> Times {
         let times = mem::replace(&mut self.times, Times::Unknown);
-        self.device.after(self.stream, times, submitted)
+        self.device.after(self.stream, self.point, times, submitted)
     }
 }
 
