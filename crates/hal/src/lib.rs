@@ -65,6 +65,8 @@ mod handle;
 pub mod launch;
 pub mod library;
 pub mod module;
+#[cfg(feature = "names")]
+pub mod names;
 pub mod share;
 pub mod stream;
 pub mod texture;

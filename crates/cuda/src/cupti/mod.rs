@@ -1,13 +1,11 @@
 //! CUPTI: NVIDIA's library for tools, which records when each kernel, copy and fill ran.
 //!
 //! `api` has the library's functions, and opens it. CUPTI asks for memory and hands it back full of records: `buffers`.
-//! `record` reads these, `attribution` finds the operation that each belongs to, `names` makes kernels' symbols readable,
-//! and `session` ties the parts together for the whole process, since CUPTI knows one user only.
+//! `record` reads these, `attribution` finds the operation that each belongs to, and `session` ties the parts together for the whole process, since CUPTI knows one user only.
 
 mod api;
 mod attribution;
 mod buffers;
-mod names;
 mod record;
 mod session;
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpustream_hal::driver::Status;
+use gpustream_hal::names::Names;
 use gpustream_hal::{Error, ErrorKind, Ran, Result, trace};
 
 use super::api::{
@@ -15,7 +16,6 @@ use super::api::{
 };
 use super::attribution::{Attribution, Named};
 use super::buffers::{self, Full};
-use super::names::Names;
 use super::record::{self, EPOCH, Record};
 use crate::error::error;
 

@@ -10,12 +10,12 @@ use cpp_demangle::{DemangleOptions, Symbol};
 const MOST: usize = 4096;
 
 /// The readable names of symbols, each made once.
-#[derive(Default)]
-pub(crate) struct Names(HashMap<Box<CStr>, Arc<str>>);
+#[derive(Debug, Default)]
+pub struct Names(HashMap<Box<CStr>, Arc<str>>);
 
 impl Names {
     /// Returns the name of the function with this symbol.
-    pub(crate) fn of(&mut self, symbol: &CStr) -> Arc<str> {
+    pub fn of(&mut self, symbol: &CStr) -> Arc<str> {
         if let Some(name) = self.0.get(symbol) {
             return Arc::clone(name);
         }
@@ -29,7 +29,8 @@ impl Names {
 }
 
 /// Returns the path of a C++ function with its template arguments; any other symbol stays as it is.
-fn demangled(symbol: &CStr) -> String {
+#[must_use]
+pub fn demangled(symbol: &CStr) -> String {
     let options = DemangleOptions::new().no_params().no_return_type();
     let name = Symbol::new(symbol.to_bytes()).ok().and_then(|name| name.demangle_with_options(&options).ok());
     name.unwrap_or_else(|| symbol.to_string_lossy().into_owned())
