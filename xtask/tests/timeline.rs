@@ -13,7 +13,13 @@ use gpustream_timeline::{Clock, Device, Operation, Place, Point, Record, Stream,
 fn write_trace(file: &Path) {
     let mut writer = Writer::new(Vec::new());
     for record in [
-        Record::Device(Device { id: 0, name: "cpu:0".to_owned(), clock: Clock::Host, error: 0 }),
+        Record::Device(Device {
+            id: 0,
+            name: "cpu:0".to_owned(),
+            clock: Clock::Host,
+            error: 0,
+            reason: String::new(),
+        }),
         Record::Stream(Stream { id: 1, device: 0, name: "stream 1".to_owned(), legacy: false }),
         Record::Operation(Operation {
             point: Point { stream: 1, number: 1 },

@@ -27,8 +27,11 @@ pub enum TraceClock {
     Host,
     /// CUPTI's activity records (`libcupti`).
     Cupti,
-    /// The records of AMD's rocprofiler-sdk.
-    Rocprofiler,
+    /// The records of AMD's rocprofiler-sdk, brought from their clock to the host's.
+    Rocprofiler {
+        /// The most nanoseconds by which the comparison of the two clocks may be off.
+        error: u64,
+    },
 }
 
 /// A stretch of time in which a device was busy with an operation, or with a part of one.

@@ -33,8 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn records() -> Vec<Record> {
-    let device =
-        |id, name: &str, clock, error| Record::Device(Device { id, name: name.into(), clock, error });
+    let device = |id, name: &str, clock, error| {
+        Record::Device(Device { id, name: name.into(), clock, error, reason: String::new() })
+    };
     let stream =
         |id, device, name: &str, legacy| Record::Stream(Stream { id, device, name: name.into(), legacy });
     let thread = |id, name: &str| Record::Thread(Thread { id, name: name.into() });

@@ -44,6 +44,9 @@ pub struct Device {
     /// comparison of the clocks at the beginning, or by an operation that ran before it was submitted. A later record of the
     /// device has a greater value then.
     pub error: Nanos,
+    /// The reason why times come from events, in one line: what keeps the vendor's library from measuring. Empty where times
+    /// come from elsewhere.
+    pub reason: String,
 }
 
 /// The clock by which it is known when operations ran.

@@ -127,8 +127,9 @@ fn instant() -> impl Strategy<Value = Instant> {
 fn record() -> impl Strategy<Value = Record> {
     let clock = prop::sample::select(vec![Clock::Host, Clock::Cupti, Clock::Rocprofiler, Clock::Events]);
     prop_oneof![
-        1 => (0..3_u32, text(), clock, any::<u64>())
-            .prop_map(|(id, name, clock, error)| Record::Device(Device { id, name, clock, error })),
+        1 => (0..3_u32, text(), clock, any::<u64>(), "[a-c: #\u{e9}]{0,8}").prop_map(
+            |(id, name, clock, error, reason)| Record::Device(Device { id, name, clock, error, reason })
+        ),
         1 => (id(), 0..3_u32, text(), any::<bool>())
             .prop_map(|(id, device, name, legacy)| Record::Stream(Stream { id, device, name, legacy })),
         1 => (id(), text()).prop_map(|(id, name)| Record::Thread(Thread { id, name })),
@@ -176,7 +177,13 @@ fn kernel(stream: u64, number: u64, ran: Range<Nanos>) -> Operation {
 fn small_trace() -> Vec<Record> {
     let piece = |ran| Piece { label: "node".into(), ran, work: Work::Other };
     vec![
-        Record::Device(Device { id: 0, name: "cpu:0".into(), clock: Clock::Host, error: 0 }),
+        Record::Device(Device {
+            id: 0,
+            name: "cpu:0".into(),
+            clock: Clock::Host,
+            error: 0,
+            reason: String::new(),
+        }),
         Record::Stream(Stream { id: 1, device: 0, name: "stream 1".into(), legacy: false }),
         Record::Thread(Thread { id: 1, name: "main".into() }),
         Record::Operation(kernel(1, 1, 10..20)),

@@ -88,17 +88,18 @@ pub(super) enum Start {
 impl TracedDevice {
     /// Begins to trace a device. Blocks until an event on a stream of its own has been reached, where times come from events.
     pub(super) fn new(id: u32, raw: Arc<dyn hal::Device>) -> Result<(Self, Device)> {
-        let (source, clock, error) = if let Ok(clock) = raw.trace_begin() {
-            (Source::Backend, clock_of(clock), 0)
-        } else {
-            let (anchor, error) = Anchor::new(&*raw)?;
-            let events =
-                Events { free: Mutex::default(), streams: Mutex::default(), anchor: Mutex::new(anchor) };
-            (Source::Events(events), Clock::Events, error)
+        let (source, (clock, error), reason) = match raw.trace_begin() {
+            Ok(clock) => (Source::Backend, clock_of(clock), String::new()),
+            Err(refused) => {
+                let (anchor, error) = Anchor::new(&*raw)?;
+                let events =
+                    Events { free: Mutex::default(), streams: Mutex::default(), anchor: Mutex::new(anchor) };
+                (Source::Events(events), (Clock::Events, error), refused.to_string().replace('\n', " "))
+            }
         };
         let info = raw.info();
         let name = format!("{}:{} {}", info.backend, info.ordinal, info.name);
-        let record = Device { id, name, clock, error };
+        let record = Device { id, name, clock, error, reason };
         Ok((Self { id, raw, source }, record))
     }
 
@@ -370,10 +371,11 @@ impl Anchor {
     }
 }
 
-fn clock_of(clock: TraceClock) -> Clock {
+/// Returns the clock of a backend's times, and by how much the times may be off.
+fn clock_of(clock: TraceClock) -> (Clock, Nanos) {
     match clock {
-        TraceClock::Cupti => Clock::Cupti,
-        TraceClock::Rocprofiler => Clock::Rocprofiler,
-        _ => Clock::Host,
+        TraceClock::Cupti => (Clock::Cupti, 0),
+        TraceClock::Rocprofiler { error } => (Clock::Rocprofiler, error),
+        _ => (Clock::Host, 0),
     }
 }

@@ -7,7 +7,7 @@
 //! use gpustream_timeline::{Clock, Device, Operation, Place, Point, Record, Stream, Timeline, Work};
 //!
 //! let records = [
-//!     Record::Device(Device { id: 0, name: "cpu:0".into(), clock: Clock::Host, error: 0 }),
+//!     Record::Device(Device { id: 0, name: "cpu:0".into(), clock: Clock::Host, error: 0, reason: String::new() }),
 //!     Record::Stream(Stream { id: 1, device: 0, name: "stream 1".into(), legacy: false }),
 //!     Record::Operation(Operation {
 //!         point: Point { stream: 1, number: 1 },

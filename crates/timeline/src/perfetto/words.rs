@@ -167,7 +167,9 @@ pub(super) fn point_of(text: &str) -> Option<Point> {
 /// Returns what the help of the device's track says, one `NAME: VALUE` a line.
 pub(super) fn device_description(device: &Device) -> String {
     let clock = word(&CLOCKS, device.clock);
-    format!("device: {}\nclock: {clock}\nerror: {} ns", device.id, device.error)
+    let reason =
+        if device.reason.is_empty() { String::new() } else { format!("\nreason: {}", device.reason) };
+    format!("device: {}\nclock: {clock}\nerror: {} ns{reason}", device.id, device.error)
 }
 
 /// Returns what the help of the stream's track says.
@@ -197,6 +199,7 @@ pub(super) fn device_of(name: &str, description: &str) -> Option<Device> {
         name: name.to_owned(),
         clock: meaning(&CLOCKS, value(description, "clock")?)?,
         error: error.parse().ok()?,
+        reason: value(description, "reason").unwrap_or_default().to_owned(),
     })
 }
 

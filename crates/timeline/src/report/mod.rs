@@ -70,7 +70,7 @@ impl Timeline {
     ///
     /// let mut timeline = Timeline::default();
     /// let name = "cpu:0".to_owned();
-    /// timeline.add(Record::Device(Device { id: 0, name, clock: Clock::Host, error: 0 }));
+    /// timeline.add(Record::Device(Device { id: 0, name, clock: Clock::Host, error: 0, reason: String::new() }));
     /// for id in [1, 2] {
     ///     let name = format!("stream {id}");
     ///     timeline.add(Record::Stream(Stream { id, device: 0, name, legacy: false }));

@@ -30,6 +30,7 @@ pub fn timeline(streams: u64) -> Timeline {
         name: "cuda:0 NVIDIA H200".to_owned(),
         clock: Clock::Cupti,
         error: 100,
+        reason: String::new(),
     });
     timeline.streams.extend((1..=streams).map(|id| Stream {
         id,
@@ -142,7 +143,13 @@ pub fn everything() -> Timeline {
     let mut made = timeline(3);
     "default stream".clone_into(&mut made.streams[2].name);
     made.streams[2].legacy = true;
-    made.devices.push(Device { id: 1, name: "cpu:0".to_owned(), clock: Clock::Host, error: 0 });
+    made.devices.push(Device {
+        id: 1,
+        name: "cpu:0".to_owned(),
+        clock: Clock::Host,
+        error: 0,
+        reason: String::new(),
+    });
     made.streams.push(Stream { id: 4, device: 1, name: "stream 4".to_owned(), legacy: false });
     made.threads.push(Thread { id: 2, name: "loader".to_owned() });
 
