@@ -158,6 +158,7 @@ impl Device {
         inside::check_outside()?;
         process::check_not_forked()?;
         let environment = Environment::read()?;
+        trace::expect(backend);
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         process::register(raw.info().backend, || {});
         trace::of_process(&raw)?;
@@ -185,6 +186,7 @@ impl Device {
         }
         let mut devices = Vec::new();
         for backend in backends() {
+            trace::expect(backend);
             match backend.device_count() {
                 Ok(count) => devices.extend((0..count).map(|ordinal| {
                     Self::open_on(backend, ordinal, DeviceOptions::default()).map_err(|error| {

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening, show_ranges};
-use gpustream_hal::{self as hal, Error, ErrorKind, Result};
+use gpustream_hal::{self as hal, Backend, Error, ErrorKind, Result};
 use gpustream_timeline::{Record, Timeline, perfetto};
 
 use crate::Device;
@@ -32,9 +32,10 @@ const MOST: usize = 1 << 20;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// The times come from the backend where it measures them (the CPU; CUDA with CUPTI), otherwise from events with timestamps
-/// around each operation, which delay the device a little: [`timeline::Device::clock`](gpustream_timeline::Device) says
-/// which. A program that is not traced pays for one load in each operation.
+/// The times come from the backend where it measures them (the CPU; CUDA with CUPTI; HIP with rocprofiler-sdk, in a process that
+/// the environment traces), otherwise from events with timestamps around each operation, which delay the device a little:
+/// [`timeline::Device`](gpustream_timeline::Device) says which, and why. A program that is not traced pays for one load in each
+/// operation.
 ///
 /// Where CUPTI measures, the beginning and the end of a trace may wait until the device is idle, and calls of other threads
 /// wait with them: neither belongs where a kernel or a host closure waits for the program.
@@ -83,6 +84,16 @@ impl Trace {
         self.listening.finish();
         let timeline = std::mem::take(&mut *lock(&self.timeline));
         Ok(timeline)
+    }
+}
+
+/// Tells a backend, before anything else is asked of the backend, that the environment asks for traces, where it does.
+pub(crate) fn expect(backend: &dyn Backend) {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    // A setting that is not allowed is an error when a device is opened.
+    let read = || TraceSettings::read().is_ok_and(|settings| settings.file.is_some() || settings.summary);
+    if *WANTED.get_or_init(read) {
+        backend.expect_traces();
     }
 }
 

@@ -137,6 +137,11 @@ pub unsafe trait Backend: Send + Sync {
     /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
+    /// Tells that the process is going to be traced: a library that measures may have to be there before the driver starts.
+    /// Called before anything else is asked of the backend, and possibly again. What is missing is the answer of
+    /// [`trace_begin`](crate::Traces::trace_begin).
+    fn expect_traces(&self) {}
+
     /// Returns what was found of the driver and the run-time compiler, for diagnosis. Never fails.
     fn probe(&self) -> Probe;
 }

@@ -98,6 +98,18 @@ pub unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
 
 cfg_if! {
     if #[cfg(unix)] {
+        /// Lets all libraries of the process find the symbols of the open library at `path`, as if it had been opened with
+        /// `RTLD_GLOBAL`. Opens no library; does nothing where none is open under this path.
+        pub fn expose(path: &Path) {
+            use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+
+            // SAFETY: no initialiser runs, since only a library that is open already is found.
+            if let Ok(library) = unsafe { Library::open(Some(path), libc::RTLD_NOLOAD | RTLD_LAZY | RTLD_GLOBAL) } {
+                // Counted once more, so that the library stays open.
+                std::mem::forget(library);
+            }
+        }
+
         /// Returns the file that holds `address`, for diagnosis.
         #[must_use]
         pub fn file_of(address: usize) -> Option<PathBuf> {
@@ -119,6 +131,9 @@ cfg_if! {
             Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
         }
     } else {
+        /// Does nothing: this system has no symbols that all libraries share.
+        pub fn expose(_path: &Path) {}
+
         /// Returns `None`: this system does not say which file holds an address.
         #[must_use]
         pub fn file_of(_address: usize) -> Option<PathBuf> {

@@ -10,6 +10,7 @@ use crate::device::HipDevice;
 use crate::driver::{Driver, Found};
 use crate::error::{BACKEND, error};
 use crate::info::kernel_driver;
+use crate::rocprofiler::{self, Rocprofiler};
 
 /// HIP, as one libamdhip64 offers it. The library is opened on first use and never closed.
 pub struct Hip {
@@ -63,6 +64,13 @@ unsafe impl Backend for Hip {
         Ok(Arc::new(HipDevice::open(Arc::clone(driver), ordinal, count)?))
     }
 
+    fn expect_traces(&self) {
+        // Too late once the library has been opened, which starts HIP.
+        if self.found.get().is_none() {
+            rocprofiler::set_up();
+        }
+    }
+
     fn probe(&self) -> Probe {
         let found = self.found();
         let mut probe = Probe::default();
@@ -73,6 +81,7 @@ unsafe impl Backend for Hip {
                 probe.driver_version = kernel_driver(&driver.api);
                 probe.runtime_version = Some(driver.version.to_string());
                 probe.runtime_compiler = driver.hiprtc().ok().map(Hiprtc::description);
+                probe.tracer = rocprofiler::opened().map(Rocprofiler::description);
                 probe.problem = driver.device_count().err().map(|error| error.to_string());
             }
             Err(error) => probe.problem = Some(error.to_string()),

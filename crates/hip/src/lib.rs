@@ -10,7 +10,7 @@
 //! [`ffi`] declares HIP's types, [`api`] its functions, [`handle`] turns handles into HIP's, [`version`] reads version
 //! numbers, [`library`] says where libamdhip64 may be, [`driver`] opens the library, [`backend`] finds devices, [`info`]
 //! describes one, [`memset`] writes a fill's parameters in the order that HIP reads, [`compiler`] compiles at run time,
-//! [`roctx`] shows operations to rocprof, and [`arch`] compares processor names. `gpustream-cuda` has the same files with the same functions in the same order.
+//! [`rocprofiler`] measures when operations run, [`roctx`] shows operations to rocprof, and [`arch`] compares processor names. `gpustream-cuda` has the same files with the same functions in the same order.
 //!
 //! # Environment
 //!
@@ -18,6 +18,7 @@
 //!   `libamdhip64.so.7`, `.6`, `.5`, the plain name, and those in `ROCM_PATH/lib`, `HIP_PATH/lib` and
 //!   `/opt/rocm/lib`.
 //! * `GPUSTREAM_HIPRTC_LIBRARY`: the same for HIPRTC.
+//! * `GPUSTREAM_ROCPROFILER_LIBRARY`: the same for rocprofiler-sdk, which tells traces when operations ran.
 //! * `GPUSTREAM_ROCTX_LIBRARY`: the same for roctx, through which rocprof learns of ranges.
 //!
 //! # hip-runtime-sys
@@ -48,6 +49,7 @@ mod launch;
 mod library;
 mod memset;
 mod module;
+mod rocprofiler;
 mod roctx;
 mod stream;
 mod texture;

@@ -23,17 +23,30 @@ pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
 
+/// Returns the names of rocprofiler-sdk: version 1 comes with ROCm 7, version 0 with ROCm 6.
+pub(crate) fn rocprofiler_names() -> Vec<PathBuf> {
+    installed(&["librocprofiler-sdk.so.1", "librocprofiler-sdk.so.0", "librocprofiler-sdk.so"])
+}
+
 /// Returns the names of roctx: that of rocprofiler-sdk, which rocprofv3 listens to, then that of roctracer, for rocprof before
 /// ROCm 6.2.
 pub(crate) fn roctx_names() -> Vec<PathBuf> {
-    const NAMES: [&str; 4] =
-        ["librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so", "libroctx64.so.4", "libroctx64.so"];
+    installed(&[
+        "librocprofiler-sdk-roctx.so.1",
+        "librocprofiler-sdk-roctx.so",
+        "libroctx64.so.4",
+        "libroctx64.so",
+    ])
+}
+
+/// Returns each name for the dynamic linker, then in the folders where ROCm installs it.
+fn installed(names: &[&str]) -> Vec<PathBuf> {
     let roots = rocm_roots();
-    let names = NAMES.into_iter().flat_map(|name| {
+    let places = names.iter().flat_map(|name| {
         let installed = roots.iter().map(move |root| root.join("lib").join(name));
         std::iter::once(PathBuf::from(name)).chain(installed)
     });
-    names.collect()
+    places.collect()
 }
 
 /// Returns the folders in which ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.

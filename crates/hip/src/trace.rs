@@ -1,11 +1,37 @@
-//! Traces: this backend does not measure when operations run. It shows them to profilers, by roctx.
+//! Traces: when operations ran, by rocprofiler-sdk's records; ranges, by roctx.
 
-use gpustream_hal::{Result, Traces};
+use gpustream_hal::{Ran, Result, TraceClock, Traces};
 
 use crate::device::HipDevice;
+use crate::rocprofiler::{enter, leave, opened, rocprofiler};
 use crate::roctx;
 
 impl Traces for HipDevice {
+    fn trace_begin(&self) -> Result<TraceClock> {
+        let error = rocprofiler()?.begin()?;
+        Ok(TraceClock::Rocprofiler { error })
+    }
+
+    fn trace_end(&self) {
+        if let Some(rocprofiler) = opened() {
+            rocprofiler.end();
+        }
+    }
+
+    #[inline]
+    fn trace_enter(&self, operation: u64) {
+        enter(operation);
+    }
+
+    #[inline]
+    fn trace_leave(&self) {
+        leave();
+    }
+
+    fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
+        opened().map_or(Ok(0), |rocprofiler| rocprofiler.take(flush, each))
+    }
+
     fn range_begin(&self) -> Result<()> {
         roctx::open()
     }

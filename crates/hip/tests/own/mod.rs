@@ -5,7 +5,10 @@ mod hiprtc;
 mod layout;
 mod memset;
 mod part;
+mod refused_traces;
 mod safe;
+mod traced_process;
+mod traces;
 
 use gpustream_hal::{ErrorKind, RawBuffer, WaitValue};
 

@@ -37,7 +37,7 @@
 //!
 //! | in the timeline | in the file |
 //! |---|---|
-//! | [`Device`](crate::Device) | a group of tracks; the group's help tells the clock and its error |
+//! | [`Device`](crate::Device) | a group of tracks; the group's help tells the clock, its error, and the reason for events |
 //! | [`Stream`](crate::Stream) | a track in its device's group |
 //! | [`Thread`](crate::Thread) | a thread with a track of its name |
 //! | [`Operation`](crate::Operation) | a slice `operation` on the stream's track, and a slice `submission` on the thread's, with an arrow from the submission; one that never ran is a slice `unfinished` on the thread's |

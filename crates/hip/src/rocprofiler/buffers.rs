@@ -1,0 +1,109 @@
+//! The records that the library delivered, until they are taken.
+//!
+//! The library calls from a thread of its own, whenever its buffer is half full or flushed, and holds back the thread that
+//! completes work while that buffer is full. So the callback takes one short lock, allocates little, and cannot panic; what it
+//! uses is never torn down.
+
+use std::ffi::c_void;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::api::{rocprofiler_buffer_id_t, rocprofiler_context_id_t, rocprofiler_record_header_t};
+use super::record::{self, Part, Record, TRACING};
+
+/// The length of the library's buffer, in bytes: some twenty thousand operations. It has two of them.
+pub(crate) const SIZE: usize = 4 << 20;
+/// The fill at which the library delivers.
+pub(crate) const WATERMARK: usize = SIZE / 2;
+/// The most records that wait to be taken. More are lost, and counted.
+const MOST: usize = 1 << 18;
+
+/// A record of an operation; without a part where the record has no times.
+pub(crate) type Came = (u64, Option<Part>);
+
+/// The records that nobody took yet, in the order in which they came.
+#[derive(Default)]
+struct Delivered {
+    records: Vec<Came>,
+    lost: u64,
+    /// The records that the library itself had dropped by the last delivery.
+    dropped: u64,
+}
+
+static DELIVERED: Mutex<Delivered> = Mutex::new(Delivered { records: Vec::new(), lost: 0, dropped: 0 });
+
+fn delivered() -> MutexGuard<'static, Delivered> {
+    DELIVERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Delivered {
+    fn add(&mut self, record: Came) {
+        let has_room = self.records.len() < MOST && self.records.try_reserve(1).is_ok();
+        if !has_room || record.1.is_none() {
+            self.lost += 1;
+        }
+        if has_room {
+            self.records.push(record);
+        }
+    }
+}
+
+/// Takes records (`rocprofiler_buffer_tracing_cb_t`).
+///
+/// # Safety
+/// `headers` are so many pointers to the fronts of records of a [known version](super::api::Version::is_known), which live
+/// during the call.
+pub(crate) unsafe extern "C" fn deliver(
+    _context: rocprofiler_context_id_t,
+    _buffer: rocprofiler_buffer_id_t,
+    headers: *mut *mut rocprofiler_record_header_t,
+    count: usize,
+    _data: *mut c_void,
+    dropped: u64,
+) {
+    let mut delivered = delivered();
+    delivered.lost += dropped.saturating_sub(delivered.dropped);
+    delivered.dropped = dropped;
+    if headers.is_null() {
+        return;
+    }
+    for at in 0..count {
+        // SAFETY: one of so many pointers, to a front that lives.
+        let Some(header) = (unsafe { headers.add(at).read().as_ref() }) else { continue };
+        if header.category != TRACING || header.payload.is_null() {
+            continue;
+        }
+        // SAFETY: the record of this front.
+        match unsafe { record::read(header.kind, header.payload.cast()) } {
+            Record::Ran(part) => delivered.add((part.operation, Some(part))),
+            Record::Untimed(operation) => delivered.add((operation, None)),
+            Record::Short => delivered.lost += 1,
+            Record::Other => {}
+        }
+    }
+}
+
+/// Returns the records that came since the last call, and how many were lost.
+pub(crate) fn take() -> (Vec<Came>, u64) {
+    let mut delivered = delivered();
+    (mem::take(&mut delivered.records), mem::take(&mut delivered.lost))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpustream_hal::RanWork;
+
+    use super::*;
+
+    #[test]
+    fn records_that_nobody_takes_are_bounded_and_counted() {
+        let part = Part { operation: 1, kernel: None, work: RanWork::Other, start: 1, end: 2 };
+        let mut full = Delivered::default();
+        for _ in 0..MOST + 7 {
+            full.add((1, Some(part)));
+        }
+        assert_eq!((full.records.len(), full.lost), (MOST, 7));
+        full.add((1, None));
+        assert_eq!((full.records.len(), full.lost), (MOST, 8));
+    }
+}

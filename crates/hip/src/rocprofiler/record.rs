@@ -1,0 +1,239 @@
+//! Reading the library's records.
+//!
+//! A record says how long it is, and newer versions add fields at its end: 1.0 the addresses of a copy, the development of 2026
+//! the pipe of a kernel. The fields read here are in the part that was never moved, so records are read by offset, whatever
+//! their version. The tests have the places that a C compiler found in the headers of four versions.
+
+use gpustream_hal::RanWork;
+
+/// The category of the records of buffer tracing (`ROCPROFILER_BUFFER_CATEGORY_TRACING`).
+pub(crate) const TRACING: u32 = 1;
+
+/// The kinds of records (`rocprofiler_buffer_tracing_kind_t`).
+pub(crate) mod kind {
+    pub(crate) const MEMORY_COPY: u32 = 10;
+    pub(crate) const KERNEL_DISPATCH: u32 = 11;
+}
+
+/// The directions of copies (`rocprofiler_memory_copy_operation_t`).
+mod direction {
+    pub(super) const HOST_TO_DEVICE: u32 = 2;
+    pub(super) const DEVICE_TO_HOST: u32 = 3;
+    pub(super) const DEVICE_TO_DEVICE: u32 = 4;
+}
+
+/// The places of fields, and the least length of a record that has them.
+mod offset {
+    /// In all records.
+    pub(super) const SIZE: usize = 0;
+    pub(super) const OPERATION: usize = 12;
+    pub(super) const EXTERNAL_CORRELATION: usize = 24;
+    pub(super) const START: usize = 40;
+    pub(super) const END: usize = 48;
+
+    pub(super) const KERNEL: usize = 80;
+    /// Three integers.
+    pub(super) const WORKGROUP: usize = 104;
+    /// Three integers.
+    pub(super) const GRID: usize = 116;
+    pub(super) const LEAST_KERNEL: u64 = 128;
+
+    pub(super) const DESTINATION: usize = 56;
+    pub(super) const SOURCE: usize = 64;
+    pub(super) const BYTES: usize = 72;
+    pub(super) const LEAST_COPY: u64 = 80;
+}
+
+/// A record, as far as it is of use here.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Record {
+    /// A device ran something for an operation.
+    Ran(Part),
+    /// A device ran something for this operation, and the record does not tell when.
+    Untimed(u64),
+    /// A record that is shorter than that of any known version.
+    Short,
+    /// None of these, or something outside of all operations.
+    Other,
+}
+
+/// One thing that a device ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Part {
+    /// Not 0.
+    pub(crate) operation: u64,
+    /// The kernel's number; `None` of anything but kernels.
+    pub(crate) kernel: Option<u64>,
+    pub(crate) work: RanWork,
+    /// On the library's clock.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+/// Reads a record of this kind.
+///
+/// # Safety
+/// `record` points to a record of buffer tracing, of this kind, as long as it says; of a [known
+/// version](super::api::Version::is_known).
+pub(crate) unsafe fn read(kind: u32, record: *const u8) -> Record {
+    let least = match kind {
+        kind::KERNEL_DISPATCH => offset::LEAST_KERNEL,
+        kind::MEMORY_COPY => offset::LEAST_COPY,
+        _ => return Record::Other,
+    };
+    let record = Fields(record);
+    if record.get::<u64>(offset::SIZE) < least {
+        return Record::Short;
+    }
+    let operation = record.get(offset::EXTERNAL_CORRELATION);
+    if operation == 0 {
+        return Record::Other;
+    }
+    let (start, end): (u64, u64) = (record.get(offset::START), record.get(offset::END));
+    // Zeros where the device kept no times.
+    if start == 0 || end < start {
+        return Record::Untimed(operation);
+    }
+    let (kernel, work) = if kind == kind::KERNEL_DISPATCH {
+        (Some(record.get(offset::KERNEL)), record.kernel())
+    } else {
+        (None, record.copy())
+    };
+    Record::Ran(Part { operation, kernel, work, start, end })
+}
+
+/// A record of a known version with all fields of its kind. Only [`read`] makes one.
+struct Fields(*const u8);
+
+impl Fields {
+    fn get<T: Copy>(&self, at: usize) -> T {
+        // SAFETY: records of this kind have a `T`, an integer or several, at this place.
+        unsafe { self.0.add(at).cast::<T>().read_unaligned() }
+    }
+
+    fn kernel(&self) -> RanWork {
+        let (threads, block): ([u32; 3], [u32; 3]) = (self.get(offset::GRID), self.get(offset::WORKGROUP));
+        let mut grid = threads;
+        for (blocks, size) in grid.iter_mut().zip(block) {
+            *blocks = blocks.div_ceil(size.max(1));
+        }
+        RanWork::Kernel { grid, block }
+    }
+
+    fn copy(&self) -> RanWork {
+        let bytes = self.get(offset::BYTES);
+        let (from, to): (u64, u64) = (self.get(offset::SOURCE), self.get(offset::DESTINATION));
+        match self.get(offset::OPERATION) {
+            direction::HOST_TO_DEVICE => RanWork::CopyToDevice { bytes },
+            direction::DEVICE_TO_HOST => RanWork::CopyToHost { bytes },
+            direction::DEVICE_TO_DEVICE if from == to => RanWork::CopyOnDevice { bytes },
+            direction::DEVICE_TO_DEVICE => RanWork::CopyFromPeer { bytes },
+            _ => RanWork::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places in the headers of a version: what `offsetof` and the enumerations say to a C compiler.
+    struct Header {
+        version: &'static str,
+        /// `size`, `kind`, `operation`, `correlation_id.external`, `start_timestamp`, `end_timestamp`,
+        /// `dispatch_info.kernel_id`, `.workgroup_size`, `.grid_size`, and the length, of
+        /// `rocprofiler_buffer_tracing_kernel_dispatch_record_t`.
+        kernel: [usize; 10],
+        /// `operation`, `correlation_id.external`, `start_timestamp`, `end_timestamp`, `dst_agent_id`, `src_agent_id`, `bytes`,
+        /// and the length, of `rocprofiler_buffer_tracing_memory_copy_record_t`.
+        copy: [usize; 8],
+        /// `ROCPROFILER_BUFFER_CATEGORY_TRACING`, `…_BUFFER_TRACING_MEMORY_COPY`, `…_KERNEL_DISPATCH`, and
+        /// `…_MEMORY_COPY_HOST_TO_DEVICE`, `…_DEVICE_TO_HOST`, `…_DEVICE_TO_DEVICE`.
+        codes: [u32; 6],
+    }
+
+    const HEADERS: [Header; 4] = [
+        Header {
+            version: "0.4.0",
+            kernel: [0, 8, 12, 24, 40, 48, 80, 104, 116, 184],
+            copy: [12, 24, 40, 48, 56, 64, 72, 80],
+            codes: [1, 10, 11, 2, 3, 4],
+        },
+        Header {
+            version: "0.5.0",
+            kernel: [0, 8, 12, 24, 40, 48, 80, 104, 116, 184],
+            copy: [12, 24, 40, 48, 56, 64, 72, 80],
+            codes: [1, 10, 11, 2, 3, 4],
+        },
+        Header {
+            version: "0.6.0",
+            kernel: [0, 8, 12, 24, 40, 48, 80, 104, 116, 184],
+            copy: [12, 24, 40, 48, 56, 64, 72, 80],
+            codes: [1, 10, 11, 2, 3, 4],
+        },
+        Header {
+            version: "1.0.0",
+            kernel: [0, 8, 12, 24, 40, 48, 80, 104, 116, 184],
+            copy: [12, 24, 40, 48, 56, 64, 72, 96],
+            codes: [1, 10, 11, 2, 3, 4],
+        },
+    ];
+
+    #[test]
+    fn places_are_those_of_the_headers() {
+        for Header { version, kernel, copy, codes } in HEADERS {
+            let ours = [
+                offset::SIZE,
+                8, // The kind is in front of the record too, and read there.
+                offset::OPERATION,
+                offset::EXTERNAL_CORRELATION,
+                offset::START,
+                offset::END,
+                offset::KERNEL,
+                offset::WORKGROUP,
+                offset::GRID,
+            ];
+            assert_eq!(kernel[..9], ours, "{version}");
+            assert!(offset::GRID + 12 <= offset::LEAST_KERNEL as usize);
+            assert!(offset::LEAST_KERNEL as usize <= kernel[9], "{version}");
+            let ours = [
+                offset::OPERATION,
+                offset::EXTERNAL_CORRELATION,
+                offset::START,
+                offset::END,
+                offset::DESTINATION,
+                offset::SOURCE,
+                offset::BYTES,
+            ];
+            assert_eq!(copy[..7], ours, "{version}");
+            assert!(offset::BYTES + 8 <= offset::LEAST_COPY as usize);
+            assert!(offset::LEAST_COPY as usize <= copy[7], "{version}");
+            let ours = [
+                TRACING,
+                kind::MEMORY_COPY,
+                kind::KERNEL_DISPATCH,
+                direction::HOST_TO_DEVICE,
+                direction::DEVICE_TO_HOST,
+                direction::DEVICE_TO_DEVICE,
+            ];
+            assert_eq!(codes, ours, "{version}");
+        }
+    }
+
+    #[test]
+    fn record_that_is_too_short_for_its_fields_is_not_read() {
+        for (kind, least) in
+            [(kind::KERNEL_DISPATCH, offset::LEAST_KERNEL), (kind::MEMORY_COPY, offset::LEAST_COPY)]
+        {
+            let mut record = [1_u64; 16];
+            record[0] = least - 8;
+            // SAFETY: longer than the record says.
+            assert_eq!(unsafe { read(kind, record.as_ptr().cast()) }, Record::Short);
+            record[0] = least;
+            // SAFETY: as long as the record says.
+            assert!(matches!(unsafe { read(kind, record.as_ptr().cast()) }, Record::Ran(_)));
+            // SAFETY: as before.
+            assert_eq!(unsafe { read(99, record.as_ptr().cast()) }, Record::Other);
+        }
+    }
+}

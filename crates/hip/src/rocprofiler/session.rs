@@ -1,0 +1,173 @@
+//! The process's one use of rocprofiler-sdk: all devices measure together, and share what was measured.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use gpustream_hal::{Error, ErrorKind, Ran, Result};
+
+use super::api::Library;
+use super::clock::{Clock, Pair};
+use super::record::Part;
+use super::tool::{Services, Tool};
+use super::whole::Whole;
+use super::{buffers, names, operation};
+use crate::error::error;
+
+/// The rocprofiler-sdk that was set up. One per process; never closed.
+pub(crate) struct Rocprofiler {
+    tool: &'static Tool,
+    services: Services,
+    session: Mutex<Session>,
+    clock: Mutex<Clock>,
+    whole: Mutex<Whole>,
+}
+
+/// Whether the library measures.
+enum Session {
+    Off,
+    On {
+        /// The begins without their ends; not 0.
+        begun: usize,
+    },
+}
+
+static ROCPROFILER: OnceLock<Result<Rocprofiler>> = OnceLock::new();
+
+/// Opens the library and sets it up, in a process that is going to be traced and has not started HIP. The outcome of the first
+/// call stays.
+pub(crate) fn set_up() {
+    ROCPROFILER.get_or_init(Rocprofiler::new);
+}
+
+/// Returns the library.
+///
+/// # Errors
+/// `Unsupported`, with what kept it from being set up.
+pub(crate) fn rocprofiler() -> Result<&'static Rocprofiler> {
+    match ROCPROFILER.get() {
+        Some(outcome) => outcome.as_ref().map_err(Error::clone),
+        None => Err(error(
+            ErrorKind::Unsupported,
+            "rocprofiler-sdk measures only where it was set up before HIP started: set GPUSTREAM_TRACE or \
+             GPUSTREAM_TRACE_SUMMARY",
+        )),
+    }
+}
+
+/// Returns the library if it was set up.
+#[inline]
+pub(crate) fn opened() -> Option<&'static Rocprofiler> {
+    ROCPROFILER.get()?.as_ref().ok()
+}
+
+impl Rocprofiler {
+    fn new() -> Result<Self> {
+        let tool = Tool::set_up()?;
+        let services = tool.services()?;
+        let clock = Clock::new(Pair::read(&tool.library.api)?);
+        let (session, clock, whole) = (Mutex::new(Session::Off), Mutex::new(clock), Mutex::default());
+        Ok(Self { tool, services, session, clock, whole })
+    }
+
+    /// Returns name, version and file, for diagnosis.
+    pub(crate) fn description(&self) -> String {
+        let Library { version, path, .. } = &self.tool.library;
+        let file = path.as_ref().map(PathBuf::as_path).map(|path| format!(" ({})", path.display()));
+        format!("{version}{}", file.unwrap_or_default())
+    }
+
+    /// Begins to measure, or notes one begin more. Returns by how many nanoseconds the comparison of the clocks may be off.
+    ///
+    /// # Errors
+    /// `Unsupported` where the library sees nothing of HIP, or fails.
+    pub(crate) fn begin(&self) -> Result<u64> {
+        if self.tool.is_over() {
+            return Err(error(ErrorKind::Unsupported, "rocprofiler-sdk has ended with the process"));
+        }
+        if !self.tool.watches() {
+            let text = "rocprofiler-sdk was set up too late, or this HIP has no place for it: something started HIP before \
+                        this library opened its first device, or HIP is older than 6.2";
+            return Err(error(ErrorKind::Unsupported, text));
+        }
+        let api = &self.tool.library.api;
+        let pair = Pair::read(api)?;
+        let mut session = lock(&self.session);
+        match &mut *session {
+            Session::On { begun } => *begun += 1,
+            Session::Off => {
+                // SAFETY: the context was made by the library.
+                unsafe { api.rocprofiler_start_context(self.services.times) }
+                    .ok_or(ErrorKind::Unsupported)?;
+                *session = Session::On { begun: 1 };
+                lock(&self.clock).compare(pair);
+            }
+        }
+        Ok(pair.error)
+    }
+
+    /// Ends to measure with the last end.
+    pub(crate) fn end(&self) {
+        let mut session = lock(&self.session);
+        match &mut *session {
+            Session::Off => {}
+            Session::On { begun } if *begun > 1 => *begun -= 1,
+            Session::On { .. } => {
+                if !self.tool.is_over() {
+                    // SAFETY: the context was made by the library. A failure changes nothing for the caller.
+                    let _ = unsafe { self.tool.library.api.rocprofiler_stop_context(self.services.times) };
+                }
+                *session = Session::Off;
+            }
+        }
+    }
+
+    /// Hands out what was measured of operations whose records have all come, with `flush` of the others too, as
+    /// [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says. A record exists only once its work is done, so that
+    /// nothing here waits for work.
+    pub(crate) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
+        let mut whole = lock(&self.whole);
+        // Records that came before a failure are handed out all the same.
+        let flushed = self.flush();
+        let clock = *lock(&self.clock);
+        let mut hand_out = |part: &Part, last| {
+            let label = part.kernel.and_then(names::of);
+            each(&Ran {
+                operation: part.operation,
+                label: label.as_deref().unwrap_or_default(),
+                work: part.work,
+                start: clock.host(part.start),
+                end: clock.host(part.end),
+                last,
+            });
+        };
+        for (operation, records) in operation::take() {
+            whole.expect(operation, records, &mut hand_out);
+        }
+        let (records, lost) = buffers::take();
+        for (operation, part) in records {
+            whole.add(operation, part, &mut hand_out);
+        }
+        if flush {
+            whole.release(&mut hand_out);
+        }
+        flushed.map(|()| lost)
+    }
+
+    /// Makes the library deliver all records, and compares the clocks.
+    fn flush(&self) -> Result<()> {
+        if self.tool.is_over() {
+            return Ok(());
+        }
+        let api = &self.tool.library.api;
+        // SAFETY: the buffer was made by the library. No lock is held that `deliver` takes.
+        let flushed = unsafe { api.rocprofiler_flush_buffer(self.services.buffer) }.ok();
+        if let Ok(pair) = Pair::read(api) {
+            lock(&self.clock).compare(pair);
+        }
+        flushed
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
