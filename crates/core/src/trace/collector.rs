@@ -13,7 +13,7 @@ use gpustream_timeline::{Nanos, Operation, Point, Record, Span, SpanKind, Stream
 use super::device::{Times, TracedDevice};
 use super::devices;
 use super::ends::Ends;
-use super::measured::{LOOKS, Measured, Part};
+use super::measured::{Measured, Part};
 use super::notes::{self, MOST, Note, Pending};
 use crate::process;
 use crate::sync::{Mutex, lock};
@@ -92,7 +92,7 @@ impl<'a> Finished<'a> {
     }
 
     fn has_done(&self, entry: &Measured) -> bool {
-        self.is_before(entry) && (entry.looks > 0 || self.is_last)
+        self.is_before(entry) && (self.is_last || entry.is_whole || entry.is_complete(true))
     }
 }
 
@@ -263,7 +263,7 @@ impl Collector {
         match pending.times {
             Times::Numbered(number) => {
                 let device = pending.device.id;
-                let mut measured = Measured { operation: pending.operation, looks: 0, last: false, device };
+                let mut measured = Measured::new(pending.operation, device);
                 for (last, part) in self.early.remove(&number).unwrap_or_default() {
                     measured.take(last, part);
                 }
@@ -334,24 +334,24 @@ impl Collector {
             });
         }
         let mut excess = measured.len().saturating_sub(MOST);
+        // The last operation of each stream of which anything was measured.
+        let mut reached: HashMap<u64, u64> = HashMap::new();
+        for entry in measured.values().filter(|entry| entry.looks > 0) {
+            let Point { stream, number } = entry.operation.point;
+            let last = reached.entry(stream).or_insert(number);
+            *last = number.max(*last);
+        }
         let mut complete = Vec::new();
-        let mut passed: HashMap<u64, u64> = HashMap::new();
         for (number, entry) in &mut *measured {
-            let Point { stream, number: place } = entry.operation.point;
-            if entry.looks > 0 {
-                passed.entry(stream).and_modify(|last| *last = place.max(*last)).or_insert(place);
-                entry.looks += 1;
+            let place = entry.operation.point;
+            let is_passed = reached.get(&place.stream).is_some_and(|&last| place.number < last);
+            // Nothing is measured of some operations, such as waits for a flag; they have run if later ones have.
+            if entry.looks > 0 || is_passed {
+                entry.looks = entry.looks.saturating_add(1);
             }
-            if entry.last || entry.looks > LOOKS || finished.has_done(entry) || excess > 0 {
+            if entry.is_complete(is_passed) || finished.has_done(entry) || excess > 0 {
                 excess = excess.saturating_sub(1);
                 complete.push(*number);
-            }
-        }
-        // Nothing is measured of some operations, such as waits for a flag; they have run if later ones have.
-        for entry in measured.values_mut() {
-            let Point { stream, number } = entry.operation.point;
-            if entry.looks == 0 && passed.get(&stream).is_some_and(|&last| number < last) {
-                entry.looks = 1;
             }
         }
         complete.sort_unstable();

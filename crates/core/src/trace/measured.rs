@@ -6,15 +6,18 @@ use gpustream_hal::{Ran, RanWork};
 use gpustream_timeline::{Direction, Nanos, Operation, Piece, Work};
 
 /// The looks for which an operation with measured parts is kept, in case there are more.
-pub(super) const LOOKS: u8 = 2;
+const LOOKS: u8 = 2;
 
 /// An operation that a backend measures.
 pub(super) struct Measured {
     pub(super) operation: Operation,
     /// The looks since the last part came; 0 while none has come.
     pub(super) looks: u8,
-    pub(super) last: bool,
     pub(super) device: u32,
+    /// Whether no further part comes.
+    last: bool,
+    /// Whether the parts make up the operation, as far as its kind tells.
+    pub(super) is_whole: bool,
 }
 
 /// A part of an operation, as a backend measured it; without a kind where the part is nothing to show.
@@ -31,6 +34,16 @@ impl Part {
 }
 
 impl Measured {
+    pub(super) fn new(operation: Operation, device: u32) -> Self {
+        Self { operation, looks: 0, device, last: false, is_whole: false }
+    }
+
+    /// Returns whether no more parts are to be expected, with a later operation of the stream measured or not. The kernels of a
+    /// graph may run for long after the first.
+    pub(super) fn is_complete(&self, is_passed: bool) -> bool {
+        self.last || self.looks > LOOKS && (self.is_whole || is_passed)
+    }
+
     /// Adds a part; `last` says that there are no more.
     pub(super) fn take(&mut self, last: bool, part: Part) {
         self.looks = 1;
@@ -38,6 +51,15 @@ impl Measured {
         let Part { label, ran, work } = part;
         let whole = self.operation.ran.get_or_insert_with(|| ran.clone());
         *whole = whole.start.min(ran.start)..whole.end.max(ran.end);
+        let part_bytes = match work {
+            Some(Work::Copy { bytes, .. }) => bytes,
+            _ => 0,
+        };
+        self.is_whole |= match self.operation.work {
+            Work::Copy { bytes, .. } => part_bytes >= bytes,
+            Work::Kernel { .. } | Work::Fill { .. } | Work::Host => true,
+            _ => false,
+        };
         let alone = matches!(
             (self.operation.work, work),
             (Work::Kernel { .. }, Some(Work::Kernel { .. }))
@@ -61,5 +83,56 @@ fn work_of(work: RanWork) -> Option<Work> {
         RanWork::CopyFromPeer { bytes } => copy(Direction::Peer, bytes),
         RanWork::Fill { bytes } => Some(Work::Fill { bytes }),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(work: Work) -> Measured {
+        let operation = Operation {
+            point: gpustream_timeline::Point { stream: 1, number: 1 },
+            label: "made up".into(),
+            place: gpustream_timeline::Place::default(),
+            thread: 1,
+            submitted: 0..1,
+            ran: None,
+            work,
+            after: Vec::new(),
+            pieces: Vec::new(),
+        };
+        Measured::new(operation, 1)
+    }
+
+    fn part(work: RanWork, start: u64) -> Ran<'static> {
+        Ran { operation: 1, label: "", work, start, end: start + 10, last: false }
+    }
+
+    #[test]
+    fn parts_may_come_long_after_the_first() {
+        let kernel = RanWork::Kernel { grid: [1; 3], block: [1; 3] };
+        let mut graph = measured(Work::Graph { operations: 3 });
+        for round in 0..3 {
+            graph.take(false, Part::of(&part(kernel, 100 * round)));
+            graph.looks = u8::MAX;
+            assert!(!graph.is_complete(false) && graph.is_complete(true));
+        }
+        assert_eq!((graph.operation.pieces.len(), graph.operation.ran), (3, Some(0..210)));
+
+        let mut alone = measured(Work::Kernel { grid: [1; 3], block: [1; 3] });
+        alone.take(false, Part::of(&part(kernel, 0)));
+        assert!(!alone.is_complete(false));
+        alone.looks = LOOKS + 1;
+        assert!(alone.is_complete(false));
+
+        let mut batch = measured(Work::Copy { direction: Direction::Up, bytes: 8, pageable: false });
+        batch.take(false, Part::of(&part(RanWork::CopyToDevice { bytes: 4 }, 0)));
+        batch.looks = LOOKS + 1;
+        assert!(!batch.is_complete(false));
+
+        let mut told = measured(Work::Graph { operations: 3 });
+        told.take(true, Part::of(&part(kernel, 0)));
+        assert!(told.is_complete(false), "the backend said that it was the last");
     }
 }
