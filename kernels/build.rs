@@ -3,6 +3,7 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files([
+            "combine.cu",
             "convert.cu",
             "elementwise.cu",
             "histogram.cu",

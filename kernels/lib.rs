@@ -30,6 +30,12 @@ pub mod convert;
 pub mod reduce;
 pub mod scan;
 
+/// Several arrays of equal length become their sum, product, smallest, largest or average, element by element: for `f16`,
+/// `bf16`, `f32`, `f64` and the integers of 8 to 64 bits.
+pub mod combine {
+    gpustream::include_kernels!("combine");
+}
+
 /// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. The 16-bit types are computed in `f32` and rounded
 /// once.
 pub mod elementwise {

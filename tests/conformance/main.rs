@@ -5,6 +5,7 @@
 mod bad_input;
 mod captures_alloc;
 mod clusters;
+mod combine;
 mod conditions;
 mod convert;
 mod copies;
@@ -57,6 +58,6 @@ mod types;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, external, external_memory, traces, traces_layer, faults,
-    kernels, idioms, patterns, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    kernels, combine, idioms, patterns, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }
