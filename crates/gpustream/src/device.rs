@@ -15,7 +15,7 @@ use gpustream_core::memory::Kind;
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
 use gpustream_core::queue::{Origin, StreamCore};
-use gpustream_core::track::StreamId;
+use gpustream_core::track::{StreamId, Tracking};
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
     Result, StreamOptions, StreamPriorities,
@@ -209,6 +209,19 @@ impl Device {
     /// Returns the device's name, limits and abilities.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
+    }
+
+    /// Returns the side that orders operations, as the [options](DeviceOptions::tracking) chose it; `None` where they
+    /// [turned tracking off](DeviceOptions::without_tracking). Libraries on top of this one that move memory between streams
+    /// make these wait for each other themselves, unless it is [`Tracking::Auto`].
+    ///
+    /// ```
+    /// use gpustream::{Device, Tracking};
+    /// assert_eq!(Device::open("cpu")?.tracking(), Some(Tracking::Auto));
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn tracking(&self) -> Option<Tracking> {
+        self.0.rules.tracking
     }
 
     /// Makes a non-blocking stream of ordinary priority (`cuStreamCreateWithPriority`).
