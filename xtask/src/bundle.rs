@@ -85,7 +85,9 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
         command.env("GPUSTREAM_BACKENDS", &backends).env("GPUSTREAM_CUDA_ARCHS", &archs);
         cargo::build(&mut command)
     };
-    let tests = build(&["test", "--no-run", "--package=conformance", "--test=conformance"])?;
+    let suites =
+        ["--package=conformance", "--test=conformance", "--package=gpustream-collectives", "--test=local"];
+    let tests = build(&[&["test", "--no-run"], &suites[..]].concat())?;
     let packages = ["--package=examples", "--package=own_kernel", "--package=bench"];
     let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;
     let tests = tests.into_iter().filter(|test| test.kind == "test");

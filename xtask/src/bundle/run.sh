@@ -3,7 +3,7 @@
 #
 #   run.sh [--device NAME] [SECTION]...      sections, in the order given; without any: tests examples bench
 #
-#   tests      the conformance suite
+#   tests      the conformance suite, and the operations between ranks, all of which are the device
 #   examples   every example at its default size
 #   bench      every operation against the raw driver call; text and JSON
 #   sanitize   memcheck, racecheck and synccheck of compute-sanitizer, which are sections of their own, too: the suite
@@ -61,6 +61,7 @@ suite() {
 
 section_tests() {
     suite "tests on $device" "$device" GPUSTREAM_HAMMER_SECONDS="${GPUSTREAM_HAMMER_SECONDS:-60}" "$conformance"
+    suite "ranks on $device" "$device" "$here/tests/local"
 }
 
 section_examples() {

@@ -1,0 +1,117 @@
+//! One rank's call as a value: its operation, its stream and its memory.
+
+use std::fmt;
+use std::ops::Range;
+
+use gpustream::{AsView, AsViewMut, Error, ErrorKind, Result, Stream, View, ViewMut};
+
+use crate::element::ElementType;
+use crate::op::Op;
+
+/// An operation, with everything that all ranks must give alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    AllReduce(Op),
+    AllGather,
+    ReduceScatter(Op),
+    Broadcast { root: usize },
+    Reduce { op: Op, root: usize },
+    Gather { root: usize },
+    Scatter { root: usize },
+    AllToAll,
+    Send { to: usize },
+    Recv { from: usize },
+    Barrier,
+    Split,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllReduce(op) => write!(f, "`all_reduce` ({op})"),
+            Self::AllGather => write!(f, "`all_gather`"),
+            Self::ReduceScatter(op) => write!(f, "`reduce_scatter` ({op})"),
+            Self::Broadcast { root } => write!(f, "`broadcast` from rank {root}"),
+            Self::Reduce { op, root } => write!(f, "`reduce` ({op}) to rank {root}"),
+            Self::Gather { root } => write!(f, "`gather` to rank {root}"),
+            Self::Scatter { root } => write!(f, "`scatter` from rank {root}"),
+            Self::AllToAll => write!(f, "`all_to_all`"),
+            Self::Send { to } => write!(f, "`send` to rank {to}"),
+            Self::Recv { from } => write!(f, "`recv` from rank {from}"),
+            Self::Barrier => write!(f, "`barrier`"),
+            Self::Split => write!(f, "`split`"),
+        }
+    }
+}
+
+/// The part of a call that is compared with the other ranks' calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) operation: Operation,
+    pub(crate) element: ElementType,
+    /// The number of elements that one rank gives to another, or that are combined.
+    pub(crate) count: usize,
+}
+
+impl Signature {
+    /// Returns the bytes of `count` elements.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * self.element.size()
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, element, count } = self;
+        match operation {
+            Operation::Barrier | Operation::Split => operation.fmt(f),
+            _ => write!(f, "{operation} with {count} elements of {element}"),
+        }
+    }
+}
+
+/// A call of one rank's, checked as far as one rank can be.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) signature: Signature,
+    pub(crate) stream: &'a Stream,
+    /// The memory that the rank gives, as bytes; absent where the rank gives none, or gives `dst` in place.
+    pub(crate) src: Option<View<'a, u8>>,
+    /// The memory for the rank's result, as bytes; absent where the rank gets none.
+    pub(crate) dst: Option<ViewMut<'a, u8>>,
+}
+
+impl Call<'_> {
+    /// Returns a range of the bytes that the rank gives.
+    pub(crate) fn input(&self, range: Range<usize>) -> Result<View<'_, u8>> {
+        match (&self.src, &self.dst) {
+            (Some(src), _) => src.slice(range),
+            (None, Some(dst)) => dst.view().slice(range),
+            (None, None) => Err(lacks(self.signature, "read")),
+        }
+    }
+
+    /// Returns a range of the bytes of the rank's result, to be read.
+    pub(crate) fn result(&self, range: Range<usize>) -> Result<View<'_, u8>> {
+        self.dst.as_ref().ok_or_else(|| lacks(self.signature, "read"))?.view().slice(range)
+    }
+
+    /// Returns a range of the bytes of the rank's result, to be written.
+    pub(crate) fn output(&mut self, range: Range<usize>) -> Result<ViewMut<'_, u8>> {
+        let signature = self.signature;
+        self.dst.as_mut().ok_or_else(|| lacks(signature, "write"))?.view_mut().slice_mut(range)
+    }
+
+    /// Copies bytes that the rank gives to its own result, where they are not the same bytes.
+    pub(crate) fn copy_own(&mut self, from: Range<usize>, to: Range<usize>) -> Result<()> {
+        match (&self.src, &mut self.dst) {
+            (Some(src), Some(dst)) => self.stream.copy(&src.slice(from)?, &mut dst.view_mut().slice_mut(to)?),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn lacks(signature: Signature, to: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("{signature} brought no memory to {to}"))
+}

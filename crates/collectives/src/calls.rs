@@ -1,0 +1,279 @@
+//! The calls of one rank that are made together, each checked as it is added.
+
+use gpustream::{Device, Result, Stream, View, ViewMut};
+
+use crate::call::{Call, Operation, Signature};
+use crate::check;
+use crate::element::{Element, ElementType};
+use crate::local::{Posted, Seat};
+use crate::op::Op;
+
+/// One rank: its place among the others, and its device.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) engine: Seat,
+    pub(crate) device: Device,
+}
+
+/// Calls of one communicator that are made together. Each method adds the call that the
+/// [`Communicator`](crate::Communicator)'s method of that name makes, with the same checks; nothing is enqueued before the
+/// group's end.
+#[derive(Debug)]
+pub struct Calls<'a> {
+    member: &'a Member,
+    calls: Vec<Call<'a>>,
+}
+
+impl<'a> Calls<'a> {
+    pub(crate) fn new(member: &'a Member) -> Self {
+        Self { member, calls: Vec::new() }
+    }
+
+    /// Returns whether these are a rank's calls.
+    pub(crate) fn are_of(&self, member: &Member) -> bool {
+        std::ptr::eq(self.member, member)
+    }
+
+    /// Gives the calls to the other ranks; the value that comes back waits for these.
+    pub(crate) fn post(self) -> Result<Posted<'a>> {
+        self.member.engine.post(self.calls)
+    }
+
+    /// Adds [`Communicator::all_reduce`](crate::Communicator::all_reduce).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+        op: Op,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::lengths("all_reduce", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
+        self.add(stream, Operation::AllReduce(op), src.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::all_reduce_in_place`](crate::Communicator::all_reduce_in_place).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn all_reduce_in_place<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        memory: impl Into<ViewMut<'a, T>>,
+        op: Op,
+    ) -> Result<()> {
+        let memory = memory.into();
+        self.add(stream, Operation::AllReduce(op), memory.len(), None, Some(memory))
+    }
+
+    /// Adds [`Communicator::all_gather`](crate::Communicator::all_gather).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn all_gather<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::lengths("all_gather", ("`dst`", dst.len()), ("`src`", src.len()), self.size())?;
+        self.add(stream, Operation::AllGather, src.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::reduce_scatter`](crate::Communicator::reduce_scatter).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+        op: Op,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::lengths("reduce_scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.size())?;
+        self.add(stream, Operation::ReduceScatter(op), dst.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::broadcast`](crate::Communicator::broadcast).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn broadcast<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        memory: impl Into<ViewMut<'a, T>>,
+        root: usize,
+    ) -> Result<()> {
+        let memory = memory.into();
+        check::rank(root, self.size(), "root")?;
+        self.add(stream, Operation::Broadcast { root }, memory.len(), None, Some(memory))
+    }
+
+    /// Adds [`Communicator::reduce`](crate::Communicator::reduce).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn reduce<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+        op: Op,
+        root: usize,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::rank(root, self.size(), "root")?;
+        if self.is(root) {
+            check::lengths("reduce", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
+        }
+        self.add(stream, Operation::Reduce { op, root }, src.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::reduce_in_place`](crate::Communicator::reduce_in_place).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn reduce_in_place<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        memory: impl Into<ViewMut<'a, T>>,
+        op: Op,
+        root: usize,
+    ) -> Result<()> {
+        let memory = memory.into();
+        check::rank(root, self.size(), "root")?;
+        self.add(stream, Operation::Reduce { op, root }, memory.len(), None, Some(memory))
+    }
+
+    /// Adds [`Communicator::gather`](crate::Communicator::gather).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn gather<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+        root: usize,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::rank(root, self.size(), "root")?;
+        if self.is(root) {
+            check::lengths("gather", ("`dst`", dst.len()), ("`src`", src.len()), self.size())?;
+        }
+        self.add(stream, Operation::Gather { root }, src.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::scatter`](crate::Communicator::scatter).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn scatter<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+        root: usize,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::rank(root, self.size(), "root")?;
+        if self.is(root) {
+            check::lengths("scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.size())?;
+        }
+        self.add(stream, Operation::Scatter { root }, dst.len(), Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::all_to_all`](crate::Communicator::all_to_all).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn all_to_all<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+    ) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check::lengths("all_to_all", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
+        let part = check::parts("all_to_all", src.len(), self.size())?;
+        self.add(stream, Operation::AllToAll, part, Some(src), Some(dst))
+    }
+
+    /// Adds [`Communicator::send`](crate::Communicator::send).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn send<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        src: impl Into<View<'a, T>>,
+        to: usize,
+    ) -> Result<()> {
+        let src = src.into();
+        check::rank(to, self.size(), "receiver")?;
+        self.add(stream, Operation::Send { to }, src.len(), Some(src), None)
+    }
+
+    /// Adds [`Communicator::recv`](crate::Communicator::recv).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn recv<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        dst: impl Into<ViewMut<'a, T>>,
+        from: usize,
+    ) -> Result<()> {
+        let dst = dst.into();
+        check::rank(from, self.size(), "sender")?;
+        self.add(stream, Operation::Recv { from }, dst.len(), None, Some(dst))
+    }
+
+    /// Adds [`Communicator::barrier`](crate::Communicator::barrier).
+    ///
+    /// # Errors
+    /// Those that concern this rank alone.
+    pub fn barrier(&mut self, stream: &'a Stream) -> Result<()> {
+        self.check_stream(stream)?;
+        let signature = Signature { operation: Operation::Barrier, element: ElementType::U8, count: 0 };
+        self.calls.push(Call { signature, stream, src: None, dst: None });
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        self.member.engine.size()
+    }
+
+    fn is(&self, rank: usize) -> bool {
+        self.member.engine.rank() == rank
+    }
+
+    fn check_stream(&self, stream: &Stream) -> Result<()> {
+        check::stream(stream, self.member.engine.rank(), &self.member.device)
+    }
+
+    fn add<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        operation: Operation,
+        count: usize,
+        src: Option<View<'a, T>>,
+        dst: Option<ViewMut<'a, T>>,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let devices = src.as_ref().map(View::device).into_iter().chain(dst.as_ref().map(ViewMut::device));
+        for device in devices {
+            check::memory(device, self.member.engine.rank(), &self.member.device)?;
+        }
+        let signature = Signature { operation, element: T::TYPE, count };
+        let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);
+        self.calls.push(Call { signature, stream, src, dst });
+        Ok(())
+    }
+}

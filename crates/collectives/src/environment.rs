@@ -1,0 +1,219 @@
+//! The variables by which launchers tell a process its rank. They are read through a function, never from the process
+//! itself.
+
+use std::time::Duration;
+
+use gpustream::Result;
+
+use crate::broken::invalid;
+
+/// A program that starts the processes of a world, known by the variables that it sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// `PyTorch`'s `torchrun`: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`.
+    Torchrun,
+    /// Open MPI's `mpirun`: `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_RANK`.
+    OpenMpi,
+    /// `mpirun` of MPICH, Intel MPI and others with the Hydra process manager, or any that speaks PMI: `PMI_RANK`, `PMI_SIZE`,
+    /// and the local rank where `MPI_LOCALRANKID` tells it.
+    Pmi,
+    /// SLURM's `srun`: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`.
+    Slurm,
+}
+
+/// A process's place in its world, as its launcher told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) launcher: Launcher,
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) local_rank: Option<usize>,
+    /// The address and port at which rank 0 can be reached.
+    pub(crate) master: Option<(String, u16)>,
+}
+
+/// The variables of a launcher.
+struct Set {
+    launcher: Launcher,
+    name: &'static str,
+    rank: &'static str,
+    size: &'static str,
+    local_rank: &'static str,
+    /// Whether the launcher always sets the local rank.
+    tells_local_rank: bool,
+    /// Whether the launcher always sets the master's address.
+    tells_master: bool,
+}
+
+const ADDRESS: &str = "MASTER_ADDR";
+const PORT: &str = "MASTER_PORT";
+
+/// The sets, in the order in which they are looked for.
+const SETS: [Set; 4] = [
+    Set {
+        launcher: Launcher::Torchrun,
+        name: "torchrun",
+        rank: "RANK",
+        size: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
+        tells_local_rank: true,
+        tells_master: true,
+    },
+    Set {
+        launcher: Launcher::OpenMpi,
+        name: "Open MPI",
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        tells_local_rank: true,
+        tells_master: false,
+    },
+    Set {
+        launcher: Launcher::Pmi,
+        name: "PMI (MPICH, Hydra)",
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
+        tells_local_rank: false,
+        tells_master: false,
+    },
+    Set {
+        launcher: Launcher::Slurm,
+        name: "SLURM",
+        rank: "SLURM_PROCID",
+        size: "SLURM_NTASKS",
+        local_rank: "SLURM_LOCALID",
+        tells_local_rank: true,
+        tells_master: false,
+    },
+];
+
+impl Set {
+    /// The variables without which the set is incomplete.
+    fn needed(&self) -> impl Iterator<Item = &'static str> {
+        let local_rank = self.tells_local_rank.then_some(self.local_rank);
+        let master = self.tells_master.then_some([ADDRESS, PORT]);
+        [self.rank, self.size].into_iter().chain(local_rank).chain(master.into_iter().flatten())
+    }
+
+    fn read(&self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
+        let size = number(lookup, self.size)?.unwrap_or(0);
+        if size == 0 {
+            return invalid(format!(
+                "{}=0, and a world has one rank or more; start the program by {}",
+                self.size, self.name
+            ));
+        }
+        let below_size = |name: &str| match number(lookup, name)? {
+            Some(rank) if rank >= size => invalid(format!(
+                "{name}={rank} in a world of {size} ranks ({}); ranks are 0 to {}",
+                self.size,
+                size - 1
+            )),
+            rank => Ok(rank),
+        };
+        Ok(Told {
+            launcher: self.launcher,
+            rank: below_size(self.rank)?.unwrap_or(0),
+            size,
+            local_rank: below_size(self.local_rank)?,
+            master: master(lookup)?,
+        })
+    }
+}
+
+/// Reads the first complete set of variables.
+pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
+    // An empty variable counts as missing.
+    let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+    let mut incomplete = Vec::new();
+    for set in &SETS {
+        let (present, missing): (Vec<_>, Vec<_>) = set.needed().partition(|name| lookup(name).is_some());
+        if missing.is_empty() {
+            return set.read(lookup);
+        }
+        if !present.is_empty() {
+            incomplete.push(format!(
+                "{} sets {}, and of these {} {} missing",
+                set.name,
+                set.needed().collect::<Vec<_>>().join(", "),
+                missing.join(", "),
+                if missing.len() == 1 { "is" } else { "are" },
+            ));
+        }
+    }
+    if incomplete.is_empty() {
+        return invalid(
+            "no launcher has told this process its rank: start the program by torchrun, mpirun or srun, or make the world \
+             with `World::alone` or `World::local`",
+        );
+    }
+    invalid(format!(
+        "this process's rank is told incompletely: {}; set what is missing",
+        incomplete.join("; ")
+    ))
+}
+
+/// Reads the address of rank 0, which some launchers set, and users for others.
+fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<(String, u16)>> {
+    match (lookup(ADDRESS), lookup(PORT)) {
+        (None, None) => Ok(None),
+        (Some(address), Some(port)) => match port.trim().parse::<u16>() {
+            Ok(number) if number > 0 => Ok(Some((address.trim().to_owned(), number))),
+            _ => invalid(format!("{PORT}={port} is no port; give a number from 1 to 65535")),
+        },
+        (Some(_), None) => invalid(format!("{ADDRESS} is set, and {PORT} is missing; set both or none")),
+        (None, Some(_)) => invalid(format!("{PORT} is set, and {ADDRESS} is missing; set both or none")),
+    }
+}
+
+fn number(lookup: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Option<usize>> {
+    let Some(text) = lookup(name) else { return Ok(None) };
+    match text.trim().parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => invalid(format!("{name}={text} is no number from 0 on")),
+    }
+}
+
+/// The variable with the time limit of communicators.
+const TIMEOUT: &str = "GPUSTREAM_COLLECTIVES_TIMEOUT";
+/// The time limit where nothing sets one: the one of `PyTorch`'s process groups.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Returns the time limit that the environment sets, or the default.
+pub(crate) fn time_limit(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration> {
+    match lookup(TIMEOUT).filter(|value| !value.trim().is_empty()) {
+        None => Ok(LIMIT),
+        Some(text) => match text.trim().parse::<u64>() {
+            Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+            _ => invalid(format!("{TIMEOUT}={text}; give a whole number of seconds, 1 or more")),
+        },
+    }
+}
+
+/// Reads a variable of the process.
+pub(crate) fn of_process(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limit_is_the_variables_or_the_default() {
+        let limit = |value: Option<&str>| {
+            let value = value.map(str::to_owned);
+            time_limit(&move |name| value.clone().filter(|_| name == "GPUSTREAM_COLLECTIVES_TIMEOUT"))
+        };
+        assert_eq!(limit(None).unwrap(), Duration::from_secs(600));
+        assert_eq!(limit(Some("")).unwrap(), Duration::from_secs(600));
+        assert_eq!(limit(Some(" 5 ")).unwrap(), Duration::from_secs(5));
+        for bad in ["0", "-1", "1.5", "soon"] {
+            let error = limit(Some(bad)).unwrap_err();
+            assert!(error.message().contains(&format!("GPUSTREAM_COLLECTIVES_TIMEOUT={bad}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! All-reduce, broadcast, send and their kin between the devices of [`gpustream`].
+//!
+//! A [`World`] says how many ranks there are, and a [`Communicator`] is one of them. Every rank works on a device of its own,
+//! and all of them make the same calls:
+//!
+//! ```
+//! use gpustream::{Device, Result};
+//! use gpustream_collectives::{Communicator, Op, World};
+//!
+//! fn work(communicator: &Communicator) -> Result<()> {
+//!     let stream = communicator.device().stream()?;
+//!     let mut gradient = stream.full(1001, communicator.rank() as f32)?;
+//!     communicator.all_reduce_in_place(&stream, &mut gradient, Op::Average)?;
+//!     assert_eq!(stream.download(&gradient)?, [1.0; 1001]);
+//!     Ok(())
+//! }
+//!
+//! let device = Device::open("cpu")?;                  // any devices of one backend, such as cuda:0 and cuda:1
+//! let ranks = World::local(&[device.clone(), device.clone(), device])?.communicators()?;
+//! std::thread::scope(|threads| {
+//!     let ranks: Vec<_> = ranks.into_iter().map(|rank| threads.spawn(move || work(&rank))).collect();
+//!     ranks.into_iter().try_for_each(|rank| rank.join().expect("a rank panicked"))
+//! })?;
+//! # Ok::<(), gpustream::Error>(())
+//! ```
+//!
+//! A thread may have several ranks, and then makes their calls in one [`group`].
+//!
+//! # Ranks of one process
+//!
+//! The devices of one process need nothing installed: copies between devices bring the ranks' parts together, and the kernels
+//! of `gpustream-kernels` combine them. The ranks meet on the host. The last one that comes enqueues the work of all, each
+//! rank's on the stream that it gave, and the library's tracker puts it in order with everything else. Three consequences:
+//!
+//! * A thread's default stream ([`DefaultStream::PerThread`](gpustream::hal::DefaultStream)) takes work from its own thread
+//!   alone, so it suits no rank.
+//! * A stream that has no room blocks the rank that comes last, and with it the others, until the stream has room again.
+//! * A graph cannot contain the calls, and they are refused on streams that are recorded. Runs of a
+//!   [`Replay`](gpustream::Replay) can contain them.
+//!
+//! Memory for the parts of the other ranks comes from the device's pool: up to 4 MiB for each rank.
+//!
+//! # Ranks of several processes
+//!
+//! [`World::from_env`] reads what torchrun, `mpirun` and `srun` tell their processes. No engine between processes is built in
+//! yet: a communicator of more than one process is [`Unsupported`](gpustream::ErrorKind::Unsupported).
+#![warn(clippy::missing_errors_doc)]
+
+mod broken;
+mod call;
+mod calls;
+mod check;
+mod communicator;
+mod element;
+mod environment;
+mod group;
+mod local;
+mod op;
+mod world;
+
+pub use broken::Broken;
+pub use calls::Calls;
+pub use communicator::Communicator;
+pub use element::Element;
+pub use environment::Launcher;
+pub use group::{Group, group};
+pub use op::Op;
+pub use world::{CommunicatorOptions, World};

@@ -1,0 +1,31 @@
+//! The kernels that combine what the ranks bring.
+
+use gpustream::{AsViewMut, Buffer, Result, Stream, ViewMut};
+use gpustream_kernels::combine::Kernels;
+
+use crate::element::{ElementType, with_element};
+use crate::op::Op;
+
+/// Combines the first elements of all rows of `rows` into `dst`, in the order of the rows. `stride` is the number of
+/// elements of a row.
+pub(super) fn combine(
+    kernels: &Kernels,
+    stream: &Stream,
+    element: ElementType,
+    op: Op,
+    (rows, count, stride): (&Buffer<u8>, usize, usize),
+    dst: &mut ViewMut<'_, u8>,
+) -> Result<()> {
+    let op = match op {
+        Op::Sum => 0,
+        Op::Product => 1,
+        Op::Min => 2,
+        Op::Max => 3,
+        Op::Average => 4,
+    };
+    with_element!(element, T => {
+        let (rows, mut dst) = (rows.cast::<T>()?, dst.view_mut().cast_mut::<T>()?);
+        let n = dst.len();
+        kernels.combine(stream, &rows, stride, count as u64, op, &mut dst, n)
+    })
+}

@@ -1,0 +1,281 @@
+//! The place where the ranks of a process meet.
+//!
+//! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued. The rank that
+//! completes a set of calls which go together enqueues all of their work, under the meeting's lock. A rank takes its calls out again,
+//! under the same lock, before it stops waiting: by the time limit, by an error, or by a panic. So nobody else uses a
+//! rank's references once its call has returned, and no rank waits for another after the calls have met.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream::{Error, Result};
+
+use super::Seat;
+use super::pending::{Part, Pending, PostId, Queues, compare};
+use super::work::Team;
+use crate::broken::Broken;
+use crate::call::{Call, Operation, Signature};
+use crate::element::ElementType;
+
+#[derive(Debug)]
+pub(super) struct Meeting {
+    team: Team,
+    /// The time that a rank waits for the others.
+    limit: Duration,
+    state: Mutex<State>,
+    /// Notified when a post is complete, and when the condition changes.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    condition: Condition,
+    queues: Queues,
+    /// The posts whose owners have not taken their outcome.
+    posts: BTreeMap<PostId, Post>,
+    /// The ranks whose seats were dropped.
+    gone: Vec<bool>,
+}
+
+#[derive(Clone, Debug)]
+enum Condition {
+    Whole,
+    /// The ranks cannot work together any more; no call is matched from here on.
+    Broken(Broken),
+}
+
+#[derive(Debug)]
+struct Post {
+    /// The calls that are not enqueued yet.
+    open: usize,
+    outcome: Result<()>,
+    /// The seat that a split made.
+    seat: Option<Seat>,
+}
+
+impl Meeting {
+    pub(super) fn new(team: Team, limit: Duration) -> Self {
+        let size = team.size();
+        let state = State {
+            condition: Condition::Whole,
+            queues: Queues::new(size),
+            posts: BTreeMap::new(),
+            gone: vec![false; size],
+        };
+        Self { team, limit, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.team.size()
+    }
+
+    /// Posts calls of `rank`, and enqueues the work of all calls that are complete by that.
+    pub(super) fn post<'a>(&'a self, rank: usize, calls: Vec<Call<'a>>) -> Result<Posted<'a>> {
+        let parts = calls.into_iter().map(|call| {
+            // SAFETY: only the lifetime changes. The call is used while it is in a queue or was taken from one, under the
+            // lock. `Posted` borrows for the true lifetime, is never handed to code that could leak it (it stays in
+            // this crate's frames), and takes the call out of the queue under the lock before it is gone.
+            let call = unsafe { mem::transmute::<Call<'a>, Call<'static>>(call) };
+            (call.signature, Part::Call(call))
+        });
+        self.post_parts(rank, parts.collect())
+    }
+
+    /// Posts `rank`'s part in a split.
+    pub(super) fn post_split(&self, rank: usize, color: u32, key: i32) -> Result<Posted<'_>> {
+        let signature = Signature { operation: Operation::Split, element: ElementType::U8, count: 0 };
+        self.post_parts(rank, vec![(signature, Part::Split { color, key })])
+    }
+
+    fn post_parts(&self, rank: usize, parts: Vec<(Signature, Part)>) -> Result<Posted<'_>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = PostId(NEXT.fetch_add(1, Ordering::Relaxed));
+        // Its end takes the calls out again, whatever happens; the lock is released before that.
+        let posted = Posted { meeting: self, id, rank, deadline: Instant::now().checked_add(self.limit) };
+        let mut state = self.lock();
+        state.check()?;
+        state.posts.insert(id, Post { open: parts.len(), outcome: Ok(()), seat: None });
+        for (signature, part) in parts {
+            state.queues.push(rank, Pending { post: id, signature, part });
+        }
+        self.meet(&mut state, rank);
+        drop(state);
+        Ok(posted)
+    }
+
+    /// Enqueues the work of all calls that are complete. `rank` is the one that is here.
+    fn meet(&self, state: &mut State, rank: usize) {
+        let mut complete = false;
+        while let Condition::Whole = state.condition
+            && let Some(mut calls) = state.queues.take()
+        {
+            if let Err(broken) = compare(&calls) {
+                state.condition = Condition::Broken(broken);
+                break;
+            }
+            // The condition in which a panic would leave the others.
+            state.condition = Condition::Broken(Broken::Panicked { rank });
+            let outcome = self.run(state, &mut calls);
+            state.condition = Condition::Whole;
+            complete = true;
+            for call in calls {
+                if let Some(post) = state.posts.get_mut(&call.post) {
+                    post.open -= 1;
+                    post.outcome = mem::replace(&mut post.outcome, Ok(())).and(outcome.clone());
+                }
+            }
+        }
+        if let Condition::Whole = state.condition
+            && let Some(rank) =
+                (0..self.size()).find(|&rank| state.gone[rank] && state.queues.needs(rank).is_some())
+        {
+            state.condition = Condition::Broken(Broken::Left { rank });
+        }
+        if complete || matches!(state.condition, Condition::Broken(_)) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Enqueues the work of calls that go together, or makes the teams of a split.
+    fn run(&self, state: &mut State, calls: &mut [Pending]) -> Result<()> {
+        let mut colors = BTreeMap::<u32, Vec<(i32, usize)>>::new();
+        let mut work = Vec::new();
+        for (rank, call) in calls.iter_mut().enumerate() {
+            match &mut call.part {
+                Part::Call(call) => work.push(call),
+                Part::Split { color, key } => colors.entry(*color).or_default().push((*key, rank)),
+            }
+        }
+        if colors.is_empty() {
+            return self.team.run(&mut work);
+        }
+        for mut ranks in colors.into_values() {
+            ranks.sort_unstable();
+            let ranks: Vec<usize> = ranks.into_iter().map(|(_, rank)| rank).collect();
+            let meeting = Arc::new(Self::new(self.team.of(&ranks), self.limit));
+            for (rank, &old) in ranks.iter().enumerate() {
+                let seat = Seat { meeting: meeting.clone(), rank };
+                if let Some(post) = state.posts.get_mut(&calls[old].post) {
+                    post.seat = Some(seat);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the team: no rank's call succeeds from here on.
+    pub(super) fn abort(&self, rank: usize) {
+        self.break_up(&mut self.lock(), Broken::Aborted { rank });
+    }
+
+    /// Notes that `rank` makes no more calls. Ranks that wait for one have an error.
+    pub(super) fn leave(&self, rank: usize) {
+        let mut state = self.lock();
+        state.gone[rank] = true;
+        if thread::panicking() {
+            self.break_up(&mut state, Broken::Panicked { rank });
+        } else if state.queues.needs(rank).is_some() {
+            self.break_up(&mut state, Broken::Left { rank });
+        }
+    }
+
+    fn break_up(&self, state: &mut State, broken: Broken) {
+        if let Condition::Whole = state.condition {
+            state.condition = Condition::Broken(broken);
+        }
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic leaves a condition that says so.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Checks that the ranks still work together.
+    fn check(&self) -> Result<()> {
+        match &self.condition {
+            Condition::Whole => Ok(()),
+            Condition::Broken(broken) => Err(Error::external(broken.clone())),
+        }
+    }
+}
+
+/// Calls that a rank posted. Its end takes those out that are not enqueued.
+#[derive(Debug)]
+pub(crate) struct Posted<'a> {
+    meeting: &'a Meeting,
+    id: PostId,
+    rank: usize,
+    /// The time until which the rank waits; none where the limit is beyond all times.
+    deadline: Option<Instant>,
+}
+
+impl Posted<'_> {
+    /// Blocks until all calls are enqueued.
+    pub(crate) fn wait(self) -> Result<()> {
+        self.outcome().map(drop)
+    }
+
+    /// Blocks until the split is made, and returns the seat in the new team.
+    pub(super) fn wait_for_seat(self) -> Result<Seat> {
+        let nowhere = || Error::unsupported("a seat in a team that was not made");
+        self.outcome()?.ok_or_else(nowhere)
+    }
+
+    fn outcome(&self) -> Result<Option<Seat>> {
+        let meeting = self.meeting;
+        let mut state = meeting.lock();
+        loop {
+            let complete = state.posts.get(&self.id).is_some_and(|post| post.open == 0);
+            if complete && let Some(post) = state.posts.remove(&self.id) {
+                return post.outcome.map(|()| post.seat);
+            }
+            state.check()?;
+            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            state = match left {
+                None => meeting.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => {
+                    let broken = self.missing(&state);
+                    meeting.break_up(&mut state, broken);
+                    state
+                }
+                Some(left) => {
+                    meeting.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn missing(&self, state: &State) -> Broken {
+        match state.queues.missing(self.id) {
+            Some((call, ranks)) => {
+                Broken::Missing { ranks, call: call.to_string(), limit: self.meeting.limit }
+            }
+            None => Broken::Aborted { rank: self.rank },
+        }
+    }
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        let mut state = self.meeting.lock();
+        // Its owner has the outcome where nothing is found.
+        if let Some(post) = state.posts.remove(&self.id) {
+            state.queues.withdraw(self.id);
+            if post.open > 0 {
+                let broken = if thread::panicking() {
+                    Broken::Panicked { rank: self.rank }
+                } else {
+                    Broken::Aborted { rank: self.rank }
+                };
+                self.meeting.break_up(&mut state, broken);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls that wait for other ranks' calls, and the sets that go together. Nothing here knows of threads or of devices.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::broken::{Broken, named};
+use crate::call::{Call, Operation, Signature};
+
+/// A number for the calls that one thread posted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PostId(pub(super) u64);
+
+/// A rank's part in a call.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// Work for the device. The memory is lent until the post ends, not for ever: see [`post`](super::meeting::Meeting::post).
+    Call(Call<'static>),
+    /// A place in a new team.
+    Split { color: u32, key: i32 },
+}
+
+/// A call that has been posted.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) post: PostId,
+    pub(super) signature: Signature,
+    pub(super) part: Part,
+}
+
+/// A message under way: the sends and the receives from one rank to another, in order.
+#[derive(Debug, Default)]
+struct Direct {
+    sends: VecDeque<Pending>,
+    recvs: VecDeque<Pending>,
+}
+
+/// The calls of all ranks for which others have not come yet.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// The calls that all ranks make, by rank, in each rank's order.
+    collective: Vec<VecDeque<Pending>>,
+    /// The calls between two ranks, by sender and receiver.
+    direct: BTreeMap<(usize, usize), Direct>,
+}
+
+impl Queues {
+    pub(super) fn new(size: usize) -> Self {
+        Self { collective: (0..size).map(|_| VecDeque::new()).collect(), direct: BTreeMap::new() }
+    }
+
+    /// Adds a call of `rank`.
+    pub(super) fn push(&mut self, rank: usize, pending: Pending) {
+        match pending.signature.operation {
+            Operation::Send { to } => self.direct.entry((rank, to)).or_default().sends.push_back(pending),
+            Operation::Recv { from } => self.direct.entry((from, rank)).or_default().recvs.push_back(pending),
+            _ => self.collective[rank].push_back(pending),
+        }
+    }
+
+    /// Takes the next calls that go together: those of all ranks in their order, or a send and its receive.
+    pub(super) fn take(&mut self) -> Option<Vec<Pending>> {
+        if self.collective.iter().all(|calls| !calls.is_empty()) {
+            return Some(self.collective.iter_mut().filter_map(VecDeque::pop_front).collect());
+        }
+        for direct in self.direct.values_mut() {
+            if direct.sends.is_empty() || direct.recvs.is_empty() {
+                continue;
+            }
+            return Some(
+                [&mut direct.sends, &mut direct.recvs].into_iter().filter_map(VecDeque::pop_front).collect(),
+            );
+        }
+        None
+    }
+
+    /// Removes the calls of a post.
+    pub(super) fn withdraw(&mut self, post: PostId) {
+        let direct = self.direct.values_mut().flat_map(|direct| [&mut direct.sends, &mut direct.recvs]);
+        for calls in self.collective.iter_mut().chain(direct) {
+            calls.retain(|call| call.post != post);
+        }
+    }
+
+    /// Returns the first call that waits for `rank`, which has not come to it.
+    pub(super) fn needs(&self, rank: usize) -> Option<&Pending> {
+        let collective = || self.collective.iter().find_map(VecDeque::front);
+        if self.collective[rank].is_empty()
+            && let Some(call) = collective()
+        {
+            return Some(call);
+        }
+        self.direct.iter().find_map(|(&(from, to), direct)| {
+            match (direct.sends.front(), direct.recvs.front()) {
+                (Some(call), None) if to == rank => Some(call),
+                (None, Some(call)) if from == rank => Some(call),
+                _ => None,
+            }
+        })
+    }
+
+    /// Returns a call of a post that still waits, and the ranks that it waits for.
+    pub(super) fn missing(&self, post: PostId) -> Option<(Signature, Vec<usize>)> {
+        let of_post = |calls: &VecDeque<Pending>| {
+            calls.iter().find(|call| call.post == post).map(|call| call.signature)
+        };
+        if let Some(signature) = self.collective.iter().find_map(of_post) {
+            let away = self.collective.iter().enumerate().filter(|(_, calls)| calls.is_empty());
+            return Some((signature, away.map(|(rank, _)| rank).collect()));
+        }
+        self.direct.iter().find_map(|(&(from, to), direct)| {
+            let sent = of_post(&direct.sends).map(|signature| (signature, vec![to]));
+            sent.or_else(|| of_post(&direct.recvs).map(|signature| (signature, vec![from])))
+        })
+    }
+}
+
+/// Compares the calls that came together: those of all ranks, or a send and its receive.
+pub(super) fn compare(calls: &[Pending]) -> Result<(), Broken> {
+    if let [send, recv] = calls
+        && let (Operation::Send { to }, Operation::Recv { from }) =
+            (send.signature.operation, recv.signature.operation)
+    {
+        let same = |call: &Pending| (call.signature.element, call.signature.count);
+        if same(send) == same(recv) {
+            return Ok(());
+        }
+        let calls = format!("rank {from} called {}, rank {to} {}", send.signature, recv.signature);
+        return Err(Broken::Different { ranks: vec![to], calls });
+    }
+    // The ranks of each signature, in the order of their lowest rank.
+    let mut kinds: Vec<(Signature, Vec<usize>)> = Vec::new();
+    for (rank, call) in calls.iter().enumerate() {
+        match kinds.iter_mut().find(|(signature, _)| *signature == call.signature) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => kinds.push((call.signature, vec![rank])),
+        }
+    }
+    if kinds.len() < 2 {
+        return Ok(());
+    }
+    let most = kinds.iter().map(|(_, ranks)| ranks.len()).max().unwrap_or(0);
+    let usual = kinds.iter().position(|(_, ranks)| ranks.len() == most).unwrap_or(0);
+    let others = kinds.iter().enumerate().filter(|(at, _)| *at != usual).flat_map(|(_, (_, ranks))| ranks);
+    let mut ranks: Vec<usize> = others.copied().collect();
+    ranks.sort_unstable();
+    let calls: Vec<_> =
+        kinds.iter().map(|(signature, ranks)| format!("{} called {signature}", named(ranks))).collect();
+    Err(Broken::Different { ranks, calls: calls.join(", ") })
+}

@@ -1,0 +1,223 @@
+//! The work of calls that have met: copies into the memory of each rank on its own stream, and kernels there. The tracker
+//! puts copies from other ranks' memory in order with the work on those ranks' streams.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpustream::{Device, Error, Result, Tracking};
+use gpustream_kernels::combine::Kernels;
+
+use super::combine::combine;
+use crate::call::{Call, Operation};
+use crate::op::Op;
+
+/// The bytes of each rank's part that are combined at once.
+const PIECE: usize = 4 << 20;
+
+/// The devices of some ranks.
+pub(super) struct Team {
+    ranks: Vec<Rank>,
+}
+
+#[derive(Clone)]
+struct Rank {
+    device: Device,
+    kernels: Arc<Kernels>,
+}
+
+/// The calls of all ranks, by rank; or a send and its receive.
+type Calls<'c, 'a> = [&'c mut Call<'a>];
+
+impl Team {
+    /// Loads the kernels on each device.
+    pub(super) fn load(devices: &[Device]) -> Result<Self> {
+        let mut ranks: Vec<Rank> = Vec::with_capacity(devices.len());
+        for device in devices {
+            let known =
+                ranks.iter().find(|rank| rank.device.is_same(device)).map(|rank| rank.kernels.clone());
+            let kernels = match known {
+                Some(kernels) => kernels,
+                None => Arc::new(Kernels::load(device)?),
+            };
+            ranks.push(Rank { device: device.clone(), kernels });
+        }
+        Ok(Self { ranks })
+    }
+
+    /// Returns the team of some of the ranks, in their order there.
+    pub(super) fn of(&self, ranks: &[usize]) -> Self {
+        Self { ranks: ranks.iter().map(|&rank| self.ranks[rank].clone()).collect() }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Enqueues the work of calls that go together. Where that fails, some of the work may have been enqueued.
+    pub(super) fn run(&self, calls: &mut Calls<'_, '_>) -> Result<()> {
+        let Some(signature) = calls.first().map(|call| call.signature) else { return Ok(()) };
+        // Otherwise a rank's stream has to wait for the streams whose memory it reads, and these for it.
+        let tracked = calls.iter().all(|call| call.stream.device().tracking() == Some(Tracking::Auto));
+        if !tracked || signature.operation == Operation::Barrier {
+            join(calls)?;
+        }
+        let part = signature.bytes();
+        let whole = 0..part;
+        // The place of a rank's part among those of all ranks.
+        let place = |rank: usize| rank * part..(rank + 1) * part;
+        match signature.operation {
+            Operation::Barrier | Operation::Split => return Ok(()),
+            Operation::AllReduce(op) => {
+                let share = |rank| self.share(signature.count, signature.element.size(), rank);
+                for rank in 0..calls.len() {
+                    self.reduce(calls, op, share(rank), rank, share(rank)).map_err(of(rank))?;
+                }
+                if !tracked {
+                    join(calls)?;
+                }
+                for rank in 0..calls.len() {
+                    for other in others(rank, calls.len()) {
+                        pull_result(calls, other, rank, share(other)).map_err(of(rank))?;
+                    }
+                }
+            }
+            Operation::ReduceScatter(op) => {
+                for rank in 0..calls.len() {
+                    self.reduce(calls, op, place(rank), rank, whole.clone()).map_err(of(rank))?;
+                }
+            }
+            Operation::Reduce { op, root } => {
+                self.reduce(calls, op, whole.clone(), root, whole).map_err(of(root))?;
+            }
+            Operation::AllGather => {
+                for rank in 0..calls.len() {
+                    gather(calls, rank, |_| whole.clone(), place).map_err(of(rank))?;
+                }
+            }
+            Operation::Gather { root } => gather(calls, root, |_| whole.clone(), place).map_err(of(root))?,
+            Operation::AllToAll => {
+                for rank in 0..calls.len() {
+                    gather(calls, rank, |_| place(rank), place).map_err(of(rank))?;
+                }
+            }
+            Operation::Broadcast { root } => {
+                for rank in 0..calls.len() {
+                    pull(calls, root, whole.clone(), rank, whole.clone()).map_err(of(rank))?;
+                }
+            }
+            Operation::Scatter { root } => {
+                for rank in 0..calls.len() {
+                    pull(calls, root, place(rank), rank, whole.clone()).map_err(of(rank))?;
+                }
+            }
+            // The sender's call comes first, then the receiver's.
+            Operation::Send { to } | Operation::Recv { from: to } => {
+                pull(calls, 0, whole.clone(), 1, whole).map_err(of(to))?;
+            }
+        }
+        if tracked { Ok(()) } else { join(calls) }
+    }
+
+    /// Returns the bytes of the elements that `rank` combines for all ranks: as many on each rank, but for one.
+    fn share(&self, count: usize, size: usize, rank: usize) -> Range<usize> {
+        let (each, rest) = (count / self.size(), count % self.size());
+        let start = |rank: usize| (rank * each + rank.min(rest)) * size;
+        start(rank)..start(rank + 1)
+    }
+
+    /// Combines the bytes `from` of all ranks in the order of the ranks, into the bytes `to` of one rank's result.
+    fn reduce(
+        &self,
+        calls: &mut Calls<'_, '_>,
+        op: Op,
+        from: Range<usize>,
+        rank: usize,
+        to: Range<usize>,
+    ) -> Result<()> {
+        let (element, stream) = (calls[rank].signature.element, calls[rank].stream);
+        if calls.len() == 1 {
+            return calls[rank].copy_own(from, to);
+        }
+        let row = PIECE.min(from.len());
+        if row == 0 {
+            return Ok(());
+        }
+        let mut rows = stream.alloc::<u8>(row * calls.len())?;
+        for start in (0..from.len()).step_by(PIECE) {
+            let len = row.min(from.len() - start);
+            for other in others(rank, calls.len()).chain([rank]) {
+                let src = calls[other].input(from.start + start..from.start + start + len)?;
+                stream
+                    .copy(&src, &mut rows.slice_mut(other * row..other * row + len)?)
+                    .map_err(brought(other))?;
+            }
+            let mut dst = calls[rank].output(to.start + start..to.start + start + len)?;
+            let kernels = &self.ranks[rank].kernels;
+            combine(kernels, stream, element, op, (&rows, self.size(), row / element.size()), &mut dst)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the other ranks, from the next one on, so that not all ranks read from the same one at the same time.
+fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    (1..size).map(move |distance| (rank + distance) % size)
+}
+
+/// Copies a part of each rank's memory to a place in one rank's result.
+fn gather(
+    calls: &mut Calls<'_, '_>,
+    rank: usize,
+    from: impl Fn(usize) -> Range<usize>,
+    to: impl Fn(usize) -> Range<usize>,
+) -> Result<()> {
+    others(rank, calls.len())
+        .chain([rank])
+        .try_for_each(|other| pull(calls, other, from(other), rank, to(other)))
+}
+
+/// Copies what the call `giver` brings into the result of the call `taker`, on its stream.
+fn pull(
+    calls: &mut Calls<'_, '_>,
+    giver: usize,
+    from: Range<usize>,
+    taker: usize,
+    to: Range<usize>,
+) -> Result<()> {
+    if giver == taker {
+        return calls[taker].copy_own(from, to);
+    }
+    let [giving, taking] = calls.get_disjoint_mut([giver, taker]).map_err(Error::external)?;
+    let stream = taking.stream;
+    stream.copy(&giving.input(from)?, &mut taking.output(to)?).map_err(brought(giver))
+}
+
+/// Copies bytes of one rank's result to the same place in another's, on the other's stream.
+fn pull_result(calls: &mut Calls<'_, '_>, giver: usize, taker: usize, bytes: Range<usize>) -> Result<()> {
+    let [giving, taking] = calls.get_disjoint_mut([giver, taker]).map_err(Error::external)?;
+    let stream = taking.stream;
+    stream.copy(&giving.result(bytes.clone())?, &mut taking.output(bytes)?)
+}
+
+/// Makes each stream wait for all work that the others have.
+fn join(calls: &Calls<'_, '_>) -> Result<()> {
+    let events = calls.iter().map(|call| call.stream.record()).collect::<Result<Vec<_>>>()?;
+    calls.iter().try_for_each(|call| events.iter().try_for_each(|event| call.stream.wait(event)))
+}
+
+/// Names the rank whose work could not be enqueued.
+fn of(rank: usize) -> impl Fn(Error) -> Error {
+    move |error| error.with_context(format_args!("on rank {rank}"))
+}
+
+/// Names the rank whose memory could not be read.
+fn brought(rank: usize) -> impl Fn(Error) -> Error {
+    move |error| error.with_context(format_args!("reading what rank {rank} brought"))
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.ranks.iter().map(|rank| &rank.device)).finish()
+    }
+}

@@ -1,0 +1,227 @@
+//! Worlds: how many ranks there are, and which of them this process is.
+
+use std::time::Duration;
+
+use gpustream::{Device, Error, ErrorKind, Result};
+
+use crate::broken::invalid;
+use crate::communicator::Communicator;
+use crate::environment::{self, Launcher, Told};
+use crate::local::Seat;
+
+/// The ranks that work together, and this process's among them. Communicators are made from it.
+///
+/// ```
+/// use gpustream::Device;
+/// use gpustream_collectives::World;
+///
+/// let devices: Vec<Device> =
+///     Device::all().into_iter().flatten().filter(|device| device.info().backend == "cpu").collect();
+/// let world = World::local(&devices)?;
+/// let communicators = world.communicators()?;
+/// assert_eq!(communicators.len(), world.size());
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct World(Ranks);
+
+#[derive(Clone, Debug)]
+enum Ranks {
+    /// One rank in each of several processes.
+    Told(Told),
+    /// The one rank of the one process.
+    Alone,
+    /// All ranks in this process.
+    Devices(Vec<Device>),
+}
+
+impl World {
+    /// Returns the world in which a launcher started this process: the first of the sets of variables in [`Launcher`] that
+    /// is complete. There is no default: a program that was not started by a launcher asks for
+    /// [`alone`](Self::alone) or [`local`](Self::local) itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where no set is complete, with the names of the variables that are missing, and where
+    /// a variable makes no sense.
+    pub fn from_env() -> Result<Self> {
+        Self::from_variables(environment::of_process)
+    }
+
+    /// Returns the world that variables describe, as [`from_env`](Self::from_env) does for those of the process.
+    ///
+    /// ```
+    /// use gpustream_collectives::{Launcher, World};
+    /// let world = World::from_variables(|name| match name {
+    ///     "SLURM_PROCID" => Some("5".into()),
+    ///     "SLURM_NTASKS" => Some("8".into()),
+    ///     "SLURM_LOCALID" => Some("1".into()),
+    ///     _ => None,
+    /// })?;
+    /// assert_eq!((world.rank(), world.size(), world.local_rank()), (5, 8, Some(1)));
+    /// assert_eq!(world.launcher(), Some(Launcher::Slurm));
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`from_env`](Self::from_env).
+    pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        Ok(Self(Ranks::Told(environment::read(&lookup)?)))
+    }
+
+    /// Returns the world of one rank, this process.
+    pub fn alone() -> Self {
+        Self(Ranks::Alone)
+    }
+
+    /// Returns the world in which each of this process's `devices` is a rank, in their order. A device may be given several
+    /// times.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] without a device, [`ErrorKind::Unsupported`] for devices of different backends.
+    pub fn local(devices: &[Device]) -> Result<Self> {
+        let Some(first) = devices.first() else {
+            return invalid("a world of no devices; give one device for each rank");
+        };
+        let backend = first.info().backend;
+        if let Some(other) = devices.iter().find(|device| device.info().backend != backend) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "a world of {first:?} and {other:?}: the devices of a world are of one backend; make a world for each, \
+                     and copy between them through the host"
+                ),
+            ));
+        }
+        Ok(Self(Ranks::Devices(devices.to_vec())))
+    }
+
+    /// Returns the number of ranks.
+    pub fn size(&self) -> usize {
+        match &self.0 {
+            Ranks::Told(told) => told.size,
+            Ranks::Alone => 1,
+            Ranks::Devices(devices) => devices.len(),
+        }
+    }
+
+    /// Returns this process's rank: the lowest one where it has several.
+    pub fn rank(&self) -> usize {
+        match &self.0 {
+            Ranks::Told(told) => told.rank,
+            Ranks::Alone | Ranks::Devices(_) => 0,
+        }
+    }
+
+    /// Returns this process's number among those on the same host, which is by custom the number of its GPU; the lowest one
+    /// where it has several. `None` where the launcher does not tell.
+    pub fn local_rank(&self) -> Option<usize> {
+        match &self.0 {
+            Ranks::Told(told) => told.local_rank,
+            Ranks::Alone | Ranks::Devices(_) => Some(0),
+        }
+    }
+
+    /// Returns the launcher whose variables were read.
+    pub fn launcher(&self) -> Option<Launcher> {
+        match &self.0 {
+            Ranks::Told(told) => Some(told.launcher),
+            Ranks::Alone | Ranks::Devices(_) => None,
+        }
+    }
+
+    /// Returns the host and port of rank 0, where `MASTER_ADDR` and `MASTER_PORT` tell them. Nothing listens there by itself.
+    pub fn master(&self) -> Option<(&str, u16)> {
+        match &self.0 {
+            Ranks::Told(Told { master: Some((address, port)), .. }) => Some((address, *port)),
+            _ => None,
+        }
+    }
+
+    /// Makes the communicator of this process's one rank, which works on `device`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a world of several processes: no engine between processes is built in yet.
+    /// [`ErrorKind::InvalidArgument`] for a world of local devices, whose ranks
+    /// [`communicators`](Self::communicators) makes; the errors of loading kernels.
+    pub fn communicator(&self, device: &Device) -> Result<Communicator> {
+        self.communicator_with(device, CommunicatorOptions::default())
+    }
+
+    /// Makes the communicator that [`communicator`](Self::communicator) makes, with options.
+    ///
+    /// # Errors
+    /// As for [`communicator`](Self::communicator).
+    pub fn communicator_with(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
+        match &self.0 {
+            Ranks::Devices(devices) => invalid(format!(
+                "one communicator for a world of {} local devices; `communicators` makes one for each",
+                devices.len()
+            )),
+            Ranks::Told(told) if told.size > 1 => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "this process is rank {} of {}, and no engine for several processes is built in; use `World::local` for \
+                     several devices of one process",
+                    told.rank, told.size
+                ),
+            )),
+            Ranks::Told(_) | Ranks::Alone => {
+                let seats = Seat::of_devices(std::slice::from_ref(device), options.limit()?)?;
+                let made = seats.into_iter().next().map(|seat| Communicator::new(seat, device.clone()));
+                made.ok_or_else(|| Error::unsupported("a world of no ranks"))
+            }
+        }
+    }
+
+    /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of the ranks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a world whose ranks are processes; the errors of loading kernels.
+    pub fn communicators(&self) -> Result<Vec<Communicator>> {
+        self.communicators_with(CommunicatorOptions::default())
+    }
+
+    /// Makes the communicators that [`communicators`](Self::communicators) makes, with options.
+    ///
+    /// # Errors
+    /// As for [`communicators`](Self::communicators).
+    pub fn communicators_with(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
+        let Ranks::Devices(devices) = &self.0 else {
+            return invalid(
+                "the ranks of this world are processes: give this one's device to `communicator`",
+            );
+        };
+        let seats = Seat::of_devices(devices, options.limit()?)?;
+        Ok(seats
+            .into_iter()
+            .zip(devices)
+            .map(|(seat, device)| Communicator::new(seat, device.clone()))
+            .collect())
+    }
+}
+
+/// Options of communicators.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpustream_collectives::CommunicatorOptions;
+/// let options = CommunicatorOptions::default().time_limit(Duration::from_secs(30));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommunicatorOptions {
+    time_limit: Option<Duration>,
+}
+
+impl CommunicatorOptions {
+    /// Sets how long a rank waits for the others' calls before the communicator breaks on all ranks. Without it the limit is
+    /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    fn limit(self) -> Result<Duration> {
+        self.time_limit.map_or_else(|| environment::time_limit(&environment::of_process), Ok)
+    }
+}

@@ -1,0 +1,256 @@
+//! Every operation, with every type, combination and odd length, gives what plain Rust gives, and writes nothing else.
+
+use gpustream::half::{bf16, f16};
+use gpustream::{Buffer, DeviceOptions, Stream, Tracking};
+use gpustream_collectives::{Communicator, Op, World, group};
+
+use crate::plain::{Number, OPS, brought, combined, every_type};
+use crate::{RANKS, devices, each, ranks, streams, tests};
+
+tests!(
+    every_operation_is_right_on_threads,
+    every_operation_is_right_in_one_group,
+    every_operation_is_right_under_strict_tracking,
+    one_rank_is_right,
+    parts_beyond_a_piece_are_right,
+    pinned_memory_is_taken,
+    nan_gives_way_to_numbers,
+);
+
+/// Lengths of a rank's part: none, fewer than there are ranks, and around multiples of them.
+const LENGTHS: [usize; 8] = [0, 1, 2, 3, 5, 7, 64, 1001];
+
+/// Elements before and after each view, which nothing may write.
+const MARGIN: usize = 3;
+
+/// A range of a buffer for a result, between elements that stay what they were.
+struct Target<T: Number> {
+    buffer: Buffer<T>,
+    len: usize,
+}
+
+impl<T: Number> Target<T> {
+    fn new(stream: &Stream, values: &[T]) -> Self {
+        let margin = brought::<T>(9, MARGIN);
+        let buffer = stream.upload(&[&margin, values, &margin].concat()).unwrap();
+        Self { buffer, len: values.len() }
+    }
+
+    fn empty(stream: &Stream, len: usize) -> Self {
+        Self::new(stream, &brought::<T>(8, len))
+    }
+
+    fn view(&mut self) -> gpustream::ViewMut<'_, T> {
+        self.buffer.slice_mut(MARGIN..MARGIN + self.len).unwrap()
+    }
+
+    #[track_caller]
+    fn check(&self, stream: &Stream, want: &[T], what: &str) {
+        let got = stream.download(&self.buffer).unwrap();
+        let margin = brought::<T>(9, MARGIN);
+        assert_eq!(got[..MARGIN], margin, "before the result of {what}");
+        assert_eq!(&got[MARGIN..MARGIN + self.len], want, "{what}");
+        assert_eq!(got[MARGIN + self.len..], margin, "behind the result of {what}");
+    }
+}
+
+/// Makes every call for one type and length, and compares the results.
+fn all_operations<T: Number>(communicator: &Communicator, stream: &Stream, len: usize) {
+    let (rank, size) = (communicator.rank(), communicator.size());
+    let name = std::any::type_name::<T>();
+    let what = |call: &str| format!("{call} of {len} {name} on rank {rank} of {size}");
+    let source = |len: usize| stream.upload(&brought::<T>(rank, len)).unwrap();
+    let part = |values: &[T], part: usize| values[part * len..(part + 1) * len].to_vec();
+
+    for op in OPS {
+        let src = source(len);
+        let mut dst = Target::<T>::empty(stream, len);
+        communicator.all_reduce(stream, &src, &mut dst.view(), op).unwrap();
+        dst.check(stream, &combined(op, size, len), &what(&format!("all_reduce ({op})")));
+
+        let mut memory = Target::new(stream, &brought::<T>(rank, len));
+        communicator.all_reduce_in_place(stream, &mut memory.view(), op).unwrap();
+        memory.check(stream, &combined(op, size, len), &what(&format!("all_reduce_in_place ({op})")));
+
+        let src = source(len * size);
+        let mut dst = Target::<T>::empty(stream, len);
+        communicator.reduce_scatter(stream, &src, &mut dst.view(), op).unwrap();
+        let want = part(&combined(op, size, len * size), rank);
+        dst.check(stream, &want, &what(&format!("reduce_scatter ({op})")));
+
+        let root = size - 1;
+        let src = source(len);
+        let mut dst = Target::<T>::empty(stream, if rank == root { len } else { 2 });
+        communicator.reduce(stream, &src, &mut dst.view(), op, root).unwrap();
+        let want = if rank == root { combined(op, size, len) } else { brought(8, 2) };
+        dst.check(stream, &want, &what(&format!("reduce ({op})")));
+
+        let mut memory = Target::new(stream, &brought::<T>(rank, len));
+        communicator.reduce_in_place(stream, &mut memory.view(), op, 0).unwrap();
+        let want = if rank == 0 { combined(op, size, len) } else { brought(rank, len) };
+        memory.check(stream, &want, &what(&format!("reduce_in_place ({op})")));
+    }
+
+    let of_all: Vec<T> = (0..size).flat_map(|rank| brought::<T>(rank, len)).collect();
+    let mut dst = Target::<T>::empty(stream, len * size);
+    communicator.all_gather(stream, &source(len), &mut dst.view()).unwrap();
+    dst.check(stream, &of_all, &what("all_gather"));
+
+    let src = source(len * size);
+    let mut dst = Target::<T>::empty(stream, len * size);
+    communicator.all_to_all(stream, &src, &mut dst.view()).unwrap();
+    let want: Vec<T> = (0..size).flat_map(|other| part(&brought(other, len * size), rank)).collect();
+    dst.check(stream, &want, &what("all_to_all"));
+
+    for root in 0..size {
+        let mut memory = Target::new(stream, &brought::<T>(rank, len));
+        communicator.broadcast(stream, &mut memory.view(), root).unwrap();
+        memory.check(stream, &brought(root, len), &what("broadcast"));
+
+        let mut dst = Target::<T>::empty(stream, if rank == root { len * size } else { 1 });
+        communicator.gather(stream, &source(len), &mut dst.view(), root).unwrap();
+        let want = if rank == root { of_all.clone() } else { brought(8, 1) };
+        dst.check(stream, &want, &what("gather"));
+
+        let src = source(if rank == root { len * size } else { 0 });
+        let mut dst = Target::<T>::empty(stream, len);
+        communicator.scatter(stream, &src, &mut dst.view(), root).unwrap();
+        dst.check(stream, &part(&brought(root, len * size), rank), &what("scatter"));
+    }
+
+    // Round the ring, and to oneself.
+    let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
+    let (src, own) = (source(len), source(len));
+    let (mut dst, mut same) = (Target::<T>::empty(stream, len), Target::<T>::empty(stream, len));
+    communicator
+        .group(|calls| {
+            calls.send(stream, &src, next)?;
+            calls.recv(stream, dst.view(), last)?;
+            calls.send(stream, &own, rank)?;
+            calls.recv(stream, same.view(), rank)
+        })
+        .unwrap();
+    communicator.barrier(stream).unwrap();
+    dst.check(stream, &brought(last, len), &what("send and recv"));
+    same.check(stream, &brought(rank, len), &what("send and recv by one rank"));
+}
+
+fn every_operation_is_right_on_threads() {
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        for len in LENGTHS {
+            every_type!(all_operations(&rank, &stream, len));
+        }
+    });
+}
+
+fn every_operation_is_right_under_strict_tracking() {
+    let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
+    each(World::local(&devices).unwrap().communicators().unwrap(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        all_operations::<f32>(&rank, &stream, 1001);
+        all_operations::<u8>(&rank, &stream, 5);
+    });
+}
+
+fn one_rank_is_right() {
+    let devices = devices(DeviceOptions::default());
+    let alone = World::alone().communicator(&devices[0]).unwrap();
+    let stream = devices[0].stream().unwrap();
+    every_type!(all_operations(&alone, &stream, 7));
+}
+
+/// Makes the calls of all ranks on this thread, for one type and length.
+fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len: usize) {
+    let source = |len: usize| -> Vec<Buffer<T>> {
+        let upload = |(rank, stream): (usize, &Stream)| stream.upload(&brought::<T>(rank, len)).unwrap();
+        streams.iter().enumerate().map(upload).collect()
+    };
+    let room = |len: usize| -> Vec<Buffer<T>> {
+        streams.iter().map(|stream| stream.upload(&brought::<T>(8, len)).unwrap()).collect()
+    };
+    let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(RANKS * len));
+    let (mut exchanged, mut received, mut copied) = (room(RANKS * len), room(len), source(len));
+    let (long, short) = (source(RANKS * len), source(len));
+    // Two calls of each, so that the order within a rank's calls counts.
+    group(|group| {
+        let results = reduced.iter_mut().zip(&mut scattered).zip(&mut gathered);
+        let more = exchanged.iter_mut().zip(&mut received).zip(&mut copied);
+        for (((rank, stream), ((reduced, scattered), gathered)), ((exchanged, received), copied)) in
+            ranks.iter().zip(streams).zip(results).zip(more)
+        {
+            let (own, next) = (rank.rank(), (rank.rank() + 1) % RANKS);
+            let calls = group.on(rank);
+            calls.all_reduce_in_place(stream, reduced, Op::Sum)?;
+            calls.reduce_scatter(stream, &long[own], scattered, Op::Max)?;
+            calls.send(stream, &short[own], next)?;
+            calls.all_gather(stream, &short[own], gathered)?;
+            calls.barrier(stream)?;
+            calls.recv(stream, received, (own + RANKS - 1) % RANKS)?;
+            calls.all_to_all(stream, &long[own], exchanged)?;
+            calls.broadcast(stream, copied, 1)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    for (rank, stream) in streams.iter().enumerate() {
+        let part = |values: &[T]| values[rank * len..(rank + 1) * len].to_vec();
+        let get = |buffers: &[Buffer<T>]| stream.download(&buffers[rank]).unwrap();
+        assert_eq!(get(&reduced), combined(Op::Sum, RANKS, len));
+        assert_eq!(get(&scattered), part(&combined(Op::Max, RANKS, RANKS * len)));
+        assert_eq!(get(&gathered), (0..RANKS).flat_map(|rank| brought::<T>(rank, len)).collect::<Vec<_>>());
+        let want: Vec<T> = (0..RANKS).flat_map(|other| part(&brought(other, RANKS * len))).collect();
+        assert_eq!(get(&exchanged), want);
+        assert_eq!(get(&received), brought((rank + RANKS - 1) % RANKS, len));
+        assert_eq!(get(&copied), brought(1, len));
+    }
+}
+
+fn every_operation_is_right_in_one_group() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    for len in LENGTHS {
+        every_type!(grouped_operations(&ranks, &streams, len));
+    }
+}
+
+fn parts_beyond_a_piece_are_right() {
+    // More than four mebibytes from each rank, and not a multiple of anything.
+    let len = (4 << 20) + 12_345;
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.upload(&brought::<u8>(rank.rank(), len)).unwrap();
+        rank.reduce_in_place(&stream, &mut memory, Op::Average, 2).unwrap();
+        if rank.rank() == 2 {
+            assert!(stream.download(&memory).unwrap() == combined::<u8>(Op::Average, RANKS, len));
+        }
+    });
+}
+
+fn pinned_memory_is_taken() {
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = rank.device().pinned_from(&brought::<i32>(rank.rank(), 77)).unwrap();
+        rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+        assert_eq!(*memory.read().unwrap(), combined::<i32>(Op::Sum, RANKS, 77));
+    });
+}
+
+fn nan_gives_way_to_numbers() {
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        // Each rank has a NaN where the others have numbers, and all have one at the end.
+        let mut values = [1.0f32, 2.0, 3.0, f32::NAN];
+        values[rank.rank()] = f32::NAN;
+        let src = stream.upload(&values).unwrap();
+        let mut dst = stream.alloc::<f32>(4).unwrap();
+        for op in [Op::Min, Op::Max] {
+            rank.all_reduce(&stream, &src, &mut dst, op).unwrap();
+            let got = stream.download(&dst).unwrap();
+            assert_eq!(got[..3], [1.0, 2.0, 3.0]);
+            assert!(got[3].is_nan());
+        }
+        rank.all_reduce(&stream, &src, &mut dst, Op::Sum).unwrap();
+        assert!(stream.download(&dst).unwrap().iter().all(|sum| sum.is_nan()));
+    });
+}

@@ -1,0 +1,176 @@
+//! The work of a call is in order with all other work, and the host waits for ranks alone, never for a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpustream::{DeviceOptions, ErrorKind, Tracking};
+use gpustream_collectives::{Op, World, group};
+
+use crate::{RANKS, each, hold, ranks, streams, tests};
+
+tests!(
+    calls_return_before_the_devices_work,
+    work_on_other_streams_is_waited_for,
+    later_writes_wait_for_the_other_ranks_reads,
+    strict_tracking_finds_later_writes_in_order,
+    barrier_waits_for_every_stream,
+    barrier_orders_what_the_tracker_does_not_see,
+    runs_of_a_replay_contain_calls,
+    recorded_streams_are_refused,
+    ranks_may_share_a_stream,
+);
+
+fn calls_return_before_the_devices_work() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let gate = hold(&streams[1]);
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(100, 2i32).unwrap()).collect();
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            group.on(rank).all_reduce_in_place(stream, memory, Op::Product)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    for stream in &streams {
+        assert!(!stream.is_done().unwrap(), "every rank needs what rank 1 has not begun");
+    }
+    gate.send(()).unwrap();
+    for (stream, memory) in streams.iter().zip(&memory) {
+        assert_eq!(stream.download(memory).unwrap(), [8; 100]);
+    }
+}
+
+fn work_on_other_streams_is_waited_for() {
+    each(ranks(), |rank| {
+        let (other, stream) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
+        let mut memory = other.zeros::<u32>(99).unwrap();
+        let gate = hold(&other);
+        other.fill(&mut memory, 5).unwrap();
+        rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+        assert!(!stream.is_done().unwrap());
+        gate.send(()).unwrap();
+        // A stream that had no part in the call waits for it.
+        let third = rank.device().stream().unwrap();
+        assert_eq!(third.download(&memory).unwrap(), [15; 99]);
+    });
+}
+
+fn later_writes_wait_for_the_other_ranks_reads() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
+    streams[0].synchronize().unwrap();
+    let gate = hold(&streams[2]);
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            group.on(rank).broadcast(stream, memory, 0)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    // The root's stream has nothing of the broadcast, and rank 2 has not read yet.
+    streams[0].fill(&mut memory[0], 77).unwrap();
+    assert!(!streams[0].is_done().unwrap(), "the write waits for rank 2");
+    gate.send(()).unwrap();
+    for (want, (stream, memory)) in [77, 1, 1].into_iter().zip(streams.iter().zip(&memory)) {
+        assert_eq!(stream.download(memory).unwrap(), [want; 50]);
+    }
+}
+
+fn strict_tracking_finds_later_writes_in_order() {
+    let devices = crate::devices(DeviceOptions::default().tracking(Tracking::Strict));
+    let ranks = World::local(&devices).unwrap().communicators().unwrap();
+    let streams = streams(&ranks);
+    let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            group.on(rank).broadcast(stream, memory, 0)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    // The root's stream has come after the other ranks' reads, as it would with any engine.
+    streams[0].fill(&mut memory[0], 77).unwrap();
+    for (want, (stream, memory)) in [77, 1, 1].into_iter().zip(streams.iter().zip(&memory)) {
+        assert_eq!(stream.download(memory).unwrap(), [want; 50]);
+    }
+}
+
+fn barrier_waits_for_every_stream() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let gate = hold(&streams[0]);
+    group(|group| ranks.iter().zip(&streams).try_for_each(|(rank, stream)| group.on(rank).barrier(stream)))
+        .unwrap();
+    for stream in &streams {
+        assert!(!stream.is_done().unwrap());
+    }
+    gate.send(()).unwrap();
+    for stream in &streams {
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Closures share a counter that no tracker knows of.
+fn barrier_orders_what_the_tracker_does_not_see() {
+    let (before, seen) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; RANKS]);
+    let counters = Arc::new((before, seen));
+    each(ranks(), |rank| {
+        let (stream, number) = (rank.device().stream().unwrap(), rank.rank());
+        let gate = hold(&stream);
+        let (first, second) = (counters.clone(), counters.clone());
+        stream
+            .host_fn(move || {
+                first.0.fetch_add(1, Ordering::SeqCst);
+            })
+            .unwrap();
+        rank.barrier(&stream).unwrap();
+        stream
+            .host_fn(move || second.1[number].store(second.0.load(Ordering::SeqCst), Ordering::SeqCst))
+            .unwrap();
+        gate.send(()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(counters.1[number].load(Ordering::SeqCst), RANKS);
+    });
+}
+
+fn runs_of_a_replay_contain_calls() {
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let mut step = rank.device().replay();
+        for _ in 0..6 {
+            step.run(&stream, |s| {
+                let mut sum = s.duplicate(&memory)?;
+                rank.all_reduce_in_place(s, &mut sum, Op::Sum)?;
+                s.copy(&sum, &mut memory)
+            })
+            .unwrap();
+        }
+        assert_eq!(stream.download(&memory).unwrap(), [3u32.pow(6); 33]);
+    });
+}
+
+fn recorded_streams_are_refused() {
+    let ranks = ranks();
+    let stream = ranks[0].device().stream().unwrap();
+    let mut memory = stream.zeros::<f32>(5).unwrap();
+    let captured = stream.capture(|s| ranks[0].all_reduce_in_place(s, &mut memory, Op::Sum));
+    let error = captured.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+    assert!(error.message().contains("rank 0"), "{error}");
+}
+
+fn ranks_may_share_a_stream() {
+    let device = crate::devices(DeviceOptions::default()).remove(0);
+    let ranks = World::local(&[device.clone(), device.clone()]).unwrap().communicators().unwrap();
+    let stream = device.stream().unwrap();
+    let (mut a, mut b) = (stream.full(9, 1.5f64).unwrap(), stream.full(9, 2.0f64).unwrap());
+    group(|group| {
+        group.on(&ranks[0]).all_reduce_in_place(&stream, &mut a, Op::Sum)?;
+        group.on(&ranks[1]).all_reduce_in_place(&stream, &mut b, Op::Sum)
+    })
+    .unwrap();
+    assert_eq!((stream.download(&a).unwrap(), stream.download(&b).unwrap()), (vec![3.5; 9], vec![3.5; 9]));
+}
