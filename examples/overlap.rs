@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use examples::overlap::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
@@ -141,28 +141,31 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Traces each way, and prints the time that the trace costs, and the overlap that follows from the times beside the one that
-/// the trace sees: by the times that the operations took alone, in the first way, and by those that they took in this one.
+/// Traces each way, and prints the time that the trace costs, and the overlap that follows from the times beside what the trace
+/// says: by the times that the operations took alone, in the first way, and by those that they took in this one.
 fn compare(device: &Device, work: &mut Work, pieces: usize, times: &[Duration], alone: &Alone) -> Result<()> {
-    let mut table =
-        Table::new(["way", "time, s", "traced, s", "more", "overlapped", "alone, traced", "in the trace"]);
-    let mut alone_traced = 0;
+    let mut table = Table::new([
+        "way",
+        "time, s",
+        "traced, s",
+        "more",
+        "overlapped",
+        "in the trace",
+        "by this run's times",
+    ]);
+    let mut first = None;
     for (way, untraced) in Way::ALL.into_iter().zip(times) {
         let (time, timeline) = work.traced(device, way)?;
-        let report = timeline.report();
-        let (hidden, busy) =
-            report.devices.first().map_or_else(Default::default, |device| (device.hidden, device.busy));
-        if matches!(way, Way::Sequential) {
-            alone_traced = hidden.of;
-        }
+        let report = timeline.report().devices.into_iter().next().context("the trace has no device")?;
+        let first = first.get_or_insert_with(|| report.clone());
         table.row([
             way.name(pieces),
             format!("{:.3}", untraced.as_secs_f64()),
             format!("{:.3}", time.as_secs_f64()),
             format!("{:.1} %", 100.0 * (time.as_secs_f64() / untraced.as_secs_f64() - 1.0)),
             format!("{:.1} %", alone.overlapped(*untraced)),
-            format!("{:.1} %", 100.0 * (1.0 - busy as f64 / alone_traced as f64).max(0.0)),
-            format!("{:.1} %", 100.0 * hidden.share()),
+            format!("{:.1} %", 100.0 * report.hidden_of(first).share()),
+            format!("{:.1} %", 100.0 * report.hidden.share()),
         ]);
     }
     println!("\n{table}");

@@ -92,7 +92,8 @@ impl<'a> Finished<'a> {
     }
 
     fn has_done(&self, entry: &Measured) -> bool {
-        self.is_before(entry) && (self.is_last || entry.is_whole || entry.is_complete(true))
+        self.is_before(entry)
+            && (self.is_last || entry.is_whole || entry.has_no_parts() || entry.is_complete(true))
     }
 }
 

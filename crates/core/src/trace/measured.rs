@@ -44,6 +44,11 @@ impl Measured {
         self.last || self.looks > LOOKS && (self.is_whole || is_passed)
     }
 
+    /// Returns whether vendors' libraries measure nothing of operations of this kind.
+    pub(super) fn has_no_parts(&self) -> bool {
+        matches!(self.operation.work, Work::Host | Work::Other)
+    }
+
     /// Adds a part; `last` says that there are no more.
     pub(super) fn take(&mut self, last: bool, part: Part) {
         self.looks = 1;

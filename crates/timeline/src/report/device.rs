@@ -75,6 +75,41 @@ pub struct DeviceReport {
     pub causes: Vec<CauseReport>,
 }
 
+impl DeviceReport {
+    /// Returns the time that this run hid behind other work, of the work of `alone`: a run of the same operations one after the
+    /// other. Operations that run at the same time slow each other down. [`hidden`](Self::hidden) goes by the longer times that
+    /// they took in this run; this goes by those that they take by themselves, and so says what the overlap saved.
+    ///
+    /// ```
+    /// # use gpustream_timeline::{Clock, Device, Direction, Operation, Place, Point, Stream, Timeline, Work};
+    /// # fn run(stream: u64, up: std::ops::Range<u64>, down: std::ops::Range<u64>) -> Timeline {
+    /// #     let mut timeline = Timeline::default();
+    /// #     let (name, reason) = ("made up".to_owned(), String::new());
+    /// #     timeline.devices.push(Device { id: 0, name, clock: Clock::Host, error: 0, reason });
+    /// #     for (number, direction, ran) in [(1, Direction::Up, up), (2, Direction::Down, down)] {
+    /// #         let id = if number == 1 { 1 } else { stream };
+    /// #         timeline.streams.push(Stream { id, device: 0, name: "made up".into(), legacy: false });
+    /// #         timeline.operations.push(Operation {
+    /// #             point: Point { stream: id, number }, label: "copy".into(), place: Place::default(), thread: 1,
+    /// #             submitted: 0..1, ran: Some(ran), work: Work::Copy { direction, bytes: 8, pageable: false },
+    /// #             after: Vec::new(), pieces: Vec::new(),
+    /// #         });
+    /// #     }
+    /// #     timeline
+    /// # }
+    /// // Two copies of 100 ns each by themselves, which take 120 together.
+    /// let (one_by_one, together) = (run(1, 0..100, 100..200), run(2, 0..120, 0..120));
+    /// let (alone, report) = (&one_by_one.report().devices[0], &together.report().devices[0]);
+    /// assert_eq!(report.hidden.share(), 0.5);
+    /// assert_eq!(report.hidden_of(alone).share(), 0.4);
+    /// ```
+    #[must_use]
+    pub fn hidden_of(&self, alone: &Self) -> Overlap {
+        let all = alone.hidden.of;
+        Overlap { time: all.saturating_sub(self.busy), of: all }
+    }
+}
+
 /// The figures of an engine.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
