@@ -270,7 +270,7 @@ fn events_stand_for_the_work_of_others(device: &Device) -> Result<()> {
             kernels.step(&c, &mut x, 1, N)?;
             gate.open();
             assert_all(&c, &x, next(value, 1))?;
-            device.synchronize()?;
+            theirs.synchronize()?;
         }
     }
     drop(adopted);

@@ -12,15 +12,16 @@ use gpustream::hal::{FillPattern, RawBuffer};
 use gpustream::{Arg, Buffer, Device, DeviceOptions, ErrorKind, Launch, Pinned, Result, Stream, Tracking};
 
 tests! {
-    Plain: their_memory_works_like_ours, their_memory_is_ready_in_the_order_of_its_stream,
-        an_owner_goes_once_the_last_use_is_done, owners_go_without_another_call, a_graph_keeps_an_owner,
+    Plain: their_memory_works_like_ours, an_owner_goes_once_the_last_use_is_done, a_graph_keeps_an_owner,
         an_owner_may_hold_the_last_device_handle, an_owner_that_panics_harms_nobody,
         an_owner_leaves_a_host_closure_unharmed, addresses_that_cannot_be_right_are_refused,
-        empty_memory_needs_no_address, borrowed_memory_goes_back_in_the_order_of_its_stream, lent_memory_comes_after_our_work, lent_memory_comes_back_after_their_work,
-        lent_memory_outlives_its_stream_value, lending_inside_a_capture_is_refused, forgotten_loans_break_nothing,
-        strict_tracking_reports_an_unordered_taker, host_memory_of_theirs_is_page_locked,
-        modules_of_theirs_have_kernels;
-    Alone: loans_and_owners_leak_nothing;
+        empty_memory_needs_no_address, lent_memory_comes_back_after_their_work, lending_inside_a_capture_is_refused,
+        forgotten_loans_break_nothing, strict_tracking_reports_an_unordered_taker,
+        host_memory_of_theirs_is_page_locked, modules_of_theirs_have_kernels;
+    // Nobody may capture while a test waits for the whole device.
+    Alone: loans_and_owners_leak_nothing, their_memory_is_ready_in_the_order_of_its_stream,
+        owners_go_without_another_call, borrowed_memory_goes_back_in_the_order_of_its_stream,
+        lent_memory_comes_after_our_work, lent_memory_outlives_its_stream_value;
     Part: exits_with_owners;
 }
 
