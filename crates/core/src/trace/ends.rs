@@ -50,21 +50,14 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
+    use gpustream_timeline::Work;
+
+    use super::super::made_up;
     use super::*;
 
     fn operation(number: u64, after: &[(u64, u64)], submitted: Nanos) -> Operation {
-        let point = |(stream, number)| Point { stream, number };
-        Operation {
-            point: point((1, number)),
-            label: "made up".into(),
-            place: gpustream_timeline::Place::default(),
-            thread: 1,
-            submitted: submitted..submitted + 1,
-            ran: None,
-            work: gpustream_timeline::Work::Other,
-            after: after.iter().copied().map(point).collect(),
-            pieces: Vec::new(),
-        }
+        let after = after.iter().map(|&(stream, number)| Point { stream, number }).collect();
+        Operation { submitted: submitted..submitted + 1, after, ..made_up(number, Work::Other) }
     }
 
     #[test]

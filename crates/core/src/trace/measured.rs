@@ -93,21 +93,11 @@ fn work_of(work: RanWork) -> Option<Work> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::made_up;
     use super::*;
 
     fn measured(work: Work) -> Measured {
-        let operation = Operation {
-            point: gpustream_timeline::Point { stream: 1, number: 1 },
-            label: "made up".into(),
-            place: gpustream_timeline::Place::default(),
-            thread: 1,
-            submitted: 0..1,
-            ran: None,
-            work,
-            after: Vec::new(),
-            pieces: Vec::new(),
-        };
-        Measured::new(operation, 1)
+        Measured::new(made_up(1, work), 1)
     }
 
     fn part(work: RanWork, start: u64) -> Ran<'static> {

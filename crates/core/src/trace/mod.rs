@@ -155,3 +155,19 @@ fn note_instant(label: Cow<'static, str>, place: Place, kind: InstantKind) {
     let (thread, time) = (thread::current(), now());
     notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
+
+/// Makes up the operation of that number, for tests.
+#[cfg(test)]
+fn made_up(number: u64, work: Work) -> gpustream_timeline::Operation {
+    gpustream_timeline::Operation {
+        point: gpustream_timeline::Point { stream: 1, number },
+        label: Cow::Borrowed("made up"),
+        place: Place::default(),
+        thread: 1,
+        submitted: 0..1,
+        ran: None,
+        work,
+        after: Vec::new(),
+        pieces: Vec::new(),
+    }
+}
