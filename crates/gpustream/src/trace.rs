@@ -155,6 +155,8 @@ struct ToFile {
     path: PathBuf,
     writer: Option<perfetto::Writer<Buffer>>,
     buffer: Buffer,
+    /// The number of records that came too fast to be noted.
+    lost: u64,
 }
 
 /// The file's buffer, which is emptied whenever nothing more is known.
@@ -180,7 +182,7 @@ impl ToFile {
         })?;
         let buffer = Buffer(Arc::new(Mutex::new(BufWriter::with_capacity(1 << 16, file))));
         let writer = Some(perfetto::Writer::new(buffer.clone()));
-        Ok(Self { path: path.to_owned(), writer, buffer })
+        Ok(Self { path: path.to_owned(), writer, buffer, lost: 0 })
     }
 
     /// Says once that the file cannot be written, and goes on without.
@@ -197,6 +199,9 @@ impl ToFile {
 
 impl Listener for ToFile {
     fn hear(&mut self, record: &Record) {
+        if let Record::Lost(lost) = record {
+            self.lost += lost;
+        }
         if let Some(writer) = &mut self.writer {
             let outcome = writer.write(record);
             self.check(outcome);
@@ -216,6 +221,13 @@ impl Drop for ToFile {
         if let Some(writer) = self.writer.take() {
             let outcome = writer.finish();
             self.check(outcome);
+            if self.lost > 0 {
+                eprintln!(
+                    "gpustream: {}: {} records are missing, because they came too fast",
+                    self.path.display(),
+                    self.lost
+                );
+            }
         }
     }
 }
