@@ -18,7 +18,7 @@ tests! {
         empty_memory_needs_no_address, lent_memory_comes_back_after_their_work, lending_inside_a_capture_is_refused,
         forgotten_loans_break_nothing, strict_tracking_reports_an_unordered_taker,
         host_memory_of_theirs_is_page_locked, modules_of_theirs_have_kernels;
-    // Nobody may capture while a test waits for the whole device.
+    // No other test may capture while one waits for the whole device.
     Alone: loans_and_owners_leak_nothing, their_memory_is_ready_in_the_order_of_its_stream,
         owners_go_without_another_call, borrowed_memory_goes_back_in_the_order_of_its_stream,
         lent_memory_comes_after_our_work, lent_memory_outlives_its_stream_value;

@@ -1,6 +1,8 @@
 //! The fake drivers that log, and functions that play a scene on both.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::env;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,26 @@ pub(crate) fn on_both<const STREAMS: usize>(scene: impl Fn(&Recorder, &Device, [
         scene(recorder, &device, [(); STREAMS].map(|()| device.stream().unwrap()));
         recorder.release();
     });
+}
+
+/// Plays a scene in a child, which has these variables, and returns what the child printed; `None` in the child.
+pub(crate) fn in_child(variables: &[(&str, &str)], scene: impl FnOnce()) -> Option<String> {
+    const INSIDE: &str = "GPUSTREAM_TEST_CASE";
+    if env::var_os(INSIDE).is_some() {
+        scene();
+        return None;
+    }
+    let test = thread::current().name().unwrap().to_owned();
+    let output = Command::new(env::current_exe().unwrap())
+        .args([&test, "--exact", "--nocapture"])
+        .env_remove("NVTX_INJECTION64_PATH")
+        .env(INSIDE, &test)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    Some(text.into_owned())
 }
 
 pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);

@@ -4,39 +4,15 @@
 
 mod fakes;
 
-use std::env;
-use std::process::Command;
-use std::thread;
-
 use fake_cuda::{NVTX_TOOL, codes, load_nvtx_tool};
 use fake_hip::load_roctx;
 use gpustream::{Device, ErrorKind};
 use recorder::Recorder;
 
-use crate::fakes::{FAKES, Fake, ONE, increment, load_kernel, on_each};
+use crate::fakes::{FAKES, Fake, ONE, in_child, increment, load_kernel, on_each};
 
 const ON: (&str, &str) = ("GPUSTREAM_RANGES", "1");
 const TOOL: (&str, &str) = ("NVTX_INJECTION64_PATH", NVTX_TOOL);
-
-/// Plays a scene in a child, which has these variables, and returns what the child printed; `None` in the child.
-fn in_child(variables: &[(&str, &str)], scene: impl FnOnce()) -> Option<String> {
-    const INSIDE: &str = "GPUSTREAM_TEST_CASE";
-    if env::var_os(INSIDE).is_some() {
-        scene();
-        return None;
-    }
-    let test = thread::current().name().unwrap().to_owned();
-    let output = Command::new(env::current_exe().unwrap())
-        .args([&test, "--exact", "--nocapture"])
-        .env_remove(TOOL.0)
-        .env(INSIDE, &test)
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    Some(text.into_owned())
-}
 
 /// Plays a scene on each driver with its profiler.
 fn profiled(scene: impl Fn(&Fake, &Recorder)) {

@@ -1,4 +1,4 @@
-//! Traces whose times come from events, on drivers that log.
+//! Traces whose times come from events, on drivers that log. Each test has a process of its own, in which no CUPTI is found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -10,7 +10,12 @@ use gpustream::timeline::Timeline;
 use gpustream::{Device, Stream};
 use recorder::{Call, Recorder};
 
-use crate::fakes::on_each;
+use crate::fakes::{Fake, in_child, on_each};
+
+/// Plays a scene on each driver, with no library that measures.
+fn by_events(scene: impl Fn(&Fake, &Recorder)) {
+    in_child(&[("GPUSTREAM_CUPTI_LIBRARY", "none")], || on_each(scene));
+}
 
 /// Returns the driver's calls of `work` for the stream of the first fill among them, in words.
 fn words(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
@@ -38,7 +43,7 @@ fn fill_twice(stream: &Stream) -> gpustream::Result<()> {
 /// An operation that finds the one before still running begins when that one ends, and needs one event.
 #[test]
 fn operations_in_a_row_take_an_event_each() {
-    on_each(|fake, recorder| {
+    by_events(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let stream = device.stream().unwrap();
         fill_twice(&stream).unwrap();
@@ -66,7 +71,7 @@ fn operations_in_a_row_take_an_event_each() {
 /// An event that is recorded behind a wait can hold up more than its stream.
 #[test]
 fn operations_behind_a_wait_begin_when_it_ends() {
-    on_each(|fake, recorder| {
+    by_events(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let mut x = a.alloc::<u32>(10).unwrap();
@@ -88,7 +93,7 @@ fn operations_behind_a_wait_begin_when_it_ends() {
 /// Work that has no events may hold up the stream, so that an operation's own event says when it began.
 #[test]
 fn operations_that_wait_for_what_nobody_traced_have_their_own_start() {
-    on_each(|fake, recorder| {
+    by_events(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let untraced = Device::open(fake.name).unwrap();
         let (a, b) = (untraced.stream().unwrap(), device.stream().unwrap());
