@@ -1,9 +1,9 @@
 //! The place where the ranks of a process meet.
 //!
 //! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued. The rank that
-//! completes a set of calls which go together enqueues all of their work, under the meeting's lock. A rank takes its calls out again,
-//! under the same lock, before it stops waiting: by the time limit, by an error, or by a panic. So nobody else uses a
-//! rank's references once its call has returned, and no rank waits for another after the calls have met.
+//! completes a set of calls which go together enqueues all of their work, under the meeting's lock. A rank takes its calls
+//! out again, under the same lock, before it stops waiting: by the time limit, by an error, or by a panic. So nobody else
+//! uses a rank's references once its call has returned, and no rank waits for another after the calls have met.
 
 use std::collections::BTreeMap;
 use std::mem;
