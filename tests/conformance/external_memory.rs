@@ -275,7 +275,7 @@ fn lent_memory_comes_back_after_their_work(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(&mine)?;
     let (x, mut y) = (a.full(LEN, 7u32)?, b.full(LEN, 1u32)?);
     let (address, to) = (x.as_raw(), y.as_raw());
-    mine.synchronize()?;
+    a.synchronize()?;
     let theirs = x.into_raw(&b)?;
     // All that the library knows of is done.
     b.synchronize()?;
