@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use conformance::executor::block_on;
 use conformance::toolbox::Toolbox;
 use conformance::{
     Child, Gate, Random, assert_all, kernels_and_streams, next, on_threads, open_again, refused, tests,
@@ -20,7 +21,7 @@ tests! {
         replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead, a_child_graph_is_ordered_by_its_memory,
         host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways,
         events_stand_for_the_work_of_others, strict_tracking_reports_a_missing_order,
-        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, the_lint_reports_a_stray_capture;
+        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, failures_wait_for_the_next_wait, the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
 
@@ -364,6 +365,44 @@ fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
         }
         for (buffer, want) in buffers.iter().zip(want) {
             assert_all(&streams[1], buffer, want)?;
+        }
+    }
+    Ok(())
+}
+
+type Wait = fn(&Stream, &Buffer<u32>) -> Result<()>;
+
+/// Each wait reports a failure once, where work is pending and where none is; the stream goes on.
+fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
+    let waits: [(&str, Wait); 5] = [
+        ("stream", |a, _| a.synchronize()),
+        ("query", |a, _| {
+            while !a.is_done()? {
+                std::thread::yield_now();
+            }
+            Ok(())
+        }),
+        ("event", |a, _| a.record()?.synchronize()),
+        ("download", |a, x| a.download(x).map(drop)),
+        ("future", |a, x| block_on(a.download_async(x)?).map(drop)),
+    ];
+    for (name, wait) in waits {
+        for pending in [true, false] {
+            let (_, [a]) = kernels_and_streams(device)?;
+            let x = a.full(N, 7u32)?;
+            if !pending {
+                a.synchronize()?;
+            }
+            let failures = a.failures();
+            std::thread::spawn(move || failures.keep(Error::external("the other host is gone")))
+                .join()
+                .expect("nothing panics there");
+            refused(wait(&a, &x), ErrorKind::External, &["the other host is gone"]);
+            wait(&a, &x).map_err(|error| error.with_context(format_args!("{name}, pending: {pending}")))?;
+            assert_all(&a, &x, 7)?;
+            let failures = a.failures();
+            drop((x, a));
+            failures.keep(Error::external("nobody waits"));
         }
     }
     Ok(())

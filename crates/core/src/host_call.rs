@@ -1,7 +1,7 @@
 //! Host closures in stream order: the values that a driver gets with its callback.
 //!
-//! This layer knows closures and the place of their panics, but no streams, graphs or devices: a stream shares a
-//! [`Panicked`] with its closures, and the launches of a graph are numbers.
+//! This layer knows closures and the place for their panics, but no streams, graphs or devices: a stream shares a
+//! [`Failures`] with its closures, and the launches of a graph are numbers.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -9,45 +9,26 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, PoisonError};
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind};
 use smallvec::SmallVec;
 
+use crate::failures::Failures;
 use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 use crate::track::Clock;
 use crate::{inside, process};
 
-/// The last panic of a stream's host closures, kept until a wait for the stream reports it.
-#[derive(Default)]
-pub struct Panicked(Mutex<Option<String>>);
-
-impl Panicked {
-    /// Takes out the panic, so that it is reported once.
-    ///
-    /// # Errors
-    /// [`ErrorKind::HostPanic`] with the panic's message, if there was one.
-    pub fn report(&self) -> Result<()> {
-        match lock(&self.0).take() {
-            None => Ok(()),
-            Some(text) => Err(Error::new(
-                ErrorKind::HostPanic,
-                format!("a host closure of this stream panicked: {text}"),
-            )),
-        }
-    }
-}
-
 /// A closure on its way through the driver.
 pub struct HostCall {
     closure: Box<dyn FnOnce() + Send>,
-    panicked: Arc<Panicked>,
+    failures: Arc<Failures>,
     past: Clock,
 }
 
 impl HostCall {
-    /// Creates a call for the stream whose waits report `panicked`. The closure comes after everything in `past`.
-    pub fn new(closure: impl FnOnce() + Send + 'static, panicked: &Arc<Panicked>, past: Clock) -> Self {
-        Self { closure: Box::new(closure), panicked: panicked.clone(), past }
+    /// Creates a call for the stream whose waits report `failures`. The closure comes after everything in `past`.
+    pub fn new(closure: impl FnOnce() + Send + 'static, failures: &Arc<Failures>, past: Clock) -> Self {
+        Self { closure: Box::new(closure), failures: failures.clone(), past }
     }
 
     pub fn into_raw(self) -> *mut c_void {
@@ -82,7 +63,7 @@ struct Runs {
     launched: u64,
     begun: u64,
     /// The streams that report panics: those of runs that have not begun, each with the number of the first such run.
-    streams: VecDeque<(u64, Arc<Panicked>)>,
+    streams: VecDeque<(u64, Arc<Failures>)>,
 }
 
 impl RepeatedCall {
@@ -110,12 +91,12 @@ impl RepeatedCall {
         self.recorded.as_ref().unwrap_or(self).clone()
     }
 
-    /// Counts a launch on the stream whose waits report `panicked`.
-    pub fn launched_on(&self, panicked: &Arc<Panicked>) {
+    /// Counts a launch on the stream whose waits report `failures`.
+    pub fn launched_on(&self, failures: &Arc<Failures>) {
         let mut runs = lock(&self.runs);
-        if runs.streams.back().is_none_or(|(_, last)| !Arc::ptr_eq(last, panicked)) {
+        if runs.streams.back().is_none_or(|(_, last)| !Arc::ptr_eq(last, failures)) {
             let first = runs.launched;
-            runs.streams.push_back((first, panicked.clone()));
+            runs.streams.push_back((first, failures.clone()));
         }
         runs.launched += 1;
     }
@@ -185,7 +166,7 @@ pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
     }
     runs.begun += 1;
     let closure = runs.closures.front().map(|(_, closure)| closure.clone());
-    let panicked = runs.streams.front().map(|(_, panicked)| panicked.clone());
+    let failures = runs.streams.front().map(|(_, failures)| failures.clone());
     drop(runs);
     let run = move || {
         // Dropped inside the closure's bounds: the values that these closures own may panic, or call the library.
@@ -194,7 +175,7 @@ pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
             closure();
         }
     };
-    run_inside(run, panicked.as_deref(), Clock::default());
+    run_inside(run, failures.as_deref(), Clock::default());
 }
 
 /// Runs a [`HostCall`]; the driver calls this.
@@ -203,12 +184,12 @@ pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
 /// `data` came from [`HostCall::into_raw`] and is not used again.
 pub unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: by this function's contract; the driver calls once, with the pointer it was given.
-    let HostCall { closure, panicked, past } = unsafe { HostCall::from_raw(data) };
-    run_inside(closure, Some(&panicked), past);
+    let HostCall { closure, failures, past } = unsafe { HostCall::from_raw(data) };
+    run_inside(closure, Some(&failures), past);
 }
 
 /// Runs a user's closure where the driver may not be called and nothing may unwind.
-fn run_inside(closure: impl FnOnce(), panicked: Option<&Panicked>, past: Clock) {
+fn run_inside(closure: impl FnOnce(), failures: Option<&Failures>, past: Clock) {
     if trace::is_on() {
         trace::instant("host closure", None, InstantKind::HostClosure);
     }
@@ -219,8 +200,9 @@ fn run_inside(closure: impl FnOnce(), panicked: Option<&Panicked>, past: Clock) 
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "(no message)".to_owned());
-        if let Some(panicked) = panicked {
-            *lock(&panicked.0) = Some(text);
+        if let Some(failures) = failures {
+            let message = format!("a host closure of this stream panicked: {text}");
+            failures.keep(Error::new(ErrorKind::HostPanic, message));
         }
         // A payload may itself panic when dropped, and nothing may unwind from here.
         mem::forget(payload);

@@ -27,7 +27,7 @@
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
 //! | [`foreign`]: owners of what the library did not make | threads | what is owned |
-//! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
+//! | [`host_call`], [`inside`], [`failures`]: host closures, what waits report | threads, clocks, the end of the process | streams |
 //! | [`lint`]: advice | source lines | the operations that serialise |
 //! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
@@ -46,6 +46,7 @@ pub mod device_core;
 pub mod device_options;
 pub mod door_mutex;
 pub mod environment;
+pub mod failures;
 pub mod foreign;
 pub mod host_call;
 pub mod inside;

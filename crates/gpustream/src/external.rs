@@ -1,5 +1,9 @@
 //! Work of somebody else's, in the streams of this library: ordered, waited for and reported like a launch.
 
+use std::fmt;
+use std::sync::Arc;
+
+use gpustream_core::failures as core;
 use gpustream_core::lint;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, operation};
@@ -145,6 +149,26 @@ impl Stream {
         unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
     }
 
+    /// Returns the place in which another library's failures wait for the stream's next wait. Work that was enqueued without
+    /// an error may turn out to have failed later, where nobody can be told but a wait: a connection to another host ended,
+    /// say. The place may outlive the stream.
+    ///
+    /// ```
+    /// use gpustream::{Error, ErrorKind};
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let failures = stream.failures();
+    /// // Later, on a thread that watches the work:
+    /// failures.keep(Error::external("the other host is gone"));
+    ///
+    /// let error = stream.synchronize().unwrap_err();
+    /// assert_eq!((error.kind(), error.message()), (ErrorKind::External, "the other host is gone"));
+    /// stream.synchronize()?;                            // Each failure is reported once.
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn failures(&self) -> Failures {
+        Failures(self.core.failures.clone())
+    }
+
     /// Returns whether work that is submitted now is recorded, into a capture or a node, instead of run. Other libraries ask
     /// this before they allocate or wait.
     pub fn is_captured(&self) -> bool {
@@ -173,6 +197,24 @@ impl Stream {
 #[cold]
 fn not_enqueued() -> Error {
     Error::new(ErrorKind::Driver, "another library's calls failed")
+}
+
+/// The failures of other libraries' work in a stream, for its next wait: see [`Stream::failures`].
+#[derive(Clone)]
+pub struct Failures(Arc<core::Failures>);
+
+impl Failures {
+    /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event),
+    /// a future of the stream. Of several, the last one is reported, as of host closures that panicked.
+    pub fn keep(&self, error: Error) {
+        self.0.keep(error);
+    }
+}
+
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failures").finish_non_exhaustive()
+    }
 }
 
 #[cold]

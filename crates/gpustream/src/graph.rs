@@ -206,7 +206,7 @@ impl Graph {
             uses.accesses(),
             |device, raw| {
                 let _alone = lock(&parts.calls);
-                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.panicked));
+                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
                 // SAFETY: both are alive, and the graph owns what it refers to.
                 unsafe { device.graph_launch(parts.exec.raw, raw) }
                     .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))

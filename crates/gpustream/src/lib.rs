@@ -127,6 +127,7 @@ pub use buffer::Buffer;
 pub use copy::batch::CopyBatch;
 pub use device::{Device, backends};
 pub use event::{Event, TimedEvent};
+pub use external::Failures;
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].

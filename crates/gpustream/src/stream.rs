@@ -225,7 +225,7 @@ impl Stream {
         let state = self.core.running("ask whether a captured stream is done")?;
         let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
         streams().set_done(&clock);
-        self.core.panicked.report()?;
+        self.core.failures.report()?;
         Ok(true)
     }
 
@@ -278,7 +278,7 @@ impl Stream {
         if !self.device.info().concurrent_host_functions {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
-        let call = HostCall::new(closure, &self.core.panicked, self.core.past());
+        let call = HostCall::new(closure, &self.core.failures, self.core.past());
         // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
         let mut refused = None;
         // A graph would run the closure in every launch.

@@ -43,7 +43,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy
 use smallvec::SmallVec;
 
 use crate::door_mutex::{DoorMutex, DoorMutexGuard};
-use crate::host_call::Panicked;
+use crate::failures::Failures;
 use crate::inside;
 use crate::operation::refused;
 use crate::record::scope::Scope;
@@ -115,7 +115,8 @@ pub struct StreamCore {
     completed: AtomicU64,
     /// The length of `spare`. Each event in it holds the stream.
     resting: AtomicUsize,
-    pub panicked: Arc<Panicked>,
+    /// The failures that the next wait reports.
+    pub failures: Arc<Failures>,
     pub sink: Sink,
     origin: Origin,
     /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
@@ -221,7 +222,7 @@ impl StreamCore {
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
-            panicked: Arc::default(),
+            failures: Arc::default(),
             sink,
             origin,
             handles: AtomicUsize::new(1),

@@ -145,7 +145,7 @@ impl StreamCore {
         Ok(reached)
     }
 
-    /// Blocks until everything submitted is done, and reports a closure's panic.
+    /// Blocks until everything submitted is done, and reports failures that the driver does not know of.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         let place = Location::caller();
@@ -160,22 +160,23 @@ impl StreamCore {
         trace::waiting("synchronize", place, end, || unsafe { cell.synchronize() })?;
         StreamTable::shared().set_done(&clock);
         self.pass(number, cell);
-        self.panicked.report()
+        self.failures.report()
     }
 
-    /// Blocks until the submission of that number is done, and reports a closure's panic.
+    /// Blocks until the submission of that number is done, and reports failures that the driver does not know of.
     #[track_caller]
     pub fn wait_number(&self, number: u64) -> Result<()> {
         let place = Location::caller();
         if self.needs_no_wait(number) {
-            return Ok(());
+            // A host closure leaves the report to the next wait outside.
+            return if inside::is_inside() { Ok(()) } else { self.failures.report() };
         }
         let point = Some(Point { stream: self.id, number });
         let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         trace::waiting("wait for memory", place, point, || unsafe { cell.synchronize() })?;
         self.pass(number, cell);
-        self.panicked.report()
+        self.failures.report()
     }
 
     /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
