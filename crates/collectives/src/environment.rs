@@ -156,7 +156,7 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
 }
 
 /// Reads the address of rank 0, which some launchers set, and users for others.
-fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<(String, u16)>> {
+pub(crate) fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<(String, u16)>> {
     match (lookup(ADDRESS), lookup(PORT)) {
         (None, None) => Ok(None),
         (Some(address), Some(port)) => match port.trim().parse::<u16>() {

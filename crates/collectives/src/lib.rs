@@ -44,6 +44,14 @@
 //!
 //! [`World::from_env`] reads what torchrun, `mpirun` and `srun` tell their processes. No engine between processes is built in
 //! yet: a communicator of more than one process is [`Unsupported`](gpustream::ErrorKind::Unsupported).
+//!
+//! Processes hand each other bytes by an [`Exchange`] before they have a communicator: over TCP, or in a folder.
+//! [`Rendezvous`] reads from the environment where they meet:
+//!
+//! ```console
+//! $ export GPUSTREAM_EXCHANGE=tcp://node0:29600           # an address of rank 0's; or file:/FOLDER, new for each run
+//! $ export GPUSTREAM_EXCHANGE_SECRET=$(openssl rand -hex 32)  # the same for all ranks
+//! ```
 #![warn(clippy::missing_errors_doc)]
 
 mod broken;
@@ -53,6 +61,7 @@ mod check;
 mod communicator;
 mod element;
 mod environment;
+mod exchange;
 mod group;
 mod local;
 mod op;
@@ -63,6 +72,7 @@ pub use calls::Calls;
 pub use communicator::Communicator;
 pub use element::Element;
 pub use environment::Launcher;
+pub use exchange::{Exchange, ExchangeError, FileExchange, LocalExchange, Rendezvous, Secret, TcpExchange};
 pub use group::{Group, group};
 pub use op::Op;
 pub use world::{CommunicatorOptions, World};

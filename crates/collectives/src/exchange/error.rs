@@ -1,0 +1,139 @@
+//! Reasons why an exchange did not work.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gpustream::Error;
+
+/// The reason why an exchange did not work: the source of an error of kind [`External`](gpustream::ErrorKind::External).
+///
+/// ```
+/// use std::error::Error as _;
+/// use std::time::Duration;
+/// use gpustream_collectives::{Exchange, ExchangeError, LocalExchange};
+///
+/// let error = LocalExchange::new().get("id", Duration::ZERO).unwrap_err();
+/// let reason = error.source().and_then(|source| source.downcast_ref::<ExchangeError>());
+/// assert_eq!(reason, Some(&ExchangeError::Late { key: "id".into(), limit: Duration::ZERO }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// No rank put a key within the time limit.
+    Late {
+        /// The key.
+        key: String,
+        /// The time limit of the call.
+        limit: Duration,
+    },
+    /// The key was put before, by this rank or another.
+    PutTwice {
+        /// The key.
+        key: String,
+    },
+    /// The ranks have put so much that there is no room for more.
+    Full {
+        /// The key that was to be put.
+        key: String,
+        /// The most bytes that the exchange holds.
+        capacity: usize,
+    },
+    /// Rank 0 was not reached within the time limit.
+    Unreachable {
+        /// Rank 0's address, as it was given.
+        address: String,
+        /// The time limit of the call.
+        limit: Duration,
+        /// The last attempt's outcome.
+        last: String,
+    },
+    /// The secrets of this rank and rank 0 differ.
+    WrongSecret {
+        /// Rank 0's address, as it was given.
+        address: String,
+    },
+    /// Rank 0 was reached before, and is gone.
+    Gone {
+        /// Rank 0's address, as it was given.
+        address: String,
+        /// The connection's end.
+        last: String,
+    },
+    /// The folder that rank 0 was to create was there before.
+    FolderExists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Rank 0 did not create the folder within the time limit.
+    FolderMissing {
+        /// The folder.
+        folder: PathBuf,
+        /// The time limit of the call.
+        limit: Duration,
+    },
+    /// The folder is another user's, or others may write to it.
+    FolderNotPrivate {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+impl fmt::Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late { key, limit } => write!(
+                f,
+                "no rank put the key `{key}` into the exchange within {limit:?}; look whether all ranks have started and \
+                 are still running"
+            ),
+            Self::PutTwice { key } => {
+                write!(f, "the key `{key}` was put into the exchange before; put each key once, by one rank")
+            }
+            Self::Full { key, capacity } => write!(
+                f,
+                "no room for the key `{key}`: the exchange holds {capacity} bytes at most, and what was put stays; send data \
+                 by a communicator"
+            ),
+            Self::Unreachable { address, limit, last } => write!(
+                f,
+                "rank 0 was not reached at {address} within {limit:?}: {last}; look whether rank 0 runs, and listens at an \
+                 address that this host reaches"
+            ),
+            Self::WrongSecret { address } => write!(
+                f,
+                "rank 0 at {address} refused this rank, since their secrets differ; give all ranks the same \
+                 GPUSTREAM_EXCHANGE_SECRET"
+            ),
+            Self::Gone { address, last } => write!(
+                f,
+                "rank 0 at {address} is gone ({last}); rank 0 keeps its exchange until all ranks have what they need"
+            ),
+            Self::FolderExists { folder } => write!(
+                f,
+                "the folder {} of the exchange exists, left by an earlier run; give each run a folder of its own",
+                folder.display()
+            ),
+            Self::FolderMissing { folder, limit } => write!(
+                f,
+                "rank 0 did not create the folder {} of the exchange within {limit:?}; look whether rank 0 runs, and has \
+                 that folder on a file system that this host shares",
+                folder.display()
+            ),
+            Self::FolderNotPrivate { folder } => write!(
+                f,
+                "the folder {} of the exchange is another user's, or others may write to it; name a folder that does not \
+                 exist yet, where only this user creates files",
+                folder.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ExchangeError {}
+
+impl From<ExchangeError> for Error {
+    fn from(error: ExchangeError) -> Self {
+        Self::external(error)
+    }
+}

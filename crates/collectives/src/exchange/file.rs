@@ -1,0 +1,214 @@
+//! The exchange in a folder.
+
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gpustream::{Error, Result};
+use sha2::{Digest as _, Sha256};
+
+use super::deadline::{Deadline, Pauses};
+use super::{Exchange, ExchangeError, MAX_VALUE, check_key, check_value};
+use crate::broken::invalid;
+
+/// The longest pause before a rank looks for a file again.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The most bytes that a key's file name has; file systems allow 255.
+const MAX_NAME: usize = 200;
+
+/// The exchange of processes of one user that share a folder: one file for each key.
+///
+/// Rank 0 [creates](Self::create) the folder, for its user alone, and the other ranks [open](Self::open) it. The folder's file
+/// system needs hard links, by which a key is put once and never seen half. A network's file system may show a file to other
+/// hosts only when their caches are old enough (some seconds to a minute for NFS); a [`TcpExchange`](super::TcpExchange) is
+/// faster there.
+///
+/// Nothing removes the folder, since no rank knows when all others have read it: the caller does, after all ranks have
+/// ended. A run that finds the folder of an earlier run fails on rank 0.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpustream_collectives::{Exchange, FileExchange};
+///
+/// # let scratch = tempfile::tempdir().unwrap();
+/// let folder = scratch.path().join("run-1");
+/// let rank_0 = FileExchange::create(&folder)?;
+/// let rank_1 = FileExchange::open(&folder, Duration::from_secs(10))?;
+/// rank_0.put("id", &[7; 128])?;
+/// assert_eq!(rank_1.get("id", Duration::from_secs(10))?, [7; 128]);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FileExchange {
+    folder: PathBuf,
+}
+
+impl FileExchange {
+    /// Creates the folder, as rank 0 does. The folder that is to contain it exists.
+    ///
+    /// # Errors
+    /// [`External`](gpustream::ErrorKind::External) with [`ExchangeError::FolderExists`] where the folder is there already,
+    /// and with a [`std::io::Error`] where it cannot be created.
+    pub fn create(folder: impl Into<PathBuf>) -> Result<Self> {
+        let folder = folder.into();
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => Ok(Self { folder }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(ExchangeError::FolderExists { folder }.into())
+            }
+            Err(error) => Err(failed(error, "cannot create the folder of the exchange", &folder)),
+        }
+    }
+
+    /// Opens the folder, as ranks other than 0 do. Blocks until rank 0 has created the folder, `limit` at most.
+    ///
+    /// # Errors
+    /// [`External`](gpustream::ErrorKind::External) with [`ExchangeError::FolderMissing`] where the folder does not come
+    /// within the limit, with [`ExchangeError::FolderNotPrivate`] where others may have put files there, and with a
+    /// [`std::io::Error`] where it cannot be looked at.
+    pub fn open(folder: impl Into<PathBuf>, limit: Duration) -> Result<Self> {
+        let (folder, deadline) = (folder.into(), Deadline::after(limit));
+        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        loop {
+            match fs::symlink_metadata(&folder) {
+                Ok(found) => {
+                    let own = found.uid() == rustix::process::geteuid().as_raw();
+                    if found.is_dir() && own && found.mode() & 0o022 == 0 {
+                        return Ok(Self { folder });
+                    }
+                    return Err(ExchangeError::FolderNotPrivate { folder }.into());
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(error, "cannot open the folder of the exchange", &folder));
+                }
+                Err(_) if deadline.has_passed() => {
+                    return Err(ExchangeError::FolderMissing { folder, limit }.into());
+                }
+                Err(_) => pauses.pause(deadline),
+            }
+        }
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.folder.join(file_name(key))
+    }
+}
+
+impl Exchange for FileExchange {
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        check_key(key)?;
+        check_value(key, bytes)?;
+        let (file, temporary) = (self.file(key), self.folder.join(temporary_name()?));
+        let put = write_new(&temporary, bytes).and_then(|()| link_new(&temporary, &file));
+        // A file that stays under its temporary name harms nobody.
+        let _ = fs::remove_file(&temporary);
+        match put {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(ExchangeError::PutTwice { key: key.to_owned() }.into())
+            }
+            Err(error) => Err(failed(error, &format!("cannot put the key `{key}` as the file"), &file)),
+        }
+    }
+
+    fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
+        check_key(key)?;
+        let (file, deadline) = (self.file(key), Deadline::after(limit));
+        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        loop {
+            match read(&file) {
+                Ok(bytes) if bytes.len() <= MAX_VALUE => return Ok(bytes),
+                Ok(_) => {
+                    return invalid(format!(
+                        "the file {} of the exchange has more than {MAX_VALUE} bytes, so no rank put it there; give each \
+                         run a folder of its own",
+                        file.display()
+                    ));
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(error, &format!("cannot get the key `{key}` from the file"), &file));
+                }
+                Err(_) if deadline.has_passed() => {
+                    return Err(ExchangeError::Late { key: key.to_owned(), limit }.into());
+                }
+                Err(_) => pauses.pause(deadline),
+            }
+        }
+    }
+}
+
+/// Returns the name of a key's file: letters, digits, `-` and `_` as they are, other bytes as `%` and two digits. A name that
+/// were too long has its end replaced by `%%` and the key's checksum.
+fn file_name(key: &str) -> String {
+    let mut name = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_".contains(&byte) {
+            name.push(byte.into());
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    if name.len() > MAX_NAME {
+        name.truncate(MAX_NAME - 66);
+        name.push_str("%%");
+        for byte in Sha256::digest(key) {
+            let _ = write!(name, "{byte:02x}");
+        }
+    }
+    name
+}
+
+/// Returns a name that no key's file has, and that no other call returns.
+fn temporary_name() -> Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(Error::external)?;
+    Ok(format!("%temporary-{:032x}", u128::from_ne_bytes(random)))
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    File::create_new(path)?.write_all(bytes)
+}
+
+/// Gives a file a second name that no file has.
+fn link_new(file: &Path, name: &Path) -> io::Result<()> {
+    match fs::hard_link(file, name) {
+        // Over NFS, the answer to a link that was made may be lost, and the second attempt then finds the first one's.
+        Err(error) if fs::metadata(file).is_ok_and(|file| file.nlink() == 2) => {
+            drop(error);
+            Ok(())
+        }
+        linked => linked,
+    }
+}
+
+/// Reads a file, up to one byte more than a value has.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(MAX_VALUE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cold]
+fn failed(error: io::Error, tried: &str, path: &Path) -> Error {
+    Error::external(error).with_context(format!("{tried} {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_safe_and_differ_as_their_keys_do() {
+        assert_eq!(file_name("nccl/id-1_x"), "nccl%2Fid-1_x");
+        assert_eq!(file_name(".."), "%2E%2E");
+        assert_eq!(file_name("%2F"), "%252F");
+        let long = "/".repeat(199);
+        let names = [file_name(&format!("{long}a")), file_name(&format!("{long}b"))];
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| name.len() == MAX_NAME), "{names:?}");
+        assert!(temporary_name().unwrap().contains("%te"), "a key's name has digits behind the sign");
+    }
+}

@@ -1,0 +1,68 @@
+//! The exchange of one process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpustream::Result;
+
+use super::deadline::Deadline;
+use super::store::{CAPACITY, Put, Store};
+use super::{Exchange, ExchangeError, check_key, check_value};
+
+/// The exchange of ranks that are threads of one process. Its clones are the same exchange.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpustream_collectives::{Exchange, LocalExchange};
+///
+/// let exchange = LocalExchange::new();
+/// exchange.clone().put("where rank 0 is", b"here")?;
+/// assert_eq!(exchange.get("where rank 0 is", Duration::ZERO)?, b"here");
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct LocalExchange(Arc<Store>);
+
+impl LocalExchange {
+    /// Returns an exchange in which nothing was put yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for LocalExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalExchange").field("keys", &self.0.len()).finish()
+    }
+}
+
+impl Exchange for LocalExchange {
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        put(&self.0, key, bytes)
+    }
+
+    fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
+        get(&self.0, key, limit)
+    }
+}
+
+/// Puts bytes into a store of this process.
+pub(super) fn put(store: &Store, key: &str, bytes: &[u8]) -> Result<()> {
+    check_key(key)?;
+    check_value(key, bytes)?;
+    match store.put(key, bytes) {
+        Put::Stored => Ok(()),
+        Put::Twice => Err(ExchangeError::PutTwice { key: key.to_owned() }.into()),
+        Put::Full => Err(ExchangeError::Full { key: key.to_owned(), capacity: CAPACITY }.into()),
+    }
+}
+
+/// Waits for bytes in a store of this process.
+pub(super) fn get(store: &Store, key: &str, limit: Duration) -> Result<Vec<u8>> {
+    check_key(key)?;
+    match store.wait(key, Deadline::after(limit)) {
+        Some(bytes) => Ok(bytes.to_vec()),
+        None => Err(ExchangeError::Late { key: key.to_owned(), limit }.into()),
+    }
+}

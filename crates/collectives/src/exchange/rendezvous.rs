@@ -1,0 +1,163 @@
+//! The variables that say where ranks meet. They are read through a function, never from the process itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpustream::Result;
+
+use super::{Exchange, FileExchange, Secret, TcpExchange};
+use crate::broken::invalid;
+use crate::environment;
+
+/// The variable that says where ranks meet.
+const EXCHANGE: &str = "GPUSTREAM_EXCHANGE";
+/// The variable with the secret that ranks share.
+const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
+/// Set to `True` by torchrun where its agent listens at `MASTER_PORT` itself.
+const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
+/// The place where the ranks of several processes meet, as the environment says it.
+///
+/// | variable | value |
+/// |---|---|
+/// | `GPUSTREAM_EXCHANGE` | `tcp://HOST:PORT`, an address of rank 0's, or `file:/FOLDER`, which rank 0 creates |
+/// | `MASTER_ADDR`, `MASTER_PORT` | rank 0's address, where `GPUSTREAM_EXCHANGE` is not set |
+/// | `GPUSTREAM_EXCHANGE_SECRET` | the [`Secret`] of all ranks, for TCP |
+///
+/// torchrun's agent usually listens at `MASTER_PORT` itself, and says so by `TORCHELASTIC_USE_AGENT_STORE=True`. A second
+/// program cannot listen there, so `GPUSTREAM_EXCHANGE` has to name another port.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpustream_collectives::Rendezvous;
+///
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # let folder = scratch.path().join("run-1").display().to_string();
+/// let place = Rendezvous::from_variables(|name| match name {
+///     "GPUSTREAM_EXCHANGE" => Some(format!("file:{folder}")),
+///     _ => None,
+/// })?;
+/// let rank_0 = place.join(0, Duration::from_secs(10))?;
+/// let rank_1 = place.join(1, Duration::from_secs(10))?;
+/// rank_1.put("where rank 1 is", b"here")?;
+/// assert_eq!(rank_0.get("where rank 1 is", Duration::from_secs(10))?, b"here");
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Rendezvous {
+    /// A [`TcpExchange`].
+    Tcp {
+        /// The address at which rank 0 listens, as `HOST:PORT`.
+        address: String,
+        /// The secret that all ranks share.
+        secret: Secret,
+    },
+    /// A [`FileExchange`].
+    Folder(PathBuf),
+}
+
+impl Rendezvous {
+    /// Returns the place that the process's variables say.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) where no variable says a place, one makes no sense, a place
+    /// for TCP comes without a secret, or torchrun's agent listens there.
+    pub fn from_env() -> Result<Self> {
+        Self::from_variables(environment::of_process)
+    }
+
+    /// Returns the place that variables say, as [`from_env`](Self::from_env) does for those of the process.
+    ///
+    /// # Errors
+    /// As for [`from_env`](Self::from_env).
+    pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        // An empty variable counts as missing.
+        let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+        let address = match lookup(EXCHANGE) {
+            Some(place) => match tcp_or_folder(place.trim())? {
+                Place::Tcp(address) => address,
+                Place::Folder(folder) => return Ok(Self::Folder(folder)),
+            },
+            None => master(lookup)?,
+        };
+        match lookup(SECRET) {
+            Some(secret) => Ok(Self::Tcp { address, secret: Secret::new(secret.trim())? }),
+            None => invalid(format!(
+                "the ranks meet at {address}, where any program could come, and no secret is set; make one with `openssl \
+                 rand -hex 32` and give it to all ranks as {SECRET}"
+            )),
+        }
+    }
+
+    /// Returns the exchange of rank `rank` at this place. Rank 0 listens or creates the folder; other ranks block until rank 0
+    /// has done so, `limit` at most.
+    ///
+    /// # Errors
+    /// As for [`TcpExchange::listen`] and [`TcpExchange::connect`], [`FileExchange::create`] and [`FileExchange::open`].
+    pub fn join(&self, rank: usize, limit: Duration) -> Result<Arc<dyn Exchange>> {
+        Ok(match (self, rank) {
+            (Self::Tcp { address, secret }, 0) => Arc::new(TcpExchange::listen(address, secret)?),
+            (Self::Tcp { address, secret }, _) => Arc::new(TcpExchange::connect(address, secret, limit)?),
+            (Self::Folder(folder), 0) => Arc::new(FileExchange::create(folder)?),
+            (Self::Folder(folder), _) => Arc::new(FileExchange::open(folder, limit)?),
+        })
+    }
+}
+
+/// Returns rank `rank`'s exchange at the place that variables say. Blocks until rank 0 is there, for as long as communicators
+/// wait.
+#[allow(dead_code, reason = "the engines between processes are to use it")]
+pub(crate) fn from_variables(
+    lookup: &dyn Fn(&str) -> Option<String>,
+    rank: usize,
+) -> Result<Arc<dyn Exchange>> {
+    Rendezvous::from_variables(lookup)?.join(rank, environment::time_limit(lookup)?)
+}
+
+enum Place {
+    Tcp(String),
+    Folder(PathBuf),
+}
+
+fn tcp_or_folder(place: &str) -> Result<Place> {
+    if let Some(address) = place.strip_prefix("tcp://") {
+        return match address.trim_end_matches('/').rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                Ok(Place::Tcp(format!("{host}:{port}")))
+            }
+            _ => invalid(format!(
+                "{EXCHANGE}={place} is no address; give tcp://HOST:PORT, a port from 1 to 65535"
+            )),
+        };
+    }
+    let folder = place.strip_prefix("file://").or_else(|| place.strip_prefix("file:"));
+    match folder.map(PathBuf::from) {
+        Some(folder) if folder.is_absolute() => Ok(Place::Folder(folder)),
+        Some(_) => invalid(format!("{EXCHANGE}={place} names no folder from the root on; give file:/FOLDER")),
+        None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT or file:/FOLDER")),
+    }
+}
+
+/// Returns the address that launchers give for rank 0.
+fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+    let Some((host, port)) = environment::master(lookup)? else {
+        return invalid(format!(
+            "nothing says where the ranks meet: set {EXCHANGE} to tcp://HOST:PORT, an address of rank 0's, or to \
+             file:/FOLDER, which all hosts share; or set MASTER_ADDR and MASTER_PORT"
+        ));
+    };
+    if lookup(AGENT_LISTENS).is_some_and(|listens| listens.trim() == "True") {
+        return invalid(format!(
+            "torchrun's agent listens at {host}:{port} itself, as {AGENT_LISTENS}=True says; set {EXCHANGE} to tcp://HOST:PORT \
+             with another port of rank 0's host, or to file:/FOLDER"
+        ));
+    }
+    // A bare IPv6 address has colons of its own.
+    Ok(if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    })
+}

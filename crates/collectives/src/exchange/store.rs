@@ -1,0 +1,114 @@
+//! Keys and bytes in the memory of one process, for the threads that wait for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::deadline::Deadline;
+
+/// The most bytes that a store holds, keys among them.
+pub(super) const CAPACITY: usize = 256 << 20;
+/// The memory that an entry takes beside its bytes, about.
+const ENTRY: usize = 128;
+
+/// A table that grows, and the threads that wait for entries.
+#[derive(Default)]
+pub(super) struct Store {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<String, Arc<[u8]>>,
+    /// The memory of all entries, about.
+    bytes: usize,
+    /// Set when nothing will be put or waited for any more.
+    closed: bool,
+}
+
+/// The outcome of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    Stored,
+    /// The key was put before.
+    Twice,
+    /// The store has no room.
+    Full,
+}
+
+impl Store {
+    pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Put {
+        let mut state = self.lock();
+        if state.entries.contains_key(key) {
+            return Put::Twice;
+        }
+        let size = key.len() + bytes.len() + ENTRY;
+        if state.bytes + size > CAPACITY {
+            return Put::Full;
+        }
+        state.bytes += size;
+        state.entries.insert(key.to_owned(), bytes.into());
+        self.changed.notify_all();
+        Put::Stored
+    }
+
+    /// Waits until `key` was put, and returns its bytes; `None` when the deadline passes or the store is closed.
+    pub(super) fn wait(&self, key: &str, deadline: Deadline) -> Option<Arc<[u8]>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(bytes) = state.entries.get(key) {
+                return Some(Arc::clone(bytes));
+            }
+            if state.closed {
+                return None;
+            }
+            state = match deadline.left().ok()? {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Ends all waits, and those that come.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_takes_no_more_and_keeps_what_it_has() {
+        let store = Store::default();
+        store.lock().bytes = CAPACITY - ENTRY - 6;
+        assert_eq!(store.put("key", &[1; 4]), Put::Full);
+        assert_eq!(store.put("key", &[1; 3]), Put::Stored);
+        assert_eq!(store.put("k", &[]), Put::Full);
+        assert_eq!(store.put("key", &[]), Put::Twice);
+        assert_eq!(store.wait("key", Deadline::NEVER).as_deref(), Some(&[1; 3][..]));
+    }
+
+    #[test]
+    fn closing_ends_a_wait_without_an_end() {
+        let store = Store::default();
+        std::thread::scope(|threads| {
+            let waiter = threads.spawn(|| store.wait("key", Deadline::NEVER));
+            store.close();
+            assert_eq!(waiter.join().unwrap(), None);
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! The side of ranks other than 0.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpustream::Result;
+
+use super::super::ExchangeError;
+use super::super::deadline::{Deadline, Pauses};
+use super::super::store::CAPACITY;
+use super::channel::{Channel, Distrust};
+use super::message::{Answer, Request};
+use super::secret::Key;
+use super::server::LONGEST_WAIT;
+
+/// The longest pause between attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// The time that one attempt to connect takes at most.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// The time for rank 0's answer, in addition to the wait for the key.
+const ROUND_TRIP: Duration = Duration::from_secs(1);
+
+/// The connections of one rank to rank 0: as many as threads use the exchange at once.
+pub(super) struct Client {
+    pub(super) address: String,
+    secret: Key,
+    /// The time limit of a put.
+    limit: Duration,
+    idle: Mutex<Vec<Channel>>,
+}
+
+/// What is known of rank 0 before an attempt to connect.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rank0 {
+    MayComeLater,
+    WasThere,
+}
+
+impl Client {
+    pub(super) fn connect(address: &str, secret: Key, limit: Duration) -> Result<Self> {
+        let client = Self { address: address.to_owned(), secret, limit, idle: Mutex::default() };
+        let channel = client.open(Deadline::after(limit), limit, Rank0::MayComeLater)?;
+        client.idle().push(channel);
+        Ok(client)
+    }
+
+    pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        let deadline = Deadline::after(self.limit);
+        self.ask(Request::Put { key, bytes }, deadline, self.limit, |answer| match answer {
+            Answer::Stored => Some(Ok(())),
+            Answer::Twice => Some(Err(ExchangeError::PutTwice { key: key.to_owned() }.into())),
+            Answer::Full => Some(Err(ExchangeError::Full { key: key.to_owned(), capacity: CAPACITY }.into())),
+            Answer::Found(_) | Answer::NotYet => None,
+        })?
+    }
+
+    pub(super) fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
+        let deadline = Deadline::after(limit);
+        loop {
+            let wait = deadline
+                .left()
+                .map_or(Duration::ZERO, |left| left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT)));
+            let answered = Deadline::after(wait + ROUND_TRIP);
+            let found = self.ask(Request::Get { key, wait }, answered, limit, |answer| match answer {
+                Answer::Found(bytes) => Some(Some(bytes.to_vec())),
+                Answer::NotYet => Some(None),
+                Answer::Stored | Answer::Twice | Answer::Full => None,
+            })?;
+            match found {
+                Some(bytes) => return Ok(bytes),
+                None if deadline.has_passed() => {
+                    return Err(ExchangeError::Late { key: key.to_owned(), limit }.into());
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Sends a request, and reads the answer, which is `None` to `read` where it answers another request.
+    fn ask<R>(
+        &self,
+        request: Request<'_>,
+        deadline: Deadline,
+        limit: Duration,
+        read: impl FnOnce(Answer<'_>) -> Option<R>,
+    ) -> Result<R> {
+        let idle = self.idle().pop();
+        let mut channel = match idle {
+            Some(channel) => channel,
+            None => self.open(deadline, limit, Rank0::WasThere)?,
+        };
+        let answer = channel.send(&request.to_bytes(), deadline).and_then(|()| channel.receive(deadline));
+        let answer = answer.map_err(|error| self.gone(&error, limit))?;
+        match Answer::read(&answer).and_then(read) {
+            Some(answer) => {
+                self.idle().push(channel);
+                Ok(answer)
+            }
+            None => Err(self.gone(&io::ErrorKind::InvalidData.into(), limit)),
+        }
+    }
+
+    /// Connects to rank 0, again and again until the deadline.
+    fn open(&self, deadline: Deadline, limit: Duration, rank_0: Rank0) -> Result<Channel> {
+        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        loop {
+            let last = match self.attempt(deadline) {
+                Ok(channel) => return Ok(channel),
+                Err(Distrust::WrongSecret) => {
+                    return Err(ExchangeError::WrongSecret { address: self.address.clone() }.into());
+                }
+                Err(Distrust::Io(error)) => error,
+            };
+            if rank_0 == Rank0::WasThere && last.kind() == io::ErrorKind::ConnectionRefused {
+                return Err(self.gone(&last, limit));
+            }
+            pauses.pause(deadline);
+            if deadline.has_passed() {
+                return Err(self.unreachable(&last, limit));
+            }
+        }
+    }
+
+    /// Tries all addresses that the name has, one after the other.
+    fn attempt(&self, deadline: Deadline) -> Result<Channel, Distrust> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in self.address.to_socket_addrs()? {
+            let deadline = deadline.or_after(ATTEMPT);
+            let stream = TcpStream::connect_timeout(&address, deadline.left()?.unwrap_or(ATTEMPT));
+            match stream.map_err(Distrust::Io).and_then(|s| Channel::connect(s, &self.secret, deadline)) {
+                Ok(channel) => return Ok(channel),
+                Err(Distrust::WrongSecret) => return Err(Distrust::WrongSecret),
+                Err(Distrust::Io(error)) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Returns the error of a connection that failed while it was used.
+    #[cold]
+    fn gone(&self, error: &io::Error, limit: Duration) -> gpustream::Error {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return self.unreachable(error, limit);
+        }
+        ExchangeError::Gone { address: self.address.clone(), last: described(error) }.into()
+    }
+
+    #[cold]
+    fn unreachable(&self, error: &io::Error, limit: Duration) -> gpustream::Error {
+        ExchangeError::Unreachable { address: self.address.clone(), limit, last: described(error) }.into()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn described(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "no answer".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
+        _ => error.to_string(),
+    }
+}

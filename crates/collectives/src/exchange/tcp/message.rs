@@ -1,0 +1,131 @@
+//! The messages between rank 0 and the others.
+
+use std::time::Duration;
+
+use super::super::{MAX_KEY, MAX_VALUE};
+
+/// The message of a rank to rank 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request<'a> {
+    Put {
+        key: &'a str,
+        bytes: &'a [u8],
+    },
+    Get {
+        key: &'a str,
+        /// The time that rank 0 waits for the key at most; whole milliseconds arrive.
+        wait: Duration,
+    },
+}
+
+/// Rank 0's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer<'a> {
+    Stored,
+    /// The key was put before.
+    Twice,
+    /// Rank 0's store has no room.
+    Full,
+    Found(&'a [u8]),
+    /// No rank put the key while rank 0 waited.
+    NotYet,
+}
+
+const PUT: u8 = 0;
+const GET: u8 = 1;
+
+const STORED: u8 = 0;
+const TWICE: u8 = 1;
+const FULL: u8 = 2;
+const FOUND: u8 = 3;
+const NOT_YET: u8 = 4;
+
+impl<'a> Request<'a> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let joined = |kind: u8, key: &str, rest: &[u8]| {
+            [&[kind], &(key.len() as u16).to_le_bytes()[..], key.as_bytes(), rest].concat()
+        };
+        match self {
+            Self::Put { key, bytes } => joined(PUT, key, bytes),
+            Self::Get { key, wait } => {
+                let milliseconds = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+                joined(GET, key, &milliseconds.to_le_bytes())
+            }
+        }
+    }
+
+    /// Returns the request that a message is, if it is one.
+    pub(super) fn read(message: &'a [u8]) -> Option<Self> {
+        let (&[kind, low, high], rest) = message.split_first_chunk()?;
+        let (key, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
+        let key = std::str::from_utf8(key).ok().filter(|key| (1..=MAX_KEY).contains(&key.len()))?;
+        match kind {
+            PUT if rest.len() <= MAX_VALUE => Some(Self::Put { key, bytes: rest }),
+            GET => {
+                let milliseconds = u32::from_le_bytes(rest.try_into().ok()?);
+                Some(Self::Get { key, wait: Duration::from_millis(milliseconds.into()) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Stored => vec![STORED],
+            Self::Twice => vec![TWICE],
+            Self::Full => vec![FULL],
+            Self::Found(bytes) => [&[FOUND], bytes].concat(),
+            Self::NotYet => vec![NOT_YET],
+        }
+    }
+
+    /// Returns the answer that a message is, if it is one.
+    pub(super) fn read(message: &'a [u8]) -> Option<Self> {
+        match message.split_first()? {
+            (&STORED, []) => Some(Self::Stored),
+            (&TWICE, []) => Some(Self::Twice),
+            (&FULL, []) => Some(Self::Full),
+            (&FOUND, bytes) => Some(Self::Found(bytes)),
+            (&NOT_YET, []) => Some(Self::NotYet),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let wait = Duration::from_millis(1500);
+        for request in [Request::Put { key: "k", bytes: b"" }, Request::Get { key: "ключ", wait }] {
+            assert_eq!(Request::read(&request.to_bytes()), Some(request));
+        }
+        for answer in [Answer::Stored, Answer::Twice, Answer::Full, Answer::Found(b"bytes"), Answer::NotYet] {
+            assert_eq!(Answer::read(&answer.to_bytes()), Some(answer));
+        }
+    }
+
+    #[test]
+    fn messages_that_are_none_are_refused() {
+        let long = Request::Put { key: "k", bytes: &vec![0; MAX_VALUE + 1] }.to_bytes();
+        let no_key = Request::Put { key: "", bytes: b"" }.to_bytes();
+        for bad in [
+            &[][..],
+            &[PUT, 9, 0, b'k'],
+            &[PUT, 1, 0, 0xff],
+            &[GET, 1, 0, b'k', 0],
+            &[9, 1, 0, b'k'],
+            &long,
+            &no_key,
+        ] {
+            assert_eq!(Request::read(bad), None);
+        }
+        for bad in [&[][..], &[STORED, 0], &[9]] {
+            assert_eq!(Answer::read(bad), None);
+        }
+    }
+}

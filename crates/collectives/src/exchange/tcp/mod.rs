@@ -1,0 +1,130 @@
+//! The exchange over TCP.
+
+mod channel;
+mod client;
+mod message;
+mod secret;
+mod server;
+
+pub use secret::Secret;
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use gpustream::{Error, Result};
+
+use self::client::Client;
+use self::server::Server;
+use super::{Exchange, check_key, check_value, local};
+
+/// The exchange of processes that reach rank 0 over TCP.
+///
+/// Rank 0 [listens](Self::listen) at the address that it is told and nowhere else, and keeps what is put; the other ranks
+/// [connect](Self::connect). Both sides of a connection prove that they know the [`Secret`] (by HMAC-SHA256, so the secret is
+/// never sent), and every message carries a code by which a changed one is noticed. Nothing is encrypted.
+///
+/// Rank 0 has a thread and a descriptor for each connection, 4096 at most, and the others have one connection each, or as many
+/// as their threads use at once; for 1,024 ranks, `ulimit -n` has to allow rank 0 as many descriptors. A connection that
+/// does not prove its knowledge of the secret within ten seconds is closed, and there are 256 of these at most.
+///
+/// Rank 0's threads end when its exchange is dropped, and what was put ends with them: rank 0 keeps the exchange until all ranks
+/// have what they need. Another rank whose rank 0 is gone gets [`ExchangeError::Gone`](super::ExchangeError::Gone).
+///
+/// ```
+/// use std::time::Duration;
+/// use gpustream_collectives::{Exchange, Secret, TcpExchange};
+///
+/// let secret = Secret::new("made by `openssl rand -hex 32`")?;
+/// let rank_0 = TcpExchange::listen("127.0.0.1:0", &secret)?;           // port 0 lets the system choose one
+/// let address = rank_0.address().expect("rank 0 listens").to_string();
+///
+/// let rank_1 = TcpExchange::connect(&address, &secret, Duration::from_secs(10))?;
+/// rank_0.put("id", &[7; 128])?;
+/// assert_eq!(rank_1.get("id", Duration::from_secs(10))?, [7; 128]);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub struct TcpExchange(Side);
+
+enum Side {
+    Listens(Server),
+    Connects(Client),
+}
+
+impl TcpExchange {
+    /// Listens at `address`, as rank 0 does: `HOST:PORT`, such as `10.0.0.1:29500` or `[::1]:29500`. The first address that
+    /// a host's name has is listened at; on many systems the own name means the loopback interface, which no other host
+    /// reaches.
+    ///
+    /// # Errors
+    /// [`External`](gpustream::ErrorKind::External) with a [`std::io::Error`] where the address cannot be listened at.
+    pub fn listen(address: &str, secret: &Secret) -> Result<Self> {
+        let server = TcpListener::bind(address).and_then(|listener| Server::start(listener, secret.key()));
+        match server {
+            Ok(server) => Ok(Self(Side::Listens(server))),
+            Err(error) => {
+                let context = format!(
+                    "rank 0 cannot listen at {address} for the exchange; name an address of its host"
+                );
+                Err(Error::external(error).with_context(context))
+            }
+        }
+    }
+
+    /// Connects to rank 0, as all other ranks do: again and again until rank 0 listens, `limit` at most and the time that the
+    /// system takes to look up a host's name. Blocks until then. A put is given up after `limit` as well.
+    ///
+    /// # Errors
+    /// [`External`](gpustream::ErrorKind::External) with an [`ExchangeError`](super::ExchangeError): `Unreachable` when the
+    /// limit has passed, `WrongSecret` where rank 0 has another secret.
+    pub fn connect(address: &str, secret: &Secret, limit: Duration) -> Result<Self> {
+        Client::connect(address, secret.key(), limit).map(|client| Self(Side::Connects(client)))
+    }
+
+    /// Returns the address at which this process listens, where it is rank 0.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Side::Listens(server) => Some(server.address),
+            Side::Connects(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for TcpExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TcpExchange");
+        match &self.0 {
+            Side::Listens(server) => {
+                shown.field("listens", &server.address).field("keys", &server.store().len())
+            }
+            Side::Connects(client) => shown.field("connects", &client.address),
+        };
+        shown.finish()
+    }
+}
+
+impl Exchange for TcpExchange {
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        match &self.0 {
+            Side::Listens(server) => local::put(server.store(), key, bytes),
+            Side::Connects(client) => {
+                check_key(key)?;
+                check_value(key, bytes)?;
+                let context = || format!("cannot put the key `{key}`");
+                client.put(key, bytes).map_err(|error| error.with_context(context()))
+            }
+        }
+    }
+
+    /// As for the trait; a rank that waits for an answer of rank 0's returns within `limit` and one second.
+    fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
+        match &self.0 {
+            Side::Listens(server) => local::get(server.store(), key, limit),
+            Side::Connects(client) => {
+                check_key(key)?;
+                let context = || format!("cannot get the key `{key}`");
+                client.get(key, limit).map_err(|error| error.with_context(context()))
+            }
+        }
+    }
+}

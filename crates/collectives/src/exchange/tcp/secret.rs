@@ -1,0 +1,117 @@
+//! The secret that ranks share, and the codes by which one side knows that a message is the other's.
+
+use std::fmt;
+use std::sync::Arc;
+
+use gpustream::Result;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::broken::invalid;
+
+/// The fewest bytes of a secret.
+const SHORTEST: usize = 16;
+
+/// The length of a code, in bytes.
+pub(super) const CODE: usize = 32;
+
+/// A text that all ranks of a [`TcpExchange`](super::TcpExchange) know, and no other program: 16 bytes or more, chosen at
+/// random. `openssl rand -hex 32` makes one. Whoever listens to the connections may try short or likely secrets without asking
+/// any rank.
+///
+/// ```
+/// use gpustream_collectives::Secret;
+/// let secret = Secret::new("5e1f0c9a66d24b1f8f0e3b7a2c4d9e10")?;
+/// assert_eq!(format!("{secret:?}"), "Secret(..)");
+/// assert!(Secret::new("1234").is_err());
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    /// Returns the secret that is `text`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for less than 16 bytes.
+    pub fn new(text: &str) -> Result<Self> {
+        if text.len() < SHORTEST {
+            return invalid(format!(
+                "the ranks' secret has {} bytes and needs {SHORTEST} or more; make one with `openssl rand -hex 32`, and give \
+                 it to all ranks as GPUSTREAM_EXCHANGE_SECRET",
+                text.len()
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key::new(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// A key of HMAC-SHA256.
+#[derive(Clone)]
+pub(super) struct Key(Hmac<Sha256>);
+
+impl Key {
+    fn new(bytes: &[u8]) -> Self {
+        // A key longer than a block is replaced by its checksum, as HMAC says; every length is a key.
+        let mut block = [0; 64];
+        match block.get_mut(..bytes.len()) {
+            Some(start) => start.copy_from_slice(bytes),
+            None => block[..CODE].copy_from_slice(&<Sha256 as sha2::Digest>::digest(bytes)),
+        }
+        Self(Hmac::new(&block.into()))
+    }
+
+    /// Returns the code of a message, which is `parts` one behind the other.
+    pub(super) fn code(&self, parts: &[&[u8]]) -> [u8; CODE] {
+        self.over(parts).finalize().into_bytes().into()
+    }
+
+    /// Whether `code` is the one of a message, in a time that does not depend on where they differ.
+    pub(super) fn is_code(&self, parts: &[&[u8]], code: &[u8]) -> bool {
+        self.over(parts).verify_slice(code).is_ok()
+    }
+
+    /// Returns a key that is made from this one and a message.
+    pub(super) fn derive(&self, parts: &[&[u8]]) -> Self {
+        Self::new(&self.code(parts))
+    }
+
+    fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sixth and the second case of RFC 4231: keys longer and shorter than a block.
+    #[test]
+    fn codes_are_those_of_the_standard() {
+        let long =
+            Key::new(&[0xaa; 131]).code(&[b"Test Using Larger Than Block-Size Key - ", b"Hash Key First"]);
+        let (high, low) =
+            (0x60e4_3159_1ee0_b67f_0d8a_26aa_cbf5_b77f, 0x8e0b_c621_3728_c514_0546_040f_0ee3_7f54_u128);
+        assert_eq!(long, [u128::to_be_bytes(high), low.to_be_bytes()].concat()[..]);
+        let short = Key::new(b"Jefe").code(&[b"what do ya want for nothing?"]);
+        let (high, low) =
+            (0x5bdc_c146_bf60_754e_6a04_2426_0895_75c7, 0x5a00_3f08_9d27_3983_9dec_58b9_64ec_3843_u128);
+        assert_eq!(short, [u128::to_be_bytes(high), low.to_be_bytes()].concat()[..]);
+        assert!(Key::new(b"Jefe").is_code(&[b"what do ya want for ", b"nothing?"], &short));
+        assert!(!Key::new(b"Jefe").is_code(&[b"what do ya want for nothing"], &short));
+    }
+}

@@ -1,0 +1,91 @@
+//! Places where ranks meet, as variables say them.
+
+use std::path::Path;
+
+use gpustream::{ErrorKind, Result};
+use gpustream_collectives::Rendezvous;
+
+crate::tests![
+    places_are_read_from_variables,
+    address_of_the_launcher_serves_without_a_place,
+    port_of_torchruns_agent_is_refused,
+    tcp_needs_a_secret,
+    places_without_sense_are_refused,
+];
+
+const SECRET: (&str, &str) = ("GPUSTREAM_EXCHANGE_SECRET", "the secret of the tests");
+const MASTER: [(&str, &str); 2] = [("MASTER_ADDR", "node0"), ("MASTER_PORT", "29500")];
+const AGENT: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
+
+fn place(variables: &[(&str, &str)]) -> Result<Rendezvous> {
+    Rendezvous::from_variables(|name| {
+        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    })
+}
+
+#[track_caller]
+fn refused(variables: &[(&str, &str)], words: &[&str]) {
+    let error = place(variables).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    for words in words {
+        assert!(error.message().contains(words), "`{words}` is not in: {error}");
+    }
+    assert!(!error.message().contains(SECRET.1), "{error}");
+}
+
+#[track_caller]
+fn is_tcp(variables: &[(&str, &str)], expected: &str) {
+    match place(variables).unwrap() {
+        Rendezvous::Tcp { address, .. } => assert_eq!(address, expected),
+        other => panic!("another place: {other:?}"),
+    }
+}
+
+fn places_are_read_from_variables() {
+    is_tcp(&[("GPUSTREAM_EXCHANGE", " tcp://node1:1234/ "), SECRET], "node1:1234");
+    is_tcp(&[("GPUSTREAM_EXCHANGE", "tcp://[::1]:1234"), SECRET], "[::1]:1234");
+    // The variable comes before the launcher's, even where torchrun's agent listens.
+    is_tcp(&[("GPUSTREAM_EXCHANGE", "tcp://node1:1"), SECRET, MASTER[0], MASTER[1], AGENT], "node1:1");
+    for folder in ["file:/shared/run-1", "file:///shared/run-1"] {
+        match place(&[("GPUSTREAM_EXCHANGE", folder)]).unwrap() {
+            Rendezvous::Folder(folder) => assert_eq!(folder, Path::new("/shared/run-1")),
+            other => panic!("another place: {other:?}"),
+        }
+    }
+}
+
+fn address_of_the_launcher_serves_without_a_place() {
+    is_tcp(&[SECRET, MASTER[0], MASTER[1]], "node0:29500");
+    is_tcp(&[SECRET, MASTER[0], MASTER[1], ("TORCHELASTIC_USE_AGENT_STORE", "False")], "node0:29500");
+    is_tcp(&[SECRET, ("MASTER_ADDR", "fe80::1"), MASTER[1], ("GPUSTREAM_EXCHANGE", " ")], "[fe80::1]:29500");
+    refused(&[SECRET], &["GPUSTREAM_EXCHANGE", "tcp://", "file:/", "MASTER_ADDR"]);
+    refused(&[SECRET, MASTER[0]], &["MASTER_PORT is missing"]);
+}
+
+fn port_of_torchruns_agent_is_refused() {
+    refused(&[SECRET, MASTER[0], MASTER[1], AGENT], &["torchrun", "node0:29500", "GPUSTREAM_EXCHANGE"]);
+}
+
+fn tcp_needs_a_secret() {
+    for secret in [None, Some(("GPUSTREAM_EXCHANGE_SECRET", " "))] {
+        let variables = MASTER.into_iter().chain(secret).collect::<Vec<_>>();
+        refused(&variables, &["GPUSTREAM_EXCHANGE_SECRET", "openssl rand -hex 32", "node0:29500"]);
+    }
+    refused(&[MASTER[0], MASTER[1], ("GPUSTREAM_EXCHANGE_SECRET", "123")], &["3 bytes", "16"]);
+}
+
+fn places_without_sense_are_refused() {
+    for bad in [
+        "tcp://node",
+        "tcp://:1",
+        "tcp://node:0",
+        "tcp://node:65536",
+        "tcp://",
+        "file:",
+        "file:run",
+        "http://a:1",
+        "x",
+    ] {
+        refused(&[("GPUSTREAM_EXCHANGE", bad), SECRET], &[&format!("GPUSTREAM_EXCHANGE={bad}")]);
+    }
+}
