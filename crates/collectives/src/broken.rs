@@ -52,6 +52,21 @@ pub enum Broken {
         /// The rank whose thread panicked.
         rank: usize,
     },
+    /// The work of a call did not end within the time limit after this rank's stream had come to it: a rank is lost, or did
+    /// not make the call.
+    Stalled {
+        /// The call.
+        call: String,
+        /// The time limit of the communicator.
+        limit: Duration,
+    },
+    /// The engine's library gave up: the connection to a rank ended, say.
+    Failed {
+        /// The call during which it did.
+        call: String,
+        /// The library's own words.
+        message: String,
+    },
     /// A rank called [`Communicator::abort`](crate::Communicator::abort).
     Aborted {
         /// The rank that did so.
@@ -78,6 +93,12 @@ impl fmt::Display for Broken {
                 write!(f, "rank {rank} has dropped its communicator, and the call needs that rank")
             }
             Self::Panicked { rank } => write!(f, "the thread of rank {rank} panicked"),
+            Self::Stalled { call, limit } => write!(
+                f,
+                "{call} did not end within {limit:?}: a rank is lost, or did not make the call; every rank makes the same \
+                 calls in the same order (GPUSTREAM_COLLECTIVES_TIMEOUT and `CommunicatorOptions::time_limit` set the limit)"
+            ),
+            Self::Failed { call, message } => write!(f, "{call} failed: {message}"),
             Self::Aborted { rank } => write!(f, "rank {rank} aborted the communicator"),
         }
     }

@@ -5,13 +5,13 @@ use gpustream::{Device, Result, Stream, View, ViewMut};
 use crate::call::{Call, Operation, Signature};
 use crate::check;
 use crate::element::{Element, ElementType};
-use crate::local::{Posted, Seat};
+use crate::engine::Seat;
 use crate::op::Op;
 
 /// One rank: its place among the others, and its device.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) engine: Seat,
+    pub(crate) seat: Seat,
     pub(crate) device: Device,
 }
 
@@ -34,9 +34,9 @@ impl<'a> Calls<'a> {
         std::ptr::eq(self.member, member)
     }
 
-    /// Gives the calls to the other ranks; the value that comes back waits for these.
-    pub(crate) fn post(self) -> Result<Posted<'a>> {
-        self.member.engine.post(self.calls)
+    /// Returns the rank and its calls.
+    pub(crate) fn into_parts(self) -> (&'a Seat, Vec<Call<'a>>) {
+        (&self.member.seat, self.calls)
     }
 
     /// Adds [`Communicator::all_reduce`](crate::Communicator::all_reduce).
@@ -247,15 +247,15 @@ impl<'a> Calls<'a> {
     }
 
     fn size(&self) -> usize {
-        self.member.engine.size()
+        self.member.seat.size()
     }
 
     fn is(&self, rank: usize) -> bool {
-        self.member.engine.rank() == rank
+        self.member.seat.rank() == rank
     }
 
     fn check_stream(&self, stream: &Stream) -> Result<()> {
-        check::stream(stream, self.member.engine.rank(), &self.member.device)
+        check::stream(stream, self.member.seat.rank(), &self.member.device)
     }
 
     fn add<T: Element>(
@@ -269,7 +269,7 @@ impl<'a> Calls<'a> {
         self.check_stream(stream)?;
         let devices = src.as_ref().map(View::device).into_iter().chain(dst.as_ref().map(ViewMut::device));
         for device in devices {
-            check::memory(device, self.member.engine.rank(), &self.member.device)?;
+            check::memory(device, self.member.seat.rank(), &self.member.device)?;
         }
         let signature = Signature { operation, element: T::TYPE, count };
         let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);

@@ -2,9 +2,10 @@
 
 use gpustream::{AsView, AsViewMut, Device, Result, Stream};
 
+use crate::broken::invalid;
 use crate::calls::{Calls, Member};
 use crate::element::Element;
-use crate::local::Seat;
+use crate::engine::{self, Seat};
 use crate::op::Op;
 
 /// One rank among those that work together, made from a [`World`](crate::World).
@@ -28,8 +29,8 @@ use crate::op::Op;
 pub struct Communicator(Member);
 
 impl Communicator {
-    pub(crate) fn new(engine: Seat, device: Device) -> Self {
-        Self(Member { engine, device })
+    pub(crate) fn new(seat: Seat, device: Device) -> Self {
+        Self(Member { seat, device })
     }
 
     pub(crate) fn member(&self) -> &Member {
@@ -38,12 +39,12 @@ impl Communicator {
 
     /// Returns this rank's number.
     pub fn rank(&self) -> usize {
-        self.0.engine.rank()
+        self.0.seat.rank()
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        self.0.engine.size()
+        self.0.seat.size()
     }
 
     /// Returns the device that this rank works on.
@@ -277,7 +278,7 @@ impl Communicator {
     pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut Calls<'a>) -> Result<R>) -> Result<R> {
         let mut calls = Calls::new(&self.0);
         let returned = add(&mut calls)?;
-        calls.post()?.wait()?;
+        engine::run(vec![calls.into_parts()])?;
         Ok(returned)
     }
 
@@ -305,15 +306,19 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
+    /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a color of 2³¹ or more;
     /// [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks
     /// cannot work together.
     pub fn split(&self, color: u32, key: i32) -> Result<Self> {
-        Ok(Self::new(self.0.engine.split(color, key)?, self.0.device.clone()))
+        let Ok(color) = i32::try_from(color) else {
+            return invalid(format!("{color} as the color of a split; give one of 0 to {}", i32::MAX));
+        };
+        Ok(Self::new(self.0.seat.split(color, key)?, self.0.device.clone()))
     }
 
     /// Ends the work of all ranks together: calls that wait for others, and later calls, are errors on every rank. Work that
     /// is enqueued goes on.
     pub fn abort(&self) {
-        self.0.engine.abort();
+        self.0.seat.abort();
     }
 }

@@ -4,7 +4,7 @@ use gpustream::Result;
 
 use crate::calls::Calls;
 use crate::communicator::Communicator;
-use crate::local::Posted;
+use crate::engine;
 
 /// Makes several calls at once, of one communicator or of several: none of them waits until all are made.
 ///
@@ -36,10 +36,7 @@ use crate::local::Posted;
 pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
     let returned = add(&mut group)?;
-    // All are posted before any is waited for.
-    let posted: Vec<_> = group.calls.into_iter().map(Calls::post).collect();
-    let outcomes: Vec<_> = posted.into_iter().map(|posted| posted.and_then(Posted::wait)).collect();
-    outcomes.into_iter().collect::<Result<()>>()?;
+    engine::run(group.calls.into_iter().map(Calls::into_parts).collect())?;
     Ok(returned)
 }
 

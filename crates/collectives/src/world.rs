@@ -1,13 +1,16 @@
 //! Worlds: how many ranks there are, and which of them this process is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::broken::invalid;
 use crate::communicator::Communicator;
+use crate::engine::{Engine, Seat};
 use crate::environment::{self, Launcher, Told};
-use crate::local::Seat;
+use crate::exchange::{self, Exchange};
+use crate::{local, nccl};
 
 /// The ranks that work together, and this process's among them. Communicators are made from it.
 ///
@@ -23,7 +26,11 @@ use crate::local::Seat;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct World(Ranks);
+pub struct World {
+    ranks: Ranks,
+    /// The place where processes meet; without one, what the environment says.
+    exchange: Option<Arc<dyn Exchange>>,
+}
 
 #[derive(Clone, Debug)]
 enum Ranks {
@@ -65,12 +72,12 @@ impl World {
     /// # Errors
     /// As for [`from_env`](Self::from_env).
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        Ok(Self(Ranks::Told(environment::read(&lookup)?)))
+        Ok(Self::of(Ranks::Told(environment::read(&lookup)?)))
     }
 
     /// Returns the world of one rank, this process.
     pub fn alone() -> Self {
-        Self(Ranks::Alone)
+        Self::of(Ranks::Alone)
     }
 
     /// Returns the world in which each of this process's `devices` is a rank, in their order. A device may be given several
@@ -92,12 +99,24 @@ impl World {
                 ),
             ));
         }
-        Ok(Self(Ranks::Devices(devices.to_vec())))
+        Ok(Self::of(Ranks::Devices(devices.to_vec())))
+    }
+
+    fn of(ranks: Ranks) -> Self {
+        Self { ranks, exchange: None }
+    }
+
+    /// Sets the place where the ranks of several processes meet. Without it [`Rendezvous::from_env`](crate::Rendezvous) says
+    /// where.
+    #[must_use]
+    pub fn with_exchange(mut self, exchange: Arc<dyn Exchange>) -> Self {
+        self.exchange = Some(exchange);
+        self
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        match &self.0 {
+        match &self.ranks {
             Ranks::Told(told) => told.size,
             Ranks::Alone => 1,
             Ranks::Devices(devices) => devices.len(),
@@ -106,7 +125,7 @@ impl World {
 
     /// Returns this process's rank: the lowest one where it has several.
     pub fn rank(&self) -> usize {
-        match &self.0 {
+        match &self.ranks {
             Ranks::Told(told) => told.rank,
             Ranks::Alone | Ranks::Devices(_) => 0,
         }
@@ -115,7 +134,7 @@ impl World {
     /// Returns this process's number among those on the same host, which is by custom the number of its GPU; the lowest one
     /// where it has several. `None` where the launcher does not tell.
     pub fn local_rank(&self) -> Option<usize> {
-        match &self.0 {
+        match &self.ranks {
             Ranks::Told(told) => told.local_rank,
             Ranks::Alone | Ranks::Devices(_) => Some(0),
         }
@@ -123,7 +142,7 @@ impl World {
 
     /// Returns the launcher whose variables were read.
     pub fn launcher(&self) -> Option<Launcher> {
-        match &self.0 {
+        match &self.ranks {
             Ranks::Told(told) => Some(told.launcher),
             Ranks::Alone | Ranks::Devices(_) => None,
         }
@@ -131,18 +150,21 @@ impl World {
 
     /// Returns the host and port of rank 0, where `MASTER_ADDR` and `MASTER_PORT` tell them. Nothing listens there by itself.
     pub fn master(&self) -> Option<(&str, u16)> {
-        match &self.0 {
+        match &self.ranks {
             Ranks::Told(Told { master: Some((address, port)), .. }) => Some((address, *port)),
             _ => None,
         }
     }
 
-    /// Makes the communicator of this process's one rank, which works on `device`.
+    /// Makes the communicator of this process's one rank, which works on `device`. Among several processes the ranks meet at
+    /// the [exchange](Self::with_exchange), and this blocks until all have come.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for a world of several processes: no engine between processes is built in yet.
-    /// [`ErrorKind::InvalidArgument`] for a world of local devices, whose ranks
-    /// [`communicators`](Self::communicators) makes; the errors of loading kernels.
+    /// [`ErrorKind::Unsupported`] where the engine does not suit the device, or its library is not installed, and by NCCL for
+    /// several ranks on one GPU; [`ErrorKind::InvalidArgument`] for a world of local devices, whose ranks
+    /// [`communicators`](Self::communicators) makes, and where nothing says where the ranks meet; the errors of the exchange
+    /// and of loading kernels; [`ErrorKind::External`], with a [`Broken`](crate::Broken) as source, where not all ranks come
+    /// within the time limit.
     pub fn communicator(&self, device: &Device) -> Result<Communicator> {
         self.communicator_with(device, CommunicatorOptions::default())
     }
@@ -152,23 +174,37 @@ impl World {
     /// # Errors
     /// As for [`communicator`](Self::communicator).
     pub fn communicator_with(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
-        match &self.0 {
-            Ranks::Devices(devices) => invalid(format!(
-                "one communicator for a world of {} local devices; `communicators` makes one for each",
-                devices.len()
-            )),
-            Ranks::Told(told) if told.size > 1 => Err(Error::new(
+        let told = match &self.ranks {
+            Ranks::Devices(devices) => {
+                return invalid(format!(
+                    "one communicator for a world of {} local devices; `communicators` makes one for each",
+                    devices.len()
+                ));
+            }
+            Ranks::Told(told) if told.size > 1 => told,
+            Ranks::Told(_) | Ranks::Alone => {
+                let made = communicators(std::slice::from_ref(device), options)?.pop();
+                return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
+            }
+        };
+        let limit = options.limit()?;
+        match options.engine.unwrap_or(Engine::Nccl) {
+            Engine::Local => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "this process is rank {} of {}, and no engine for several processes is built in; use `World::local` for \
-                     several devices of one process",
+                    "this process is rank {} of {}, and the engine `Local` serves one process; use `World::local` for several \
+                     devices of one process",
                     told.rank, told.size
                 ),
             )),
-            Ranks::Told(_) | Ranks::Alone => {
-                let seats = Seat::of_devices(std::slice::from_ref(device), options.limit()?)?;
-                let made = seats.into_iter().next().map(|seat| Communicator::new(seat, device.clone()));
-                made.ok_or_else(|| Error::unsupported("a world of no ranks"))
+            Engine::Nccl => {
+                nccl::Vendor::of(device.info().backend)?;
+                let exchange = match &self.exchange {
+                    Some(exchange) => exchange.clone(),
+                    None => exchange::from_variables(&environment::of_process, told.rank)?,
+                };
+                let seat = nccl::Seat::of_process((told.rank, told.size), device, &*exchange, limit)?;
+                Ok(Communicator::new(Seat::Nccl(seat), device.clone()))
             }
         }
     }
@@ -176,7 +212,8 @@ impl World {
     /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of the ranks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a world whose ranks are processes; the errors of loading kernels.
+    /// [`ErrorKind::InvalidArgument`] for a world whose ranks are processes; otherwise as for
+    /// [`communicator`](Self::communicator).
     pub fn communicators(&self) -> Result<Vec<Communicator>> {
         self.communicators_with(CommunicatorOptions::default())
     }
@@ -186,18 +223,23 @@ impl World {
     /// # Errors
     /// As for [`communicators`](Self::communicators).
     pub fn communicators_with(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
-        let Ranks::Devices(devices) = &self.0 else {
+        let Ranks::Devices(devices) = &self.ranks else {
             return invalid(
                 "the ranks of this world are processes: give this one's device to `communicator`",
             );
         };
-        let seats = Seat::of_devices(devices, options.limit()?)?;
-        Ok(seats
-            .into_iter()
-            .zip(devices)
-            .map(|(seat, device)| Communicator::new(seat, device.clone()))
-            .collect())
+        communicators(devices, options)
     }
+}
+
+/// Makes the communicators of devices that are all in this process.
+fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec<Communicator>> {
+    let limit = options.limit()?;
+    let seats: Vec<Seat> = match options.engine.unwrap_or(Engine::Local) {
+        Engine::Local => local::Seat::of_devices(devices, limit)?.into_iter().map(Seat::Local).collect(),
+        Engine::Nccl => nccl::Seat::of_devices(devices, limit)?.into_iter().map(Seat::Nccl).collect(),
+    };
+    Ok(seats.into_iter().zip(devices).map(|(seat, device)| Communicator::new(seat, device.clone())).collect())
 }
 
 /// Options of communicators.
@@ -210,14 +252,23 @@ impl World {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommunicatorOptions {
     time_limit: Option<Duration>,
+    engine: Option<Engine>,
 }
 
 impl CommunicatorOptions {
-    /// Sets how long a rank waits for the others' calls before the communicator breaks on all ranks. Without it the limit is
+    /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
+    /// [`Engine::Nccl`] for the end of the work, from the time at which the stream comes to it. Without this the limit is
     /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
+        self
+    }
+
+    /// Sets the engine. Without this it is [`Engine::Local`] for the devices of one process, [`Engine::Nccl`] for several.
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
         self
     }
 

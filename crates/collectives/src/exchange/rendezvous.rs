@@ -108,7 +108,6 @@ impl Rendezvous {
 
 /// Returns rank `rank`'s exchange at the place that variables say. Blocks until rank 0 is there, for as long as communicators
 /// wait.
-#[allow(dead_code, reason = "the engines between processes are to use it")]
 pub(crate) fn from_variables(
     lookup: &dyn Fn(&str) -> Option<String>,
     rank: usize,

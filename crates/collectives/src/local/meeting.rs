@@ -86,7 +86,7 @@ impl Meeting {
     }
 
     /// Posts `rank`'s part in a split.
-    pub(super) fn post_split(&self, rank: usize, color: u32, key: i32) -> Result<Posted<'_>> {
+    pub(super) fn post_split(&self, rank: usize, color: i32, key: i32) -> Result<Posted<'_>> {
         let signature = Signature { operation: Operation::Split, element: ElementType::U8, count: 0 };
         self.post_parts(rank, vec![(signature, Part::Split { color, key })])
     }
@@ -142,7 +142,7 @@ impl Meeting {
 
     /// Enqueues the work of calls that go together, or makes the teams of a split.
     fn run(&self, state: &mut State, calls: &mut [Pending]) -> Result<()> {
-        let mut colors = BTreeMap::<u32, Vec<(i32, usize)>>::new();
+        let mut colors = BTreeMap::<i32, Vec<(i32, usize)>>::new();
         let mut work = Vec::new();
         for (rank, call) in calls.iter_mut().enumerate() {
             match &mut call.part {

@@ -43,7 +43,7 @@ impl Seat {
     }
 
     /// Blocks until all ranks have called this, and returns the place in the team of those with this color.
-    pub(crate) fn split(&self, color: u32, key: i32) -> Result<Self> {
+    pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         self.meeting.post_split(self.rank, color, key)?.wait_for_seat()
     }
 

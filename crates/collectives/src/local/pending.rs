@@ -15,7 +15,7 @@ pub(super) enum Part {
     /// Work for the device. The memory is lent until the post ends, not for ever: see [`post`](super::meeting::Meeting::post).
     Call(Call<'static>),
     /// A place in a new team.
-    Split { color: u32, key: i32 },
+    Split { color: i32, key: i32 },
 }
 
 /// A call that has been posted.

@@ -7,33 +7,25 @@ mod faults;
 mod operations;
 mod order;
 mod plain;
+mod ranks;
 mod splits;
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
 use std::time::Duration;
 
-use gpustream::{Device, DeviceOptions, Error, Stream};
+use gpustream::{Device, DeviceOptions};
 use gpustream_collectives::{Communicator, CommunicatorOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
+pub(crate) use ranks::{broken, each, hold, streams, tests};
 
+/// Whether the engine combines 16-bit integers.
+const COMBINES_16_BITS: bool = true;
 /// The number of ranks in most tests.
 const RANKS: usize = 3;
 /// The variable that says how many devices the CPU is.
 const CPU_DEVICES: &str = "GPUSTREAM_CPU_DEVICES";
-
-type Test = (&'static str, fn());
-
-/// Lists functions as tests, by their names.
-macro_rules! tests {
-    ($($test:ident),* $(,)?) => {
-        pub(crate) const TESTS: &[crate::Test] = &[$((concat!(module_path!(), "::", stringify!($test)), $test)),*];
-    };
-}
-pub(crate) use tests;
 
 fn main() -> ExitCode {
     if env::var_os(CPU_DEVICES).is_none() {
@@ -71,40 +63,16 @@ fn devices(options: DeviceOptions) -> Vec<Device> {
     names.iter().cycle().take(RANKS).map(|name| Device::open_with(name, options).unwrap()).collect()
 }
 
+fn options(limit: Duration) -> CommunicatorOptions {
+    CommunicatorOptions::default().time_limit(limit)
+}
+
 /// Makes the communicators of three ranks, which wait for each other for `limit`.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
-    let options = CommunicatorOptions::default().time_limit(limit);
-    World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options).unwrap()
+    World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
 }
 
 /// Makes the communicators of three ranks. A test that hangs fails after a minute.
 fn ranks() -> Vec<Communicator> {
     ranks_within(Duration::from_secs(60))
-}
-
-/// Makes a stream for each rank.
-fn streams(ranks: &[Communicator]) -> Vec<Stream> {
-    ranks.iter().map(|rank| rank.device().stream().unwrap()).collect()
-}
-
-/// Runs a closure for each rank on a thread of its own, and returns what they return.
-fn each<R: Send>(ranks: Vec<Communicator>, work: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
-    thread::scope(|threads| {
-        let work = &work;
-        let ranks: Vec<_> = ranks.into_iter().map(|rank| threads.spawn(move || work(rank))).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
-
-/// Holds the stream's work up until the sender is used or dropped.
-fn hold(stream: &Stream) -> Sender<()> {
-    let (release, released) = channel();
-    stream.host_fn(move || released.recv().unwrap_or(())).unwrap();
-    release
-}
-
-/// Returns the reason why ranks cannot work together, which an error must have.
-fn broken(error: &Error) -> &gpustream_collectives::Broken {
-    let source = std::error::Error::source(error).unwrap_or_else(|| panic!("another error: {error}"));
-    source.downcast_ref().unwrap_or_else(|| panic!("another error: {error}"))
 }

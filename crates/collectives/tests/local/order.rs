@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gpustream::{DeviceOptions, ErrorKind, Tracking};
 use gpustream_collectives::{Op, World, group};
 
-use crate::{RANKS, each, hold, ranks, streams, tests};
+use crate::{RANKS, each, hold, options, ranks, streams, tests};
 
 tests!(
     calls_return_before_the_devices_work,
@@ -80,7 +81,8 @@ fn later_writes_wait_for_the_other_ranks_reads() {
 
 fn strict_tracking_finds_later_writes_in_order() {
     let devices = crate::devices(DeviceOptions::default().tracking(Tracking::Strict));
-    let ranks = World::local(&devices).unwrap().communicators().unwrap();
+    let options = options(Duration::from_secs(60));
+    let ranks = World::local(&devices).unwrap().communicators_with(options).unwrap();
     let streams = streams(&ranks);
     let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
     group(|group| {

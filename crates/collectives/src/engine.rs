@@ -1,0 +1,72 @@
+//! Engines: what moves and combines the ranks' elements.
+
+use gpustream::Result;
+
+use crate::call::Call;
+use crate::{local, nccl};
+
+/// A way to move and combine the ranks' elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// The library's own copies and kernels, between devices of one process. Nothing needs to be installed, and a device may
+    /// have several ranks.
+    Local,
+    /// NVIDIA's NCCL, or AMD's RCCL, for GPUs of any number of processes, one rank on each.
+    Nccl,
+}
+
+/// One rank's place among the others.
+#[derive(Debug)]
+pub(crate) enum Seat {
+    Local(local::Seat),
+    Nccl(nccl::Seat),
+}
+
+impl Seat {
+    pub(crate) fn rank(&self) -> usize {
+        match self {
+            Self::Local(seat) => seat.rank(),
+            Self::Nccl(seat) => seat.rank(),
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Local(seat) => seat.size(),
+            Self::Nccl(seat) => seat.size(),
+        }
+    }
+
+    /// Blocks until all ranks have called this, and returns the place among those with this color.
+    pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
+        match self {
+            Self::Local(seat) => seat.split(color, key).map(Self::Local),
+            Self::Nccl(seat) => seat.split(color, key).map(Self::Nccl),
+        }
+    }
+
+    /// Ends the work of the ranks together.
+    pub(crate) fn abort(&self) {
+        match self {
+            Self::Local(seat) => seat.abort(),
+            Self::Nccl(seat) => seat.abort(),
+        }
+    }
+}
+
+/// Makes the calls of some ranks, so that none of them waits for another before all are made.
+pub(crate) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
+    let (mut local, mut nccl) = (Vec::new(), Vec::new());
+    for (seat, calls) in sets {
+        match seat {
+            Seat::Local(seat) => local.push((seat, calls)),
+            Seat::Nccl(seat) => nccl.push((seat, calls)),
+        }
+    }
+    // All are posted before any is waited for.
+    let posted: Vec<_> = local.into_iter().map(|(seat, calls)| seat.post(calls)).collect();
+    let enqueued = if nccl.is_empty() { Ok(()) } else { nccl::Seat::run(nccl) };
+    let outcomes: Vec<_> = posted.into_iter().map(|posted| posted.and_then(local::Posted::wait)).collect();
+    outcomes.into_iter().chain([enqueued]).collect()
+}

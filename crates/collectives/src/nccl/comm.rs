@@ -1,0 +1,200 @@
+//! One rank's communicator of NCCL's: whole until something breaks it, and called by one thread at a time.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream::hal::driver::{Answer, Status};
+use gpustream::{Error, ErrorKind, Result};
+
+use super::api::{Api, IN_PROGRESS, ncclComm_t};
+use crate::broken::Broken;
+use crate::call::Signature;
+
+/// A communicator of NCCL's.
+pub(super) struct Comm {
+    pub(super) api: &'static Api,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// The time that a call, or the work of one, may take.
+    pub(super) limit: Duration,
+    condition: Mutex<Condition>,
+}
+
+/// NCCL's handle, which any thread may use that holds the lock around it.
+#[derive(Clone, Copy)]
+pub(super) struct Handle(pub(super) ncclComm_t);
+
+// SAFETY: NCCL binds a communicator to no thread, and asks for calls one after the other.
+unsafe impl Send for Handle {}
+
+enum Condition {
+    Whole(Handle),
+    /// The handle is gone: no call succeeds from here on.
+    Broken(Broken),
+}
+
+/// The communicator, held so that nobody else calls it.
+pub(super) struct Held<'a> {
+    pub(super) comm: &'a Comm,
+    condition: MutexGuard<'a, Condition>,
+}
+
+impl Comm {
+    pub(super) fn new(
+        api: &'static Api,
+        (rank, size): (usize, usize),
+        handle: Handle,
+        limit: Duration,
+    ) -> Self {
+        Self { api, rank, size, limit, condition: Mutex::new(Condition::Whole(handle)) }
+    }
+
+    /// Takes the communicator for some calls.
+    pub(super) fn hold(&self) -> Held<'_> {
+        Held { comm: self, condition: self.lock() }
+    }
+
+    /// Breaks the communicator, unless it is broken, and ends its work on the device.
+    pub(super) fn break_up(&self, broken: Broken) {
+        self.hold().break_up(broken);
+    }
+
+    /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending.
+    pub(super) fn failure(&self, call: Signature) -> Option<Broken> {
+        let held = self.hold();
+        match &*held.condition {
+            Condition::Broken(broken) => Some(broken.clone()),
+            Condition::Whole(handle) => {
+                let error = progress(self.api, *handle).err()?;
+                Some(Broken::Failed { call: call.to_string(), message: error.to_string() })
+            }
+        }
+    }
+
+    /// Ends the communicator, whose work on this rank's device is done.
+    pub(super) fn close(&self) {
+        let mut held = self.hold();
+        let Condition::Whole(handle) = *held.condition else { return };
+        // SAFETY: the handle is alive.
+        let flushed = started(unsafe { self.api.ncclCommFinalize(handle.0) }).and_then(|()| held.settle());
+        if flushed.is_ok() {
+            *held.condition = Condition::Broken(Broken::Aborted { rank: self.rank });
+            // SAFETY: the handle is alive, and nobody has it from here on.
+            let _ = unsafe { self.api.ncclCommDestroy(handle.0) };
+        } else {
+            held.break_up(Broken::Aborted { rank: self.rank });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Condition> {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held<'_> {
+    /// Returns NCCL's handle.
+    ///
+    /// # Errors
+    /// The reason why the communicator is of no use.
+    pub(super) fn handle(&self) -> Result<Handle> {
+        match &*self.condition {
+            Condition::Whole(handle) => Ok(*handle),
+            Condition::Broken(broken) => Err(Error::external(broken.clone())),
+        }
+    }
+
+    /// Blocks until NCCL has done what it began in the background: connecting the ranks, for the most part.
+    ///
+    /// # Errors
+    /// NCCL's error; [`Broken::Stalled`] after the time limit.
+    pub(super) fn settle(&self) -> Result<()> {
+        let handle = self.handle()?;
+        settle(self.comm.api, &[handle], self.comm.limit)
+    }
+
+    /// Breaks the communicator, unless it is broken.
+    pub(super) fn break_up(&mut self, broken: Broken) {
+        if let Condition::Whole(handle) = *self.condition {
+            *self.condition = Condition::Broken(broken);
+            // SAFETY: the handle is alive, and nobody has it from here on.
+            let _ = unsafe { self.comm.api.ncclCommAbort(handle.0) };
+        }
+    }
+
+    /// Returns the reason for which an error of NCCL's breaks the communicator; `None` for an error that is about a call's
+    /// arguments alone.
+    pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
+        match &*self.condition {
+            Condition::Broken(broken) => Some(broken.clone()),
+            Condition::Whole(_) if error.kind() == ErrorKind::InvalidArgument => None,
+            Condition::Whole(_) => Some(match broken_by(error) {
+                Some(Broken::Stalled { limit, .. }) => {
+                    Broken::Stalled { call: call.to_string(), limit: *limit }
+                }
+                Some(broken) => broken.clone(),
+                None => Broken::Failed { call: call.to_string(), message: error.to_string() },
+            }),
+        }
+    }
+}
+
+/// Returns the reason that an error carries.
+fn broken_by(error: &Error) -> Option<&Broken> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// Returns whether NCCL took a call, which may go on in the background.
+pub(super) fn started(answer: Answer<'_, Api>) -> Result<()> {
+    if answer.status == Some(IN_PROGRESS) { Ok(()) } else { answer.ok() }
+}
+
+/// Blocks until NCCL does nothing in the background for these communicators.
+///
+/// # Errors
+/// NCCL's error; [`Broken::Stalled`] after the time limit.
+pub(super) fn settle(api: &'static Api, handles: &[Handle], limit: Duration) -> Result<()> {
+    let deadline = Instant::now().checked_add(limit);
+    let mut pause = Duration::from_micros(1);
+    for &handle in handles {
+        while !progress(api, handle)? {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(Error::external(Broken::Stalled { call: "connecting the ranks".into(), limit }));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+/// Asks whether NCCL has done what it began for a communicator.
+fn progress(api: &'static Api, handle: Handle) -> Result<bool> {
+    let mut state = Status::SUCCESS;
+    // SAFETY: the handle is alive, and the pointer is to a local.
+    unsafe { api.ncclCommGetAsyncError(handle.0, &raw mut state) }.ok()?;
+    match state {
+        Status::SUCCESS => Ok(true),
+        IN_PROGRESS => Ok(false),
+        // The error of a call that answered so.
+        failed => {
+            let function = &ASYNCHRONOUS;
+            Answer { api, function, status: Some(failed) }.ok().map(|()| true)
+        }
+    }
+}
+
+static ASYNCHRONOUS: gpustream::hal::driver::Function =
+    gpustream::hal::driver::Function { name: "ncclCommGetAsyncError", since: "2.4" };
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, size, limit, .. } = self;
+        f.debug_struct("Comm")
+            .field("rank", rank)
+            .field("size", size)
+            .field("limit", limit)
+            .finish_non_exhaustive()
+    }
+}

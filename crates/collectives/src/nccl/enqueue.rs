@@ -1,0 +1,316 @@
+//! Enqueueing calls: each becomes NCCL's function of that kind, or a group of sends and receives.
+
+use std::ffi::{c_int, c_void};
+
+use gpustream::hal::{RawBuffer, RawStream};
+use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
+
+use super::Seat;
+use super::api::{Api, element, op};
+use super::comm::{Handle, Held, started};
+use super::watch::Watch;
+use crate::broken::Broken;
+use crate::call::{Call, Operation, Signature};
+use crate::element::ElementType;
+use crate::op::Op;
+
+/// A call, with memory for a barrier's.
+struct Prepared<'a> {
+    call: Call<'a>,
+    barrier: Option<Buffer<u8>>,
+    /// NCCL's type of element, and their number: bytes where nothing is combined.
+    element: u32,
+    count: usize,
+}
+
+/// The arguments of NCCL's functions for a call, but for communicator and stream.
+#[derive(Clone, Copy)]
+struct Issue {
+    operation: Operation,
+    element: u32,
+    count: usize,
+    /// The bytes of one rank's part.
+    part: usize,
+    src: *const c_void,
+    dst: *mut c_void,
+}
+
+/// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
+pub(super) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
+    let mut ranks = Vec::with_capacity(sets.len());
+    for (seat, calls) in sets {
+        let calls = calls.into_iter().filter_map(|call| prepare(call, seat.rank()).transpose());
+        ranks.push((seat, calls.collect::<Result<Vec<_>>>()?));
+    }
+    ranks.retain(|(_, calls)| !calls.is_empty());
+    // Two threads that hold the same communicators hold them in the same order.
+    ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
+    let mut held: Vec<Held<'_>> = ranks.iter().map(|(seat, _)| seat.comm.hold()).collect();
+    let handles = held.iter().map(Held::handle).collect::<Result<Vec<_>>>()?;
+    let Some(first) = ranks.first().and_then(|(_, calls)| calls.first()) else { return Ok(()) };
+    let (call, stream) = (first.call.signature, first.call.stream);
+    let is_one = ranks.len() == 1 && ranks[0].1.iter().all(|call| std::ptr::eq(call.call.stream, stream));
+    let enqueued = if is_one {
+        enqueue_in(stream, &mut ranks[0], handles[0], &held[0])
+    } else {
+        enqueue_over(&mut ranks, &handles, &held)
+    };
+    enqueued.map_err(|error| {
+        let reasons: Vec<_> = held.iter().map(|held| held.reason(call, &error)).collect();
+        let mut returned = error;
+        for (((seat, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
+            if let Some(broken) = reason {
+                returned = break_up(&seat.watch, held, broken);
+            }
+        }
+        returned
+    })
+}
+
+pub(super) fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
+    // Waits must find the failure once the work ends.
+    watch.fail(&broken);
+    held.break_up(broken.clone());
+    Error::external(broken)
+}
+
+/// Enqueues calls of one rank in one stream, as one operation.
+fn enqueue_in(
+    stream: &Stream,
+    (seat, calls): &mut (&Seat, Vec<Prepared<'_>>),
+    handle: Handle,
+    held: &Held<'_>,
+) -> Result<()> {
+    let before = stream.record()?;
+    let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
+    let label = calls[0].label();
+    let (args, issues) = split(calls);
+    // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after what is there; what it uses
+    // besides is NCCL's own. It is ended before the communicator is.
+    unsafe {
+        stream.external(label, &args, |raw| {
+            grouped(api, || issues.iter().try_for_each(|issue| issue.make(api, handle, (rank, size), raw)))?;
+            held.settle()
+        })
+    }?;
+    seat.watch.add(calls[0].call.signature, stream, before)
+}
+
+/// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
+/// that holds its memory's place in front of that, and one behind it.
+fn enqueue_over(
+    ranks: &mut [(&Seat, Vec<Prepared<'_>>)],
+    handles: &[Handle],
+    held: &[Held<'_>],
+) -> Result<()> {
+    let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
+    let mut streams = Vec::new();
+    for (_, calls) in &mut *ranks {
+        for call in calls {
+            let (stream, label) = (call.call.stream, call.label());
+            let before = stream.record()?;
+            // SAFETY: nothing is enqueued.
+            let raw =
+                unsafe { stream.external(label, &split(std::slice::from_mut(call)).0, Ok::<_, Error>) }?;
+            streams.push((before, raw));
+        }
+    }
+    let mut raws = streams.iter().map(|(_, raw)| *raw);
+    grouped(api, || {
+        for (((_, calls), &handle), held) in ranks.iter_mut().zip(handles).zip(held) {
+            for (call, raw) in calls.iter_mut().zip(&mut raws) {
+                call.issue().make(api, handle, (held.comm.rank, held.comm.size), raw)?;
+            }
+        }
+        Ok(())
+    })?;
+    held.iter().try_for_each(Held::settle)?;
+    let mut befores = streams.into_iter().map(|(before, _)| before);
+    for (seat, calls) in ranks {
+        for (call, before) in calls.iter_mut().zip(&mut befores) {
+            let (stream, label) = (call.call.stream, call.label());
+            // SAFETY: nothing is enqueued: the work of the call, which touches this memory alone, is there already.
+            unsafe { stream.external(label, &split(std::slice::from_mut(call)).0, |_| Ok::<_, Error>(())) }?;
+            seat.watch.add(call.call.signature, stream, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes calls in a group, which is ended in any case.
+fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+    // SAFETY: a group takes nothing.
+    unsafe { api.ncclGroupStart() }.ok()?;
+    let made = calls();
+    // SAFETY: the group was begun.
+    let ended = started(unsafe { api.ncclGroupEnd() });
+    made.and(ended)
+}
+
+/// Prepares a call of a rank's; `None` for one without an element, which all ranks make alike.
+fn prepare(mut call: Call<'_>, rank: usize) -> Result<Option<Prepared<'_>>> {
+    let Signature { operation, element, count } = call.signature;
+    let (barrier, element, count) = match operation {
+        Operation::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
+        _ if count == 0 => return Ok(None),
+        Operation::AllReduce(_) | Operation::ReduceScatter(_) | Operation::Reduce { .. } => {
+            (None, combined(element)?, count)
+        }
+        _ => (None, element::UINT8, call.signature.bytes()),
+    };
+    // Memory that other ranks alone use.
+    match operation {
+        Operation::Reduce { root, .. } | Operation::Gather { root } if root != rank && call.src.is_some() => {
+            call.dst = None;
+        }
+        Operation::Scatter { root } if root != rank => call.src = None,
+        _ => {}
+    }
+    Ok(Some(Prepared { call, barrier, element, count }))
+}
+
+/// Returns NCCL's type for elements that are combined.
+fn combined(element: ElementType) -> Result<u32> {
+    Ok(match element {
+        ElementType::F16 => element::FLOAT16,
+        ElementType::Bf16 => element::BFLOAT16,
+        ElementType::F32 => element::FLOAT32,
+        ElementType::F64 => element::FLOAT64,
+        ElementType::I8 => element::INT8,
+        ElementType::U8 => element::UINT8,
+        ElementType::I32 => element::INT32,
+        ElementType::U32 => element::UINT32,
+        ElementType::I64 => element::INT64,
+        ElementType::U64 => element::UINT64,
+        ElementType::I16 | ElementType::U16 => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "NCCL combines no elements of {element}; combine them as i32 or u32 (it moves any type)"
+                ),
+            ));
+        }
+    })
+}
+
+fn reduction(op: Op) -> u32 {
+    match op {
+        Op::Sum => op::SUM,
+        Op::Product => op::PROD,
+        Op::Min => op::MIN,
+        Op::Max => op::MAX,
+        Op::Average => op::AVG,
+    }
+}
+
+/// Returns the memory that some calls touch, and the arguments of their functions.
+fn split<'p>(calls: &'p mut [Prepared<'_>]) -> (Vec<Arg<'p>>, Vec<Issue>) {
+    let issues = calls.iter().map(Prepared::issue).collect();
+    let mut args = Vec::with_capacity(2 * calls.len());
+    for Prepared { call, barrier, .. } in calls {
+        args.extend(call.src.as_ref().map(Arg::read));
+        args.extend(call.dst.as_mut().map(Arg::write));
+        args.extend(barrier.as_mut().map(Arg::write));
+    }
+    (args, issues)
+}
+
+impl Prepared<'_> {
+    fn label(&self) -> &'static str {
+        match self.call.signature.operation {
+            Operation::AllReduce(_) => "all_reduce",
+            Operation::AllGather => "all_gather",
+            Operation::ReduceScatter(_) => "reduce_scatter",
+            Operation::Broadcast { .. } => "broadcast",
+            Operation::Reduce { .. } => "reduce",
+            Operation::Gather { .. } => "gather",
+            Operation::Scatter { .. } => "scatter",
+            Operation::AllToAll => "all_to_all",
+            Operation::Send { .. } => "send",
+            Operation::Recv { .. } => "recv",
+            Operation::Barrier | Operation::Split => "barrier",
+        }
+    }
+
+    fn issue(&self) -> Issue {
+        let src = self.call.src.as_ref().map(View::as_raw);
+        let dst = self.call.dst.as_ref().map(|dst| dst.view().as_raw());
+        let barrier = self.barrier.as_ref().map(Buffer::as_raw);
+        let address = |memory: Option<RawBuffer>| -> *mut c_void {
+            std::ptr::with_exposed_provenance_mut(memory.map_or(0, |memory| memory.0))
+        };
+        Issue {
+            operation: self.call.signature.operation,
+            element: self.element,
+            count: self.count,
+            part: self.call.signature.bytes(),
+            // In place where there is one of the two.
+            src: address(src.or(dst).or(barrier)).cast_const(),
+            dst: address(dst.or(src).or(barrier)),
+        }
+    }
+}
+
+impl Issue {
+    /// Makes the calls, inside a group.
+    fn make(
+        &self,
+        api: &Api,
+        Handle(comm): Handle,
+        (rank, size): (usize, usize),
+        stream: RawStream,
+    ) -> Result<()> {
+        let &Self { operation, element, count, part, src, dst } = self;
+        let stream = std::ptr::with_exposed_provenance_mut(stream.0);
+        let number = |rank: usize| rank as c_int;
+        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done; handle and
+        // stream are alive.
+        let send = |at: usize, to| unsafe {
+            started(api.ncclSend(src.wrapping_byte_add(at), count, element, number(to), comm, stream))
+        };
+        // SAFETY: as above.
+        let recv = |at: usize, from| unsafe {
+            started(api.ncclRecv(dst.wrapping_byte_add(at), count, element, number(from), comm, stream))
+        };
+        // SAFETY: as above.
+        let answer = unsafe {
+            match operation {
+                Operation::Barrier | Operation::Split => {
+                    api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream)
+                }
+                Operation::AllReduce(op) => {
+                    api.ncclAllReduce(src, dst, count, element, reduction(op), comm, stream)
+                }
+                Operation::ReduceScatter(op) => {
+                    api.ncclReduceScatter(src, dst, count, element, reduction(op), comm, stream)
+                }
+                Operation::Reduce { op, root } => {
+                    api.ncclReduce(src, dst, count, element, reduction(op), number(root), comm, stream)
+                }
+                Operation::AllGather => api.ncclAllGather(src, dst, count, element, comm, stream),
+                Operation::Broadcast { root } => {
+                    api.ncclBroadcast(src, dst, count, element, number(root), comm, stream)
+                }
+                Operation::Gather { root } => {
+                    send(0, root)?;
+                    let parts = if rank == root { size } else { 0 };
+                    return (0..parts).try_for_each(|from| recv(from * part, from));
+                }
+                Operation::Scatter { root } => {
+                    let parts = if rank == root { size } else { 0 };
+                    (0..parts).try_for_each(|to| send(to * part, to))?;
+                    return recv(0, root);
+                }
+                Operation::AllToAll => {
+                    return (0..size).try_for_each(|other| {
+                        send(other * part, other)?;
+                        recv(other * part, other)
+                    });
+                }
+                Operation::Send { to } => return send(0, to),
+                Operation::Recv { from } => return recv(0, from),
+            }
+        };
+        started(answer)
+    }
+}

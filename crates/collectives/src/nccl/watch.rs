@@ -1,0 +1,155 @@
+//! Watching the work of calls that were enqueued: a thread for each communicator ends what lasts too long, since a kernel of
+//! NCCL's waits for a lost rank for ever.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream::{Error, Event, Failures, Result, Stream};
+
+use super::comm::Comm;
+use crate::broken::Broken;
+use crate::call::Signature;
+
+/// The time between two looks at pending work.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The calls of one communicator whose work is pending, and the thread that looks after them. Once this is dropped and all
+/// work is done, the thread closes the communicator.
+pub(super) struct Watch(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when there is a first call, after a look, and at the end.
+    changed: Condvar,
+}
+
+struct State {
+    pending: VecDeque<Pending>,
+    /// Whether the thread has taken the calls out, to look at their work.
+    looking: bool,
+    open: bool,
+}
+
+/// A call whose work may not be done.
+struct Pending {
+    call: Signature,
+    /// The point in the stream before the work, and the one behind it.
+    before: Event,
+    after: Event,
+    failures: Failures,
+    /// The time at which the stream was seen to have come to the work.
+    since: Option<Instant>,
+}
+
+impl Watch {
+    /// Starts the thread.
+    pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
+        let state = State { pending: VecDeque::new(), looking: false, open: true };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let watched = shared.clone();
+        let thread = thread::Builder::new().name("gpustream-nccl".into());
+        thread.spawn(move || watched.watch(&comm)).map_err(Error::external)?;
+        Ok(Self(shared))
+    }
+
+    /// Watches the work of a call between `before` and the end of what the stream has.
+    pub(super) fn add(&self, call: Signature, stream: &Stream, before: Event) -> Result<()> {
+        let pending =
+            Pending { call, before, after: stream.record()?, failures: stream.failures(), since: None };
+        let mut state = self.0.lock();
+        state.pending.push_back(pending);
+        // The thread looks by itself while there is something to look at.
+        if state.pending.len() == 1 {
+            self.0.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Reports to the streams of all pending calls that their work failed. What breaks the communicator comes after.
+    pub(super) fn fail(&self, broken: &Broken) {
+        self.0.fail(broken);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.lock().open = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, comm: &Comm) {
+        loop {
+            let mut state = self.lock();
+            while state.pending.is_empty() && state.open {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.pending.is_empty() {
+                drop(state);
+                return comm.close();
+            }
+            // Looked at without the lock: asking the driver takes its time, and calls go on meanwhile.
+            let calls = std::mem::take(&mut state.pending);
+            state.looking = true;
+            drop(state);
+            let (left, late) = look(calls, comm.limit);
+            let first = left.front().map(|pending| pending.call);
+            let mut state = self.lock();
+            for pending in left.into_iter().rev() {
+                state.pending.push_front(pending);
+            }
+            state.looking = false;
+            drop(state);
+            self.changed.notify_all();
+            let broken = match late {
+                Some(call) => Some(Broken::Stalled { call: call.to_string(), limit: comm.limit }),
+                None => first.and_then(|call| comm.failure(call)),
+            };
+            if let Some(broken) = broken {
+                // Waits must find the failure once the work ends, which it does by the second call.
+                self.fail(&broken);
+                comm.break_up(broken);
+            }
+            let state = self.lock();
+            drop(self.changed.wait_timeout_while(state, PERIOD, |state| state.open));
+        }
+    }
+
+    fn fail(&self, broken: &Broken) {
+        let state = self.lock();
+        let mut state =
+            self.changed.wait_while(state, |state| state.looking).unwrap_or_else(PoisonError::into_inner);
+        for pending in state.pending.drain(..) {
+            pending.failures.keep(Error::external(broken.clone()));
+        }
+    }
+}
+
+/// Returns the calls whose work is not done, and the first one whose work has lasted beyond the limit.
+fn look(mut calls: VecDeque<Pending>, limit: Duration) -> (VecDeque<Pending>, Option<Signature>) {
+    // A device that has failed does nothing more, and says so itself.
+    calls.retain(|call| matches!(call.after.is_done(), Ok(false)));
+    let now = Instant::now();
+    for call in &mut calls {
+        if call.since.is_none() && call.before.is_done().unwrap_or(true) {
+            call.since = Some(now);
+        }
+    }
+    let is_late = |call: &&Pending| call.since.is_some_and(|since| now.duration_since(since) > limit);
+    let late = calls.iter().find(is_late).map(|call| call.call);
+    (calls, late)
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("pending", &self.0.lock().pending.len()).finish()
+    }
+}

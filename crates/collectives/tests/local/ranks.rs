@@ -1,0 +1,44 @@
+//! Ranks on threads, and how they are held up.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use gpustream::{Error, Stream};
+use gpustream_collectives::{Broken, Communicator};
+
+pub(crate) type Test = (&'static str, fn());
+
+/// Lists functions as tests, by their names.
+macro_rules! tests {
+    ($($test:ident),* $(,)?) => {
+        pub(crate) const TESTS: &[crate::ranks::Test] = &[$((concat!(module_path!(), "::", stringify!($test)), $test)),*];
+    };
+}
+pub(crate) use tests;
+
+/// Makes a stream for each rank.
+pub(crate) fn streams(ranks: &[Communicator]) -> Vec<Stream> {
+    ranks.iter().map(|rank| rank.device().stream().unwrap()).collect()
+}
+
+/// Runs a closure for each rank on a thread of its own, and returns what they return.
+pub(crate) fn each<R: Send>(ranks: Vec<Communicator>, work: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
+    thread::scope(|threads| {
+        let work = &work;
+        let ranks: Vec<_> = ranks.into_iter().map(|rank| threads.spawn(move || work(rank))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Holds the stream's work up until the sender is used or dropped.
+pub(crate) fn hold(stream: &Stream) -> Sender<()> {
+    let (release, released) = channel();
+    stream.host_fn(move || released.recv().unwrap_or(())).unwrap();
+    release
+}
+
+/// Returns the reason why ranks cannot work together, which an error must have.
+pub(crate) fn broken(error: &Error) -> &Broken {
+    let source = std::error::Error::source(error).unwrap_or_else(|| panic!("another error: {error}"));
+    source.downcast_ref().unwrap_or_else(|| panic!("another error: {error}"))
+}

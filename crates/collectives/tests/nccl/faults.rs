@@ -1,0 +1,235 @@
+//! Ranks that are lost, and NCCL that fails: errors on every rank within the time limit, and nothing left behind.
+
+use std::thread;
+use std::time::Duration;
+
+use fake_nccl::Nccl;
+use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
+use gpustream_collectives::{Broken, Communicator, Op, World, group};
+
+use crate::{
+    broken, closed, devices, each, hold, options, ranks, ranks_within, streams, tests, with_recorder,
+};
+
+tests!(
+    lost_rank_is_an_error_for_the_others,
+    rank_that_comes_late_does_no_harm,
+    work_in_front_does_not_count,
+    ended_connection_is_an_error,
+    aborted_communicator_ends_its_work,
+    panicking_rank_aborts_its_own_alone,
+    dropped_ranks_finish_their_work,
+    every_function_may_fail,
+    invalid_calls_break_nothing,
+    rank_that_does_not_split_is_noticed,
+);
+
+const SHORT: Duration = Duration::from_millis(200);
+
+fn reduce(rank: &Communicator, stream: &Stream) -> Result<gpustream::Buffer<f32>> {
+    let mut memory = stream.full(100, 1.0f32)?;
+    rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;
+    Ok(memory)
+}
+
+fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
+    match broken(&outcome.unwrap_err()) {
+        Broken::Stalled { call: named, limit } => assert!(*limit == SHORT && named.contains(call), "{named}"),
+        other => panic!("{other}"),
+    }
+}
+
+fn lost_rank_is_an_error_for_the_others() {
+    let mut ranks = ranks_within(SHORT);
+    // Its place is kept, and it makes no call.
+    let lost = ranks.pop().unwrap();
+    each(ranks, |rank| {
+        let stream = rank.device().stream().unwrap();
+        let memory = reduce(&rank, &stream).unwrap();
+        stalled(stream.synchronize(), "all_reduce");
+        // The stream goes on, and the communicator does not.
+        stream.download(&memory).unwrap();
+        stalled(reduce(&rank, &stream), "all_reduce");
+        stalled(rank.split(0, 0), "all_reduce");
+    });
+    drop(lost);
+}
+
+fn rank_that_comes_late_does_no_harm() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let early = [reduce(&ranks[0], &streams[0]).unwrap(), reduce(&ranks[1], &streams[1]).unwrap()];
+    assert!(!streams[0].is_done().unwrap());
+    reduce(&ranks[2], &streams[2]).unwrap();
+    for (memory, stream) in early.iter().zip(&streams) {
+        assert_eq!(stream.download(memory).unwrap(), [3.0; 100]);
+    }
+}
+
+fn work_in_front_does_not_count() {
+    let ranks = ranks_within(Duration::from_millis(1));
+    let streams = streams(&ranks);
+    let gates: Vec<_> = streams.iter().map(hold).collect();
+    // All ranks are held, so that none comes to the work, and each is asked about many times.
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 1u8).unwrap()).collect();
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let asked = Nccl.asked();
+    while Nccl.asked() < asked + 30 {
+        thread::yield_now();
+    }
+    assert_eq!(Nccl.aborted(), 0, "the streams are held by other work");
+    drop(gates);
+}
+
+fn ended_connection_is_an_error() {
+    const REMOTE_ERROR: u32 = 6;
+    let mut ranks = ranks();
+    let lost = ranks.pop().unwrap();
+    let rank = ranks.remove(0);
+    let stream = rank.device().stream().unwrap();
+    reduce(&rank, &stream).unwrap();
+    Nccl.lose(0, REMOTE_ERROR);
+    let error = stream.synchronize().unwrap_err();
+    let Broken::Failed { call, message } = broken(&error) else { panic!("{error}") };
+    assert!(call.contains("all_reduce"), "{call}");
+    assert!(
+        message.contains("remote process exited") && message.contains("the fake's last words"),
+        "{message}"
+    );
+    drop(lost);
+}
+
+fn aborted_communicator_ends_its_work() {
+    let ranks = ranks();
+    let stream = ranks[1].device().stream().unwrap();
+    reduce(&ranks[1], &stream).unwrap();
+    assert!(!stream.is_done().unwrap());
+    ranks[1].abort();
+    for outcome in [stream.synchronize(), reduce(&ranks[1], &stream).map(drop)] {
+        assert_eq!(broken(&outcome.unwrap_err()), &Broken::Aborted { rank: 1 });
+    }
+    ranks[1].abort();
+}
+
+fn panicking_rank_aborts_its_own_alone() {
+    let mut ranks = ranks();
+    let panicking = ranks.remove(0);
+    let stream = panicking.device().stream().unwrap();
+    reduce(&panicking, &stream).unwrap();
+    let thread = thread::spawn(move || {
+        let _dropped_here = panicking;
+        panic!("on purpose");
+    });
+    thread.join().unwrap_err();
+    assert_eq!(broken(&stream.synchronize().unwrap_err()), &Broken::Panicked { rank: 0 });
+    for rank in ranks {
+        rank.abort();
+    }
+}
+
+fn dropped_ranks_finish_their_work() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let gate = hold(&streams[0]);
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 2i64).unwrap()).collect();
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            group.on(rank).all_reduce_in_place(stream, memory, Op::Product)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    drop(ranks);
+    gate.send(()).unwrap();
+    for (memory, stream) in memory.iter().zip(&streams) {
+        assert_eq!(stream.download(memory).unwrap(), [8; 3]);
+    }
+}
+
+type Call = fn(&Communicator, &Stream, &mut gpustream::Buffer<f32>) -> Result<()>;
+
+fn every_function_may_fail() {
+    const INTERNAL_ERROR: u32 = 3;
+    let alone = || World::alone().communicator_with(&devices(DeviceOptions::default())[0], options(SHORT));
+    for function in [
+        "ncclGetUniqueId",
+        "ncclGroupStart",
+        "ncclCommInitRankConfig",
+        "ncclGroupEnd",
+        "ncclCommGetAsyncError",
+    ] {
+        // The thread that closes the last one asks for errors too.
+        closed();
+        with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
+        let error = alone().unwrap_err();
+        assert!(error.to_string().contains("internal error"), "{function}: {error}");
+        alone().unwrap();
+    }
+    let calls: [(&str, Call); 9] = [
+        ("ncclAllReduce", |rank, stream, memory| rank.all_reduce_in_place(stream, memory, Op::Sum)),
+        ("ncclAllReduce", |rank, stream, _| rank.barrier(stream)),
+        ("ncclAllGather", |rank, stream, memory| rank.all_gather(stream, &stream.full(9, 1.0f32)?, memory)),
+        ("ncclReduceScatter", |rank, stream, memory| {
+            rank.reduce_scatter(stream, &stream.full(9, 1.0f32)?, memory, Op::Sum)
+        }),
+        ("ncclBroadcast", |rank, stream, memory| rank.broadcast(stream, memory, 0)),
+        ("ncclReduce", |rank, stream, memory| rank.reduce_in_place(stream, memory, Op::Max, 0)),
+        ("ncclSend", |rank, stream, memory| rank.scatter(stream, &stream.full(9, 1.0f32)?, memory, 0)),
+        ("ncclRecv", |rank, stream, memory| rank.gather(stream, &stream.full(9, 1.0f32)?, memory, 0)),
+        ("ncclGroupEnd", |rank, stream, memory| rank.broadcast(stream, memory, 0)),
+    ];
+    for (function, call) in calls {
+        let rank = alone().unwrap();
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(9, 1.0f32).unwrap();
+        with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
+        let error = call(&rank, &stream, &mut memory).unwrap_err();
+        let Broken::Failed { message, .. } = broken(&error) else { panic!("{function}: {error}") };
+        assert!(message.contains("internal error"), "{function}: {message}");
+        assert_eq!(broken(&rank.barrier(&stream).unwrap_err()), broken(&error));
+        stream.synchronize().unwrap();
+    }
+    for function in ["ncclCommSplit", "ncclCommCount", "ncclCommUserRank"] {
+        let rank = alone().unwrap();
+        with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
+        assert!(matches!(broken(&rank.split(0, 0).unwrap_err()), Broken::Failed { .. }), "{function}");
+    }
+    for function in ["ncclCommFinalize", "ncclCommAbort"] {
+        closed();
+        let rank = alone().unwrap();
+        with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
+        if function == "ncclCommAbort" {
+            rank.abort();
+            // The fake did nothing.
+            Nccl.forget();
+        }
+    }
+}
+
+fn invalid_calls_break_nothing() {
+    const INVALID_ARGUMENT: u32 = 4;
+    let device = &devices(DeviceOptions::default())[0];
+    let rank = World::alone().communicator_with(device, options(SHORT)).unwrap();
+    let stream = device.stream().unwrap();
+    let mut memory = stream.full(9, 7i16).unwrap();
+    let error = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("i32 or u32"), "{error}");
+    with_recorder(|recorder| recorder.fail_next("ncclBroadcast", INVALID_ARGUMENT));
+    let error = rank.broadcast(&stream, &mut memory, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    rank.broadcast(&stream, &mut memory, 0).unwrap();
+    assert_eq!(stream.download(&memory).unwrap(), [7; 9]);
+}
+
+fn rank_that_does_not_split_is_noticed() {
+    let mut ranks = ranks_within(SHORT);
+    let lost = ranks.pop().unwrap();
+    each(ranks, |rank| stalled(rank.split(0, 0), "split"));
+    drop(lost);
+}

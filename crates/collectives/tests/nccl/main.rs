@@ -1,0 +1,144 @@
+//! Ranks on GPUs by NCCL: on three devices of a fake driver with a fake NCCL, or on those that `GPUSTREAM_TEST_DEVICES` lists
+//! (`cuda:0`, say), with the real ones.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
+
+mod faults;
+#[path = "../local/operations.rs"]
+mod operations;
+#[path = "../local/order.rs"]
+mod order;
+#[path = "../local/plain.rs"]
+mod plain;
+mod processes;
+#[path = "../local/ranks.rs"]
+mod ranks;
+mod real;
+#[path = "../local/splits.rs"]
+mod splits;
+
+use std::cell::RefCell;
+use std::env;
+use std::panic;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fake_nccl::Nccl;
+use gpustream::{Device, DeviceOptions};
+use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
+use libtest_mimic::{Arguments, Failed, Trial};
+use ranks::Test;
+pub(crate) use ranks::{broken, each, hold, streams, tests};
+use recorder::Recorder;
+
+/// Whether the engine combines 16-bit integers.
+const COMBINES_16_BITS: bool = false;
+/// The number of ranks in most tests.
+const RANKS: usize = 3;
+
+/// The tests of the engine `Local` that NCCL does not promise: NaN, and what that engine does by itself.
+const LOCAL_ALONE: [&str; 4] = [
+    "splits::rank_that_leaves_a_part_leaves_no_other",
+    "order::ranks_may_share_a_stream",
+    "operations::nan_gives_way_to_numbers",
+    "splits::part_of_a_rank_that_gave_up_is_broken",
+];
+
+/// The makers of GPUs, whose libraries have the same functions.
+const VENDORS: [&str; 2] = ["cuda", "hip"];
+
+thread_local! {
+    /// The fake driver of the test that runs, and the name of its backend.
+    static FAKE: RefCell<Option<(&'static str, Recorder)>> = const { RefCell::new(None) };
+}
+
+fn main() -> ExitCode {
+    let shared = [operations::TESTS, order::TESTS, splits::TESTS].concat();
+    let mut trials = Vec::new();
+    let mut add = |vendor: Option<&'static str>, tests: &[Test]| {
+        for &(name, test) in tests {
+            let name = name.split_once("::").map_or(name, |(_, name)| name);
+            if LOCAL_ALONE.contains(&name) {
+                continue;
+            }
+            let shown = vendor.map_or_else(|| name.to_owned(), |vendor| format!("{vendor}::{name}"));
+            trials.push(Trial::test(shown, move || {
+                match vendor {
+                    None => test(),
+                    Some(vendor) => on_fakes(vendor, test),
+                }
+                Ok::<(), Failed>(())
+            }));
+        }
+    };
+    match env::var("GPUSTREAM_TEST_DEVICES") {
+        Err(_) => {
+            for vendor in VENDORS {
+                add(Some(vendor), &[shared.as_slice(), faults::TESTS, processes::TESTS].concat());
+            }
+        }
+        Ok(names) if names.split(',').count() >= RANKS => {
+            add(None, &[shared.as_slice(), real::TESTS].concat());
+        }
+        Ok(_) => add(None, real::TESTS),
+    }
+    // The fakes are of the whole process, and so is a GPU's thread for host closures.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Runs a test on the fakes, and checks that it broke no rule of theirs and left nothing behind.
+fn on_fakes(vendor: &'static str, test: fn()) {
+    let recorder = if vendor == "cuda" {
+        fake_cuda::load_with(fake_cuda::Options { devices: RANKS, ..Default::default() })
+    } else {
+        let options = fake_hip::Options::of(fake_hip::Profile::Rocm6);
+        fake_hip::load_with(fake_hip::Options { devices: RANKS, ..options })
+    };
+    fake_nccl::load();
+    FAKE.set(Some((vendor, recorder)));
+    let outcome = panic::catch_unwind(test);
+    let recorder = FAKE.take().unwrap().1;
+    if let Err(payload) = outcome {
+        panic::resume_unwind(payload);
+    }
+    closed();
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+/// Waits until all communicators are closed, which their own threads do.
+fn closed() {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Nccl.live() > 0 {
+        assert!(Instant::now() < deadline, "{} communicators are left", Nccl.live());
+        thread::yield_now();
+    }
+}
+
+/// Calls a closure with the fake driver.
+fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
+    FAKE.with_borrow(|fake| call(&fake.as_ref().unwrap().1))
+}
+
+/// Opens a device for each rank, or the only real one.
+fn devices(options: DeviceOptions) -> Vec<Device> {
+    let names = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| {
+        let vendor = FAKE.with_borrow(|fake| fake.as_ref().unwrap().0);
+        (0..RANKS).map(|rank| format!("{vendor}:{rank}")).collect::<Vec<_>>().join(",")
+    });
+    names.split(',').map(|name| Device::open_with(name, options).unwrap()).take(RANKS).collect()
+}
+
+fn options(limit: Duration) -> CommunicatorOptions {
+    CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit)
+}
+
+/// Makes the communicators of three ranks, whose work lasts `limit` at most.
+fn ranks_within(limit: Duration) -> Vec<Communicator> {
+    World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
+}
+
+/// Makes the communicators of three ranks. A test that hangs fails after a minute.
+fn ranks() -> Vec<Communicator> {
+    ranks_within(Duration::from_secs(60))
+}
