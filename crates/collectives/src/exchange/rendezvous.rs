@@ -149,8 +149,8 @@ fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<String> {
     };
     if lookup(AGENT_LISTENS).is_some_and(|listens| listens.trim() == "True") {
         return invalid(format!(
-            "torchrun's agent listens at {host}:{port} itself, as {AGENT_LISTENS}=True says; set {EXCHANGE} to tcp://HOST:PORT \
-             with another port of rank 0's host, or to file:/FOLDER"
+            "torchrun's agent listens at {host}:{port} itself, as {AGENT_LISTENS}=True says; set {EXCHANGE} to \
+             tcp://HOST:PORT with another port of rank 0's host, or to file:/FOLDER"
         ));
     }
     // A bare IPv6 address has colons of its own.

@@ -89,8 +89,13 @@ fn key_is_put_once_whoever_comes_first() {
         });
         let first = put.iter().position(Result::is_ok).unwrap();
         for (rank, put) in put.iter().enumerate().filter(|&(rank, _)| rank != first) {
-            let error = put.as_ref().expect_err(&format!("{}: rank {rank} put the key too", ranks.name));
-            assert_eq!(reason(error), &ExchangeError::PutTwice { key: "key".into() });
+            let error = put.as_ref().unwrap_err();
+            assert_eq!(
+                reason(error),
+                &ExchangeError::PutTwice { key: "key".into() },
+                "{}: rank {rank}",
+                ranks.name
+            );
         }
         for exchange in ranks.all() {
             assert_eq!(exchange.get("key", LONG).unwrap(), [first as u8; 100], "{}", ranks.name);

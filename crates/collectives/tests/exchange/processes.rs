@@ -169,9 +169,9 @@ fn rounds() {
         assert!(count("task") > before.0, "threads are counted");
         // In either order.
         if round % 2 == 0 {
-            drop((rank_1, rank_0))
+            drop((rank_1, rank_0));
         } else {
-            drop((rank_0, rank_1))
+            drop((rank_0, rank_1));
         }
         drop(silent);
     }

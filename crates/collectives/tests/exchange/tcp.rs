@@ -56,7 +56,7 @@ fn short_secret_is_refused() {
 
 fn rubbish_harms_nobody() {
     let (rank_0, address) = rank_0();
-    for rubbish in [&b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n"[..], &[0xff; 100_000], b"\n"] {
+    for rubbish in [&b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n"[..], &vec![0xff; 100_000], b"\n"] {
         let mut peer = TcpStream::connect(&address).unwrap();
         // Rank 0 may end the connection while this side still writes.
         let _ = peer.write_all(rubbish);
