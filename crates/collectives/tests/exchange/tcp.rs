@@ -40,7 +40,7 @@ fn rank_can_come(rank_0: &TcpExchange, address: &str) {
 fn wrong_secret_is_an_error_at_once() {
     let (rank_0, address) = rank_0();
     let other = Secret::new("another secret of the tests").unwrap();
-    let error = TcpExchange::connect(&address, &other, Duration::MAX).unwrap_err();
+    let error = TcpExchange::connect(&address, &other, LONG).unwrap_err();
     assert_eq!(reason(&error), &ExchangeError::WrongSecret { address: address.clone() });
     assert!(error.message().contains("GPUSTREAM_EXCHANGE_SECRET"), "{error}");
     rank_can_come(&rank_0, &address);
