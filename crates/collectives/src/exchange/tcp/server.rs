@@ -63,6 +63,8 @@ impl Server {
         let address = listener.local_addr()?;
         // A connection may be gone between the poll and the accept, which must not block then.
         listener.set_nonblocking(true)?;
+        // The standard library's queue is short, and a connection that finds it full tries again after seconds.
+        rustix::net::listen(&listener, MAX_CONNECTIONS as i32)?;
         let (asleep, wake) = io::pipe()?;
         let shared = Arc::new(Shared {
             store: Store::default(),
