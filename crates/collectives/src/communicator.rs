@@ -10,19 +10,23 @@ use crate::op::Op;
 
 /// One rank among those that work together, made from a [`World`](crate::World).
 ///
-/// Every rank calls the same operations in the same order, each on a stream and with memory of its own device. A call
-/// returns once the work is enqueued on the streams of all ranks: it **blocks the host until the other ranks have made the
-/// same call**, and never for the device. The work is tracked like any other: it waits for what wrote its inputs, on
+/// Every rank calls the same operations in the same order, each on a stream and with memory of its own device. Between the
+/// devices of one process a call returns once the work is enqueued on the streams of all ranks: it **blocks the host until the
+/// other ranks have made the same call**, and never for the device. By NCCL it blocks for other ranks only where these have
+/// yet to be connected. The work is tracked like any other: it waits for what wrote its inputs, on
 /// whatever stream, and later work on the same memory waits for it.
 ///
 /// [`send`](Self::send) and [`recv`](Self::recv) concern two ranks, whose order among each other alone counts.
 ///
-/// A rank that does not come within the [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that
+/// Between the devices of one process, a rank that does not come within the [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that
 /// drops its communicator while others need it, or whose calls differ from the others' is an error on every rank, which
 /// names it: [`Broken`](crate::Broken). The communicator is of no use from then on. Calls that a rank's own arguments make
 /// invalid are refused before the other ranks see them, and can be made again with better ones. Where the work cannot be
 /// enqueued for some rank, for lack of memory or because nothing has written an input, every rank has that error; the
 /// memory for the results then holds anything, and the communicator goes on.
+///
+/// By NCCL, a lost rank is an error of the others' waits for their streams; [the crate's page](crate) says what else differs.
+/// Dropping a communicator waits for nothing: it is closed once its work is done.
 ///
 /// A communicator is `Send` and `Sync`. Threads that share one take care of the order of its calls themselves.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! All-reduce, broadcast, send and their kin between the devices of [`gpustream`].
+//! All-reduce, broadcast, send and their kin between the devices of [`gpustream`], in one process or in many.
 //!
 //! A [`World`] says how many ranks there are, and a [`Communicator`] is one of them. Every rank works on a device of its own,
 //! and all of them make the same calls:
@@ -42,16 +42,41 @@
 //!
 //! # Ranks of several processes
 //!
-//! [`World::from_env`] reads what torchrun, `mpirun` and `srun` tell their processes. No engine between processes is built in
-//! yet: a communicator of more than one process is [`Unsupported`](gpustream::ErrorKind::Unsupported).
+//! [`World::from_env`] reads what torchrun, `mpirun` and `srun` tell their processes, an [`Exchange`] lets them meet, and NCCL
+//! does the work, or RCCL on AMD GPUs ([`Engine::Nccl`]). Each rank has a GPU of its own:
 //!
-//! Processes hand each other bytes by an [`Exchange`] before they have a communicator: over TCP, or in a folder.
-//! [`Rendezvous`] reads from the environment where they meet:
+//! ```no_run
+//! use gpustream::Device;
+//! use gpustream_collectives::{Op, World};
+//!
+//! let world = World::from_env()?;
+//! let device = Device::open(&format!("cuda:{}", world.local_rank().unwrap_or(0)))?;
+//! let rank = world.communicator(&device)?;            // blocks until all ranks have come
+//! let stream = device.stream()?;
+//! let mut gradient = stream.full(1001, 1.0f32)?;
+//! rank.all_reduce_in_place(&stream, &mut gradient, Op::Sum)?;
+//! stream.synchronize()?;                              // here a lost rank is an error
+//! # Ok::<(), gpustream::Error>(())
+//! ```
+//!
+//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder:
 //!
 //! ```console
 //! $ export GPUSTREAM_EXCHANGE=tcp://node0:29600           # an address of rank 0's; or file:/FOLDER, new for each run
 //! $ export GPUSTREAM_EXCHANGE_SECRET=$(openssl rand -hex 32)  # the same for all ranks
 //! ```
+//!
+//! What differs from the ranks of one process:
+//!
+//! * A call waits for no other rank on the host, except where NCCL has yet to connect the two.
+//! * A rank that does not come is noticed on the device: once its work has lasted beyond the
+//!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls report
+//!   [`Broken::Stalled`]. Other ranks find out in the same way.
+//! * Calls that do not go together are not found out: NCCL combines what it is given, or waits for ever, which the time limit
+//!   ends.
+//! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
+//! * The streams of one group wait for each other.
+//!
 #![warn(clippy::missing_errors_doc)]
 
 mod broken;
