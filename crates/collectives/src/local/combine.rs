@@ -1,8 +1,11 @@
 //! The kernels that combine what the ranks bring.
 
 use gpustream::{AsViewMut, Buffer, Result, Stream, ViewMut};
-use gpustream_kernels::combine::Kernels;
+#[cfg(feature = "kernels")]
+pub(super) use gpustream_kernels::combine::Kernels;
 
+#[cfg(not(feature = "kernels"))]
+pub(super) use super::no_kernels::Kernels;
 use crate::element::{ElementType, with_element};
 use crate::op::Op;
 

@@ -2,6 +2,8 @@
 
 mod combine;
 mod meeting;
+#[cfg(not(feature = "kernels"))]
+mod no_kernels;
 mod pending;
 mod work;
 

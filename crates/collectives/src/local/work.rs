@@ -6,9 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpustream::{Device, Error, Result, Tracking};
-use gpustream_kernels::combine::Kernels;
 
-use super::combine::combine;
+use super::combine::{Kernels, combine};
 use crate::call::{Call, Operation};
 use crate::op::Op;
 

@@ -1,0 +1,31 @@
+//! The place of the kernels in a build without them.
+
+use gpustream::{Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+
+/// Kernels that cannot be loaded.
+pub(super) enum Kernels {}
+
+impl Kernels {
+    pub(super) fn load(device: &Device) -> Result<Self> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the ranks of one process need kernels on {device:?}, and gpustream-collectives was built without them; turn \
+                 on its feature `kernels`"
+            ),
+        ))
+    }
+
+    pub(super) fn combine<T>(
+        &self,
+        _: &Stream,
+        _: &View<'_, T>,
+        _: usize,
+        _: u64,
+        _: i32,
+        _: &mut ViewMut<'_, T>,
+        _: usize,
+    ) -> Result<()> {
+        match *self {}
+    }
+}
