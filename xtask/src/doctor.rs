@@ -1,5 +1,10 @@
 //! `cargo xtask doctor`: shows the parts of this machine that gpustream can use, and how to get the missing ones.
 
+mod engines;
+mod layout;
+mod links;
+mod world;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +15,12 @@ use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
 use serde_json::{Value, json};
 use text::Table;
 
-/// Show backends, devices and compilers of this machine, and how to get the missing ones
+use self::engines::Engine;
+use self::layout::{entry, wrapped};
+use self::links::Links;
+use self::world::Told;
+
+/// Show backends, devices, compilers and what ranks need on this machine, and how to get what is missing
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object instead of text
@@ -41,12 +51,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 struct Report {
     backends: Vec<BackendReport>,
     compilers: Vec<CompilerReport>,
+    engines: Vec<Engine>,
+    told: Told,
 }
 
 struct BackendReport {
     name: &'static str,
     probe: Probe,
     devices: Vec<DeviceReport>,
+    links: Links,
 }
 
 /// A device that the driver lists; `info` is missing if the device could not be opened.
@@ -86,7 +99,7 @@ impl Report {
             CompilerReport::new("hipcc", "compiles kernels for HIP", hip()),
         ];
         compilers.extend(backends.iter().filter_map(BackendReport::runtime_compiler));
-        Self { backends, compilers }
+        Self { backends, compilers, engines: Engine::collect(), told: Told::collect() }
     }
 
     fn usable(&self) -> bool {
@@ -106,7 +119,9 @@ impl Report {
         });
         let compilers = self.compilers.iter().filter(|compiler| compiler.found.is_none());
         let compilers = compilers.filter_map(|c| Some((c.name.to_owned(), c.how?.to_owned())));
-        backends.chain(compilers).collect()
+        let engines = self.engines.iter().filter(|engine| engine.found.is_none());
+        let engines = engines.map(|engine| (engine.name.to_owned(), engine.how.to_owned()));
+        backends.chain(compilers).chain(engines).collect()
     }
 
     fn text(&self) -> String {
@@ -127,10 +142,24 @@ impl Report {
                 let _ = writeln!(text, "  {line}");
             }
         }
+        if self.backends.iter().any(|backend| backend.links.devices.len() > 1) {
+            text.push_str("\nLinks between devices\n");
+            for backend in &self.backends {
+                backend.links.write(&mut text);
+            }
+        }
         text.push_str("\nCompilers\n");
         for compiler in &self.compilers {
             let state = compiler.found.as_ref().map_or("not found", |found| &found.version);
             entry(&mut text, compiler.name, state, &compiler.details());
+        }
+        text.push_str("\nRanks\n");
+        for engine in &self.engines {
+            let state = engine.found.as_ref().map_or("not found", |found| &found.version);
+            entry(&mut text, engine.name, state, &engine.details());
+        }
+        for words in self.told.words() {
+            entry(&mut text, words.name, &words.state, &words.details);
         }
         let missing = self.missing();
         if !missing.is_empty() {
@@ -177,6 +206,8 @@ impl Report {
             "usable": self.usable(),
             "backends": self.backends.iter().map(BackendReport::json).collect::<Value>(),
             "compilers": self.compilers.iter().map(CompilerReport::json).collect::<Value>(),
+            "engines": self.engines.iter().map(Engine::json).collect::<Value>(),
+            "world": self.told.json(),
             "missing": missing.iter().map(|(what, how)| json!({ "what": what, "how": how })).collect::<Value>(),
         })
     }
@@ -184,9 +215,10 @@ impl Report {
 
 impl BackendReport {
     fn collect(backend: &'static dyn Backend) -> Self {
-        let devices =
-            (0..backend.device_count().unwrap_or(0)).map(|n| DeviceReport::collect(backend, n)).collect();
-        Self { name: backend.name(), probe: backend.probe(), devices }
+        let ordinals = 0..backend.device_count().unwrap_or(0);
+        let (devices, opened): (Vec<_>, Vec<_>) = ordinals.map(|n| DeviceReport::collect(backend, n)).unzip();
+        let opened: Vec<_> = opened.into_iter().flatten().collect();
+        Self { name: backend.name(), probe: backend.probe(), devices, links: Links::of(&opened) }
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
@@ -249,21 +281,26 @@ impl BackendReport {
             "tracer": tracer,
             "problem": problem,
             "devices": self.devices.iter().map(DeviceReport::json).collect::<Value>(),
+            "links": self.links.json(),
         })
     }
 }
 
 impl DeviceReport {
-    fn collect(backend: &dyn Backend, ordinal: usize) -> Self {
+    /// Returns the report and the device, if the device could be opened.
+    fn collect(backend: &dyn Backend, ordinal: usize) -> (Self, Option<Device>) {
         let name = format!("{}:{ordinal}", backend.name());
         match Device::open_on(backend, ordinal, DeviceOptions::default()) {
-            Ok(device) => Self {
-                name,
-                info: Some(device.info().clone()),
-                free: device.memory().ok().map(|memory| memory.free),
-                problem: round_trip(&device).err().map(|error| error.to_string()),
-            },
-            Err(error) => Self { name, info: None, free: None, problem: Some(error.to_string()) },
+            Ok(device) => {
+                let report = Self {
+                    name,
+                    info: Some(device.info().clone()),
+                    free: device.memory().ok().map(|memory| memory.free),
+                    problem: round_trip(&device).err().map(|error| error.to_string()),
+                };
+                (report, Some(device))
+            }
+            Err(error) => (Self { name, info: None, free: None, problem: Some(error.to_string()) }, None),
         }
     }
 
@@ -383,53 +420,14 @@ fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-/// Writes a name and its state, then one `key value` line per detail.
-fn entry(text: &mut String, name: &str, state: &str, details: &[(&str, String)]) {
-    let _ = writeln!(text, "  {name:<8}{state}");
-    for (key, value) in details {
-        wrapped(text, &format!("          {key:<9}"), value, 84);
-    }
-}
-
-/// Writes `long` behind `head`, in lines of at most `width` characters that begin in the same column.
-fn wrapped(text: &mut String, head: &str, long: &str, width: usize) {
-    let lines = wrap(long, width).join(&format!("\n{}", " ".repeat(head.chars().count())));
-    let _ = writeln!(text, "{head}{lines}");
-}
-
-/// Breaks text at spaces; a word longer than a line gets a line of its own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last().map_or(0, |line| line.chars().count());
-        if line > 0 && line + 1 + word.chars().count() > width {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_break_at_spaces_and_lose_nothing() {
-        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap("a incomprehensible b", 5), ["a", "incomprehensible", "b"]);
-        assert_eq!(wrap("", 5), [""]);
-    }
-
-    #[test]
     fn a_machine_without_any_backend_is_not_usable() {
         let compilers = vec![CompilerReport::new("C++", "", cxx())];
-        let report = Report { backends: Vec::new(), compilers };
+        let report = Report { backends: Vec::new(), compilers, engines: Vec::new(), told: Told::collect() };
         assert!(!report.usable());
         assert_eq!(report.json()["usable"], json!(false));
     }
@@ -438,8 +436,10 @@ mod tests {
     fn a_device_that_fails_its_test_is_listed_as_missing() {
         let device =
             DeviceReport { name: "hip:0".into(), info: None, free: None, problem: Some("no room".into()) };
-        let backend = BackendReport { name: "hip", probe: Probe::default(), devices: vec![device] };
-        let report = Report { backends: vec![backend], compilers: Vec::new() };
+        let (probe, links) = (Probe::default(), Links::default());
+        let backend = BackendReport { name: "hip", probe, devices: vec![device], links };
+        let (compilers, engines) = (Vec::new(), Vec::new());
+        let report = Report { backends: vec![backend], compilers, engines, told: Told::collect() };
         assert_eq!(report.missing(), [("hip:0".to_owned(), "no room".to_owned())]);
         assert!(report.text().contains("FAILED"), "{}", report.text());
     }
