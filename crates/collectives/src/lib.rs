@@ -38,7 +38,8 @@
 //! * A graph cannot contain the calls, and they are refused on streams that are recorded. Runs of a
 //!   [`Replay`](gpustream::Replay) can contain them.
 //!
-//! Memory for the parts of the other ranks comes from the device's pool: up to 4 MiB for each rank.
+//! Memory for the parts of the other ranks comes from the device's pool: up to 4 MiB for each rank. The kernels are the
+//! feature `kernels`, which is on by default; a build without them needs no compiler for kernels.
 //!
 //! # Ranks of several processes
 //!

@@ -101,7 +101,7 @@ fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     let path =
         path.map(|path| path.display().to_string()).or_else(|| tried.last().cloned()).unwrap_or_default();
     // The variable names one library for both rows, and the two have the same functions.
-    let is_rccl = |path: &str| path.contains("rccl");
+    let is_rccl = |path: &str| path.rsplit('/').next().is_some_and(|file| file.contains("rccl"));
     if is_rccl(&path) == names.iter().any(|name| is_rccl(name)) {
         return Ok(Found { version: nccl_version(code), path });
     }
