@@ -85,8 +85,8 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
         command.env("GPUSTREAM_BACKENDS", &backends).env("GPUSTREAM_CUDA_ARCHS", &archs);
         cargo::build(&mut command)
     };
-    let suites =
-        ["--package=conformance", "--test=conformance", "--package=gpustream-collectives", "--test=local"];
+    let ranks = ["--package=gpustream-collectives", "--test=local", "--test=nccl"];
+    let suites = [&["--package=conformance", "--test=conformance"], &ranks[..]].concat();
     let tests = build(&[&["test", "--no-run"], &suites[..]].concat())?;
     let packages = ["--package=examples", "--package=own_kernel", "--package=bench"];
     let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;

@@ -62,6 +62,10 @@ suite() {
 section_tests() {
     suite "tests on $device" "$device" GPUSTREAM_HAMMER_SECONDS="${GPUSTREAM_HAMMER_SECONDS:-60}" "$conformance"
     suite "ranks on $device" "$device" "$here/tests/local"
+    # The shim for HIP has no RCCL.
+    case "$device" in
+        cuda*) suite "ranks by NCCL on $device" "$device" "$here/tests/nccl" ;;
+    esac
 }
 
 section_examples() {
