@@ -2,7 +2,14 @@
 
 fn main() {
     gpustream_build::Kernels::new()
-        .files(["async.cu", "conjugate_gradient.cu", "nbody.cu", "overlap.cu"])
+        .files([
+            "async.cu",
+            "conjugate_gradient.cu",
+            "data_parallel/data_parallel.cu",
+            "nbody.cu",
+            "overlap.cu",
+            "poisson/poisson.cu",
+        ])
         .build()
         .unwrap_or_else(|error| error.exit());
 }

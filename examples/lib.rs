@@ -8,6 +8,8 @@ use gpustream::{Device, DeviceOptions, backends};
 
 pub use text::Table;
 
+pub mod ranks;
+
 /// The kernels of `overlap.cu`.
 pub mod overlap {
     gpustream::include_kernels!("overlap");
@@ -29,9 +31,19 @@ pub mod conjugate_gradient {
     gpustream::include_kernels!("conjugate_gradient");
 }
 
+/// The kernels of `data_parallel.cu`.
+pub mod data_parallel {
+    gpustream::include_kernels!("data_parallel");
+}
+
 /// The kernels of `nbody.cu`.
 pub mod nbody {
     gpustream::include_kernels!("nbody");
+}
+
+/// The kernels of `poisson.cu`.
+pub mod poisson {
+    gpustream::include_kernels!("poisson");
 }
 
 /// The option that names the device.
@@ -43,6 +55,12 @@ pub struct DeviceArg {
 }
 
 impl DeviceArg {
+    /// Returns the device's name, where the option or the environment names one.
+    fn name(&self) -> Option<String> {
+        let named = || std::env::var("GPUSTREAM_DEVICE").ok().filter(|name| !name.is_empty());
+        self.device.clone().or_else(named)
+    }
+
     /// Opens the device.
     ///
     /// # Errors

@@ -1,16 +1,20 @@
 //! The examples' ends under errors: closed pipes, impossible sizes, no memory, no room on the disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod programs;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use programs::{example, path, refused};
 
 /// The names of all examples, with options that keep each short.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("await_many", &["--jobs", "4", "--size", "100"]),
     ("conjugate_gradient", &["--side", "8"]),
+    ("data_parallel", &["--samples", "9", "--width", "5", "--steps", "40", "--rate", "0.1"]),
     ("events_timing", &["--size", "1000", "--samples", "1"]),
     ("graph_replay", &["--rounds", "2"]),
     ("nbody", &["--bodies", "8", "--steps", "20"]),
@@ -19,6 +23,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("larger_than_memory", &["--size", "1", "--piece", "1"]),
     ("multi_device", &["--size", "100"]),
     ("overlap", &["--size", "1000", "--rounds", "1"]),
+    ("poisson", &["--side", "15"]),
     ("priorities", &["--size", "100", "--queue", "2"]),
     ("producer_consumer", &["--size", "100", "--batches", "2", "--rounds", "2"]),
     ("streams", &["--size", "100", "--rounds", "2"]),
@@ -26,37 +31,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("timelines", &["--size", "100", "--out", concat!(env!("CARGO_TARGET_TMPDIR"), "/timelines")]),
 ];
 
-/// Returns the path of the example's executable, which cargo builds before it runs the tests of this package.
-fn path(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(path.exists(), "{} is missing: `cargo build --package examples --examples`", path.display());
-    path
-}
-
-fn example(name: &str) -> Command {
-    let mut command = Command::new(path(name));
-    command.args(["--device", "cpu"]).stdin(Stdio::null());
-    command
-}
-
 /// Returns a command that runs an example with at most `kib` KiB of addresses.
 fn limited(kib: u32, name: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" --device cpu \"$@\"")]).arg(path(name));
     command
-}
-
-/// Asserts that the program ended by itself with an error, and that its message contains each of `texts`.
-#[track_caller]
-fn refused(command: &mut Command, texts: &[&str]) {
-    let Output { status, stderr, .. } = command.output().unwrap();
-    let message = String::from_utf8(stderr).unwrap();
-    assert!(matches!(status.code(), Some(1 | 2)), "{command:?}: {status}: {message}");
-    assert!(!message.contains("panicked"), "{message}");
-    for text in texts {
-        assert!(message.contains(text), "{command:?}: `{message}` does not say `{text}`");
-    }
 }
 
 #[test]
