@@ -1,9 +1,9 @@
 //! The ranks of an example: the devices of this process, or the processes that a launcher started.
 
 use std::error::Error;
-use std::iter;
 use std::panic::resume_unwind;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
+use std::{io, iter};
 
 use anyhow::{Context, Result, bail, ensure};
 use gpustream::hal::Backend;
@@ -46,12 +46,13 @@ impl RanksArg {
         let outcomes: Vec<Result<()>> = thread::scope(|threads| {
             // Each thread owns its rank, so that the others hear at once when it ends.
             let work = &work;
-            let spawned: Vec<_> =
-                communicators.into_iter().map(|rank| threads.spawn(move || work(&rank))).collect();
-            spawned
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            let spawn = |rank| thread::Builder::new().spawn_scoped(threads, move || work(&rank));
+            let spawned: Vec<_> = communicators.into_iter().map(spawn).collect();
+            let join = |thread: io::Result<ScopedJoinHandle<'_, Result<()>>>| {
+                let thread = thread.context("there is no thread for this rank: give fewer --ranks")?;
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            spawned.into_iter().map(join).collect()
         });
         let mut errors: Vec<_> = outcomes
             .into_iter()

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 use examples::data_parallel::Kernels;
 use examples::is_cpu;
-use gpustream::{AsView, Buffer, Stream, Timeline};
+use gpustream::{AsView, Buffer, Stream, Timeline, Trace};
 use gpustream_collectives::{Communicator, Op};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
@@ -163,7 +163,7 @@ impl<'a> Network<'a> {
         let Some(mut of_sums) = outputs.pop() else { return Ok(()) };
         self.kernels.difference(s, &self.answers, &mut of_sums, 1.0 / self.samples as f32, rows)?;
         let square = self.reduce.dot(s, &of_sums, &of_sums)?;
-        s.copy(&square, &mut self.losses.slice_mut(number..number + 1)?)?;
+        s.copy(&square, &mut self.losses.slice_mut(number..=number)?)?;
 
         let mut bucket = 0..0;
         for layer in self.layers.clone() {
@@ -263,7 +263,7 @@ impl<'a> Network<'a> {
         }
         self.stream.synchronize()?;
         self.reduction.synchronize()?;
-        Ok(trace.map(|trace| trace.stop()).transpose()?)
+        Ok(trace.map(Trace::stop).transpose()?)
     }
 }
 

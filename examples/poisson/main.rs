@@ -74,7 +74,10 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
         let communicator = World::alone().communicator(device)?;
         alone = Some(fastest(&communicator, args, side, Order::Overlapped)?);
     }
-    communicator.barrier(&device.stream()?)?; // the other ranks wait here meanwhile
+    // The other ranks wait here meanwhile.
+    let stream = device.stream()?;
+    communicator.barrier(&stream)?;
+    stream.synchronize()?;
     if rank > 0 {
         return Ok(());
     }
