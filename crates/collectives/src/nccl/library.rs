@@ -29,9 +29,13 @@ impl Vendor {
         match backend {
             "cuda" => Ok(Self::Nvidia),
             "hip" => Ok(Self::Amd),
-            other => Err(Error::unsupported(format_args!(
-                "NCCL on a device of the backend {other}, which is no GPU"
-            ))),
+            other => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "NCCL and RCCL take no device of the backend {other}, and nothing else serves ranks in several processes; \
+                     give each process a GPU, or make several ranks of one process with `World::local`"
+                ),
+            )),
         }
     }
 
