@@ -28,9 +28,19 @@ struct Shared {
 
 struct State {
     pending: VecDeque<Pending>,
-    /// Whether the thread has taken the calls out, to look at their work.
-    looking: bool,
+    thread: Thread,
     open: bool,
+}
+
+/// The work of the thread.
+#[derive(PartialEq)]
+enum Thread {
+    /// It waits for a first call.
+    Idle,
+    /// It has taken the calls out, to look at their work.
+    Looking,
+    /// It comes back by itself.
+    Between,
 }
 
 /// A call whose work may not be done.
@@ -47,7 +57,7 @@ struct Pending {
 impl Watch {
     /// Starts the thread.
     pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
-        let state = State { pending: VecDeque::new(), looking: false, open: true };
+        let state = State { pending: VecDeque::new(), thread: Thread::Between, open: true };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let watched = shared.clone();
         let thread = thread::Builder::new().name("gpustream-nccl".into());
@@ -61,8 +71,7 @@ impl Watch {
             Pending { call, before, after: stream.record()?, failures: stream.failures(), since: None };
         let mut state = self.0.lock();
         state.pending.push_back(pending);
-        // The thread looks by itself while there is something to look at.
-        if state.pending.len() == 1 {
+        if state.thread == Thread::Idle {
             self.0.changed.notify_all();
         }
         Ok(())
@@ -90,6 +99,7 @@ impl Shared {
         loop {
             let mut state = self.lock();
             while state.pending.is_empty() && state.open {
+                state.thread = Thread::Idle;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.pending.is_empty() {
@@ -98,7 +108,7 @@ impl Shared {
             }
             // Looked at without the lock: asking the driver takes its time, and calls go on meanwhile.
             let calls = std::mem::take(&mut state.pending);
-            state.looking = true;
+            state.thread = Thread::Looking;
             drop(state);
             let (left, late) = look(calls, comm.limit);
             let first = left.front().map(|pending| pending.call);
@@ -106,7 +116,7 @@ impl Shared {
             for pending in left.into_iter().rev() {
                 state.pending.push_front(pending);
             }
-            state.looking = false;
+            state.thread = Thread::Between;
             drop(state);
             self.changed.notify_all();
             let broken = match late {
@@ -118,17 +128,20 @@ impl Shared {
                 self.fail(&broken);
                 comm.break_up(broken);
             }
-            let state = self.lock();
-            drop(self.changed.wait_timeout_while(state, PERIOD, |state| state.open));
+            thread::sleep(PERIOD);
         }
     }
 
     fn fail(&self, broken: &Broken) {
         let state = self.lock();
-        let mut state =
-            self.changed.wait_while(state, |state| state.looking).unwrap_or_else(PoisonError::into_inner);
-        for pending in state.pending.drain(..) {
-            pending.failures.keep(Error::external(broken.clone()));
+        let mut state = self
+            .changed
+            .wait_while(state, |state| state.thread == Thread::Looking)
+            .unwrap_or_else(PoisonError::into_inner);
+        for Pending { after, failures, .. } in state.pending.drain(..) {
+            if !after.is_done().unwrap_or(false) {
+                failures.keep(Error::external(broken.clone()));
+            }
         }
     }
 }

@@ -130,14 +130,16 @@ fn killed_rank_0_is_gone() {
 
 fn stopped_rank_0_is_an_error_at_the_limit() {
     let mut rank_0 = Process::start("rank-0", &[]);
-    let rank_1 = TcpExchange::connect(&rank_0.line(), &secret(), SHORT).unwrap();
+    // Enough for a busy machine to connect.
+    let limit = Duration::from_secs(2);
+    let rank_1 = TcpExchange::connect(&rank_0.line(), &secret(), limit).unwrap();
     let stop = Command::new("kill").args(["-STOP", &rank_0.0.id().to_string()]).status();
     assert!(stop.unwrap().success());
     let start = Instant::now();
     for error in [rank_1.get("never", SHORT).unwrap_err(), rank_1.put("key", b"").unwrap_err()] {
         assert!(matches!(reason(&error), ExchangeError::Unreachable { .. }), "{error}");
     }
-    // The limits are less than two seconds in all; a minute says only that they are not forever.
+    // The limits are a few seconds in all; a minute says only that they are not forever.
     assert!(start.elapsed() < LONG);
 }
 

@@ -57,12 +57,12 @@ fn ranks_find_each_other() {
 }
 
 fn rank_that_does_not_come_is_noticed() {
-    for made in meet(&[0, 2], |rank| rank, Duration::from_millis(200)) {
+    for made in meet(&[0, 2], |rank| rank, Duration::from_secs(1)) {
         let error = made.unwrap_err();
         assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
     }
     // Rank 0 brings the id, without which there is nothing to connect.
-    let error = meet(&[1], |rank| rank, Duration::from_millis(200)).remove(0).unwrap_err();
+    let error = meet(&[1], |rank| rank, Duration::from_secs(1)).remove(0).unwrap_err();
     assert!(error.kind() == ErrorKind::External && error.message().contains("nccl/id"), "{error}");
 }
 
