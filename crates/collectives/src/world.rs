@@ -198,7 +198,9 @@ impl World {
                 ),
             )),
             Engine::Nccl => {
-                nccl::Vendor::of(device.info().backend)?;
+                nccl::Vendor::of(device.info().backend).map_err(|error| {
+                    error.with_context(format!("this process is rank {} of {}", told.rank, told.size))
+                })?;
                 let exchange = match &self.exchange {
                     Some(exchange) => exchange.clone(),
                     None => exchange::from_variables(&environment::of_process, told.rank)?,

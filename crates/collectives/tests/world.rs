@@ -103,7 +103,7 @@ fn variables_without_sense_are_refused() {
 }
 
 #[test]
-fn world_of_several_processes_has_no_engine_yet() {
+fn world_of_several_processes_needs_gpus() {
     let device = Device::open("cpu").unwrap();
     let error = world(&[SLURM]).unwrap().communicator(&device).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
