@@ -9,8 +9,8 @@ pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
         return Err(Error::new(
             ErrorKind::Captured,
             format!(
-                "a graph contains no calls of communicators, which may break before the graph is launched, and the stream of rank \
-                 {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
+                "a graph contains no calls of communicators, which may break before the graph is launched, and the stream of \
+                 rank {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
             ),
         ));
     }

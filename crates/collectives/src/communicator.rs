@@ -18,12 +18,13 @@ use crate::op::Op;
 ///
 /// [`send`](Self::send) and [`recv`](Self::recv) concern two ranks, whose order among each other alone counts.
 ///
-/// Between the devices of one process, a rank that does not come within the [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that
-/// drops its communicator while others need it, or whose calls differ from the others' is an error on every rank, which
-/// names it: [`Broken`](crate::Broken). The communicator is of no use from then on. Calls that a rank's own arguments make
-/// invalid are refused before the other ranks see them, and can be made again with better ones. Where the work cannot be
-/// enqueued for some rank, for lack of memory or because nothing has written an input, every rank has that error; the
-/// memory for the results then holds anything, and the communicator goes on.
+/// Between the devices of one process, a rank that does not come within the
+/// [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that drops its communicator while others need
+/// it, or whose calls differ from the others' is an error on every rank, which names it: [`Broken`](crate::Broken). The
+/// communicator is of no use from then on. Calls that a rank's own arguments make invalid are refused before the other ranks
+/// see them, and can be made again with better ones. Where the work cannot be enqueued for some rank, for lack of memory or
+/// because nothing has written an input, every rank has that error; the memory for the results then holds anything, and the
+/// communicator goes on.
 ///
 /// By NCCL, a lost rank is an error of the others' waits for their streams; [the crate's page](crate) says what else differs.
 /// Dropping a communicator waits for nothing: it is closed once its work is done.
