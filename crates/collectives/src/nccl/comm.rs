@@ -150,6 +150,16 @@ pub(super) fn started(answer: Answer<'_, Api>) -> Result<()> {
     if answer.status == Some(IN_PROGRESS) { Ok(()) } else { answer.ok() }
 }
 
+/// Makes calls in a group, which is ended in any case.
+pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+    // SAFETY: a group takes nothing.
+    unsafe { api.ncclGroupStart() }.ok()?;
+    let made = calls();
+    // SAFETY: the group was begun.
+    let ended = started(unsafe { api.ncclGroupEnd() });
+    made.and(ended)
+}
+
 /// Blocks until NCCL does nothing in the background for these communicators.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
 
 use super::Seat;
 use super::api::{Api, element, op};
-use super::comm::{Handle, Held, started};
+use super::comm::{Handle, Held, grouped, started};
 use super::watch::Watch;
 use crate::broken::Broken;
 use crate::call::{Call, Operation, Signature};
@@ -135,16 +135,6 @@ fn enqueue_over(
         }
     }
     Ok(())
-}
-
-/// Makes calls in a group, which is ended in any case.
-fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<()> {
-    // SAFETY: a group takes nothing.
-    unsafe { api.ncclGroupStart() }.ok()?;
-    let made = calls();
-    // SAFETY: the group was begun.
-    let ended = started(unsafe { api.ncclGroupEnd() });
-    made.and(ended)
 }
 
 /// Prepares a call of a rank's; `None` for one without an element, which all ranks make alike.

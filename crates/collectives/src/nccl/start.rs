@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use super::api::{Api, ncclComm_t, ncclConfig_t, ncclUniqueId};
-use super::comm::{Handle, settle, started};
+use super::comm::{Handle, grouped, settle, started};
 use crate::exchange::Exchange;
 
 /// The key under which rank 0 puts the id.
@@ -56,10 +56,10 @@ pub(super) fn split(
     let mut made = Made::new();
     let mut config = ncclConfig_t::non_blocking();
     // SAFETY: the handle is alive; `made` outlives what goes on in the background; the settings are read during the call.
-    started(unsafe { api.ncclCommSplit(whole.0, color, key, made.out(), &raw mut config) })?;
-    settle(api, &[whole], limit)?;
-    let part = made.handle();
-    let ready = settle(api, &[part], limit).and_then(|()| {
+    let begun = started(unsafe { api.ncclCommSplit(whole.0, color, key, made.out(), &raw mut config) });
+    let ready = begun.and_then(|()| settle(api, &[whole], limit)).and_then(|()| {
+        let part = made.handle();
+        settle(api, &[part], limit)?;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the handle is alive, and the pointers are to locals.
         unsafe {
@@ -108,9 +108,7 @@ fn begin(
     ranks: &[(usize, &Device)],
     made: &mut [Made],
 ) -> Result<()> {
-    // SAFETY: a group takes nothing.
-    unsafe { api.ncclGroupStart() }.ok()?;
-    let begun = ranks.iter().zip(made).try_for_each(|(&(rank, device), made)| {
+    let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut Made)| {
         let mut config = ncclConfig_t::non_blocking();
         let call = |_| {
             // SAFETY: `made` outlives what goes on in the background; the settings are read during the call.
@@ -120,10 +118,8 @@ fn begin(
         };
         // SAFETY: the call enqueues nothing. It takes the device whose context is current, which is this one.
         unsafe { device.stream()?.external("ncclCommInitRankConfig", &[], call) }
-    });
-    // SAFETY: the group was begun.
-    let ended = started(unsafe { api.ncclGroupEnd() });
-    begun.and(ended)
+    };
+    grouped(api, || ranks.iter().zip(made).try_for_each(begin_one))
 }
 
 /// The place for a handle that NCCL makes, and may write from a thread of its own until it has settled.
