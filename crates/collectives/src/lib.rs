@@ -67,7 +67,7 @@
 //! $ export GPUSTREAM_EXCHANGE_SECRET=$(openssl rand -hex 32)  # the same for all ranks
 //! ```
 //!
-//! What differs from the ranks of one process:
+//! These ranks differ from those of one process:
 //!
 //! * A call waits for no other rank on the host, except where NCCL has yet to connect the two.
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the

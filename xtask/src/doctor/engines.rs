@@ -1,4 +1,4 @@
-//! What carries data between ranks: NCCL, RCCL, and MPI.
+//! The libraries that carry data between ranks: NCCL and RCCL, and MPI.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

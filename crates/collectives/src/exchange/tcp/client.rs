@@ -31,7 +31,7 @@ pub(super) struct Client {
     idle: Mutex<Vec<Channel>>,
 }
 
-/// What is known of rank 0 before an attempt to connect.
+/// The knowledge of rank 0 before an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank0 {
     MayComeLater,
