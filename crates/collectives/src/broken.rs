@@ -74,6 +74,32 @@ pub enum Broken {
     },
 }
 
+impl Broken {
+    /// Returns `Different` unless the calls of all ranks, in their order, are equal.
+    pub(crate) fn different<C: PartialEq + fmt::Display>(calls: impl IntoIterator<Item = C>) -> Option<Self> {
+        // The ranks of each kind of call, in the order of their lowest rank.
+        let mut kinds: Vec<(C, Vec<usize>)> = Vec::new();
+        for (rank, call) in calls.into_iter().enumerate() {
+            match kinds.iter_mut().find(|(kind, _)| *kind == call) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => kinds.push((call, vec![rank])),
+            }
+        }
+        if kinds.len() < 2 {
+            return None;
+        }
+        let most = kinds.iter().map(|(_, ranks)| ranks.len()).max().unwrap_or(0);
+        let usual = kinds.iter().position(|(_, ranks)| ranks.len() == most).unwrap_or(0);
+        let others =
+            kinds.iter().enumerate().filter(|(at, _)| *at != usual).flat_map(|(_, (_, ranks))| ranks);
+        let mut ranks: Vec<usize> = others.copied().collect();
+        ranks.sort_unstable();
+        let calls: Vec<_> =
+            kinds.iter().map(|(call, ranks)| format!("{} called {call}", named(ranks))).collect();
+        Some(Self::Different { ranks, calls: calls.join(", ") })
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

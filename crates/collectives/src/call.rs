@@ -23,6 +23,7 @@ pub(crate) enum Operation {
     Recv { from: usize },
     Barrier,
     Split,
+    Compare,
 }
 
 impl fmt::Display for Operation {
@@ -40,6 +41,7 @@ impl fmt::Display for Operation {
             Self::Recv { from } => write!(f, "`recv` from rank {from}"),
             Self::Barrier => write!(f, "`barrier`"),
             Self::Split => write!(f, "`split`"),
+            Self::Compare => write!(f, "the comparison of the ranks' calls"),
         }
     }
 }
@@ -64,7 +66,7 @@ impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, element, count } = self;
         match operation {
-            Operation::Barrier | Operation::Split => operation.fmt(f),
+            Operation::Barrier | Operation::Split | Operation::Compare => operation.fmt(f),
             _ => write!(f, "{operation} with {count} elements of {element}"),
         }
     }

@@ -192,6 +192,18 @@ pub(crate) fn time_limit(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Dura
     }
 }
 
+/// The variable that has the ranks compare their calls.
+const CHECKED: &str = "GPUSTREAM_COLLECTIVES_CHECKED";
+
+/// Returns whether the environment has the ranks compare their calls.
+pub(crate) fn checked(lookup: &dyn Fn(&str) -> Option<String>) -> Result<bool> {
+    match lookup(CHECKED).as_deref().map(str::trim) {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => invalid(format!("{CHECKED}={other}; give 1 to have calls compared, or 0")),
+    }
+}
+
 /// Reads a variable of the process.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -201,6 +213,19 @@ pub(crate) fn of_process(name: &str) -> Option<String> {
 #[allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_compared_where_the_variable_is_1() {
+        let checked = |value: Option<&str>| {
+            let value = value.map(str::to_owned);
+            checked(&move |name| value.clone().filter(|_| name == "GPUSTREAM_COLLECTIVES_CHECKED"))
+        };
+        for (value, compared) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
+            assert_eq!(checked(value).unwrap(), compared, "{value:?}");
+        }
+        let error = checked(Some("yes")).unwrap_err();
+        assert!(error.message().contains("GPUSTREAM_COLLECTIVES_CHECKED=yes; give 1"), "{error}");
+    }
 
     #[test]
     fn time_limit_is_the_variables_or_the_default() {

@@ -73,8 +73,8 @@
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
 //!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls report
 //!   [`Broken::Stalled`]. Other ranks find out in the same way.
-//! * Calls that do not go together are not found out: NCCL combines what it is given, or waits for ever, which the time limit
-//!   ends.
+//! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
+//!   the elements it is given, or waits for ever, which the time limit ends.
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
 //! * The streams of one group wait for each other.
 //!

@@ -188,7 +188,6 @@ impl World {
                 return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
             }
         };
-        let limit = options.limit()?;
         match options.engine.unwrap_or(Engine::Nccl) {
             Engine::Local => Err(Error::new(
                 ErrorKind::Unsupported,
@@ -206,7 +205,8 @@ impl World {
                     Some(exchange) => exchange.clone(),
                     None => exchange::from_variables(&environment::of_process, told.rank)?,
                 };
-                let seat = nccl::Seat::of_process((told.rank, told.size), device, &*exchange, limit)?;
+                let seat =
+                    nccl::Seat::of_process((told.rank, told.size), device, &*exchange, options.terms()?)?;
                 Ok(Communicator::new(Seat::Nccl(seat), device.clone()))
             }
         }
@@ -237,10 +237,13 @@ impl World {
 
 /// Makes the communicators of devices that are all in this process.
 fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec<Communicator>> {
-    let limit = options.limit()?;
     let seats: Vec<Seat> = match options.engine.unwrap_or(Engine::Local) {
-        Engine::Local => local::Seat::of_devices(devices, limit)?.into_iter().map(Seat::Local).collect(),
-        Engine::Nccl => nccl::Seat::of_devices(devices, limit)?.into_iter().map(Seat::Nccl).collect(),
+        Engine::Local => {
+            local::Seat::of_devices(devices, options.limit()?)?.into_iter().map(Seat::Local).collect()
+        }
+        Engine::Nccl => {
+            nccl::Seat::of_devices(devices, options.terms()?)?.into_iter().map(Seat::Nccl).collect()
+        }
     };
     Ok(seats.into_iter().zip(devices).map(|(seat, device)| Communicator::new(seat, device.clone())).collect())
 }
@@ -256,6 +259,7 @@ fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec
 pub struct CommunicatorOptions {
     time_limit: Option<Duration>,
     engine: Option<Engine>,
+    checked: Option<bool>,
 }
 
 impl CommunicatorOptions {
@@ -273,6 +277,27 @@ impl CommunicatorOptions {
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
         self
+    }
+
+    /// Sets whether the ranks compare their calls before NCCL gets them: calls that differ, which NCCL would combine anyhow or
+    /// wait for without end, are [`Broken::Different`](crate::Broken::Different) on every rank, and the ranks are named. Each
+    /// call then blocks the host until the other ranks have come to it. Groups are compared call by call; sends and receives
+    /// are not compared. Without this the calls are compared where `GPUSTREAM_COLLECTIVES_CHECKED` is 1. [`Engine::Local`]
+    /// always compares them, sends and receives too.
+    ///
+    /// ```
+    /// use gpustream_collectives::{CommunicatorOptions, Engine};
+    /// let options = CommunicatorOptions::default().engine(Engine::Nccl).checked(true);
+    /// ```
+    #[must_use]
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = Some(checked);
+        self
+    }
+
+    fn terms(self) -> Result<nccl::Terms> {
+        let checked = self.checked.map_or_else(|| environment::checked(&environment::of_process), Ok)?;
+        Ok(nccl::Terms { limit: self.limit()?, checked })
     }
 
     fn limit(self) -> Result<Duration> {

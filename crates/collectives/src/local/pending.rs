@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::broken::{Broken, named};
+use crate::broken::Broken;
 use crate::call::{Call, Operation, Signature};
 
 /// A number for the calls that one thread posted together.
@@ -126,23 +126,5 @@ pub(super) fn compare(calls: &[Pending]) -> Result<(), Broken> {
         let calls = format!("rank {from} called {}, rank {to} {}", send.signature, recv.signature);
         return Err(Broken::Different { ranks: vec![to], calls });
     }
-    // The ranks of each signature, in the order of their lowest rank.
-    let mut kinds: Vec<(Signature, Vec<usize>)> = Vec::new();
-    for (rank, call) in calls.iter().enumerate() {
-        match kinds.iter_mut().find(|(signature, _)| *signature == call.signature) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => kinds.push((call.signature, vec![rank])),
-        }
-    }
-    if kinds.len() < 2 {
-        return Ok(());
-    }
-    let most = kinds.iter().map(|(_, ranks)| ranks.len()).max().unwrap_or(0);
-    let usual = kinds.iter().position(|(_, ranks)| ranks.len() == most).unwrap_or(0);
-    let others = kinds.iter().enumerate().filter(|(at, _)| *at != usual).flat_map(|(_, (_, ranks))| ranks);
-    let mut ranks: Vec<usize> = others.copied().collect();
-    ranks.sort_unstable();
-    let calls: Vec<_> =
-        kinds.iter().map(|(signature, ranks)| format!("{} called {signature}", named(ranks))).collect();
-    Err(Broken::Different { ranks, calls: calls.join(", ") })
+    Broken::different(calls.iter().map(|call| call.signature)).map_or(Ok(()), Err)
 }

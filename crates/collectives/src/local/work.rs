@@ -66,7 +66,7 @@ impl Team {
         // The place of a rank's part among those of all ranks.
         let place = |rank: usize| rank * part..(rank + 1) * part;
         match signature.operation {
-            Operation::Barrier | Operation::Split => return Ok(()),
+            Operation::Barrier | Operation::Split | Operation::Compare => return Ok(()),
             Operation::AllReduce(op) => {
                 let share = |rank| self.share(signature.count, signature.element.size(), rank);
                 for rank in 0..calls.len() {

@@ -31,6 +31,8 @@ unsafe impl Send for Handle {}
 
 enum Condition {
     Whole(Handle),
+    /// No call succeeds any more, and the work that was enqueued goes on.
+    Refusing(Handle, Broken),
     /// The handle is gone: no call succeeds from here on.
     Broken(Broken),
 }
@@ -39,6 +41,16 @@ enum Condition {
 pub(super) struct Held<'a> {
     pub(super) comm: &'a Comm,
     condition: MutexGuard<'a, Condition>,
+}
+
+impl Condition {
+    /// Returns the handle until it is gone.
+    fn handle(&self) -> Option<Handle> {
+        match self {
+            Self::Whole(handle) | Self::Refusing(handle, _) => Some(*handle),
+            Self::Broken(_) => None,
+        }
+    }
 }
 
 impl Comm {
@@ -66,7 +78,7 @@ impl Comm {
         let held = self.hold();
         match &*held.condition {
             Condition::Broken(broken) => Some(broken.clone()),
-            Condition::Whole(handle) => {
+            Condition::Whole(handle) | Condition::Refusing(handle, _) => {
                 let error = progress(self.api, *handle).err()?;
                 Some(Broken::Failed { call: call.to_string(), message: error.to_string() })
             }
@@ -76,9 +88,10 @@ impl Comm {
     /// Ends the communicator, whose work on this rank's device is done.
     pub(super) fn close(&self) {
         let mut held = self.hold();
-        let Condition::Whole(handle) = *held.condition else { return };
+        let Some(handle) = held.condition.handle() else { return };
         // SAFETY: the handle is alive.
-        let flushed = started(unsafe { self.api.ncclCommFinalize(handle.0) }).and_then(|()| held.settle());
+        let flushed = started(unsafe { self.api.ncclCommFinalize(handle.0) })
+            .and_then(|()| settle(self.api, &[handle], self.limit));
         if flushed.is_ok() {
             *held.condition = Condition::Broken(Broken::Aborted { rank: self.rank });
             // SAFETY: the handle is alive, and nobody has it from here on.
@@ -101,7 +114,9 @@ impl Held<'_> {
     pub(super) fn handle(&self) -> Result<Handle> {
         match &*self.condition {
             Condition::Whole(handle) => Ok(*handle),
-            Condition::Broken(broken) => Err(Error::external(broken.clone())),
+            Condition::Refusing(_, broken) | Condition::Broken(broken) => {
+                Err(Error::external(broken.clone()))
+            }
         }
     }
 
@@ -114,9 +129,16 @@ impl Held<'_> {
         settle(self.comm.api, &[handle], self.comm.limit)
     }
 
+    /// Lets no call succeed any more, for that reason.
+    pub(super) fn refuse(&mut self, broken: Broken) {
+        if let Condition::Whole(handle) = *self.condition {
+            *self.condition = Condition::Refusing(handle, broken);
+        }
+    }
+
     /// Breaks the communicator, unless it is broken.
     pub(super) fn break_up(&mut self, broken: Broken) {
-        if let Condition::Whole(handle) = *self.condition {
+        if let Some(handle) = self.condition.handle() {
             *self.condition = Condition::Broken(broken);
             // SAFETY: the handle is alive, and nobody has it from here on.
             let _ = unsafe { self.comm.api.ncclCommAbort(handle.0) };
@@ -127,7 +149,7 @@ impl Held<'_> {
     /// arguments alone.
     pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
         match &*self.condition {
-            Condition::Broken(broken) => Some(broken.clone()),
+            Condition::Refusing(_, broken) | Condition::Broken(broken) => Some(broken.clone()),
             Condition::Whole(_) if error.kind() == ErrorKind::InvalidArgument => None,
             Condition::Whole(_) => Some(match broken_by(error) {
                 Some(Broken::Stalled { limit, .. }) => {

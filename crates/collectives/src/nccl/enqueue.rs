@@ -219,6 +219,7 @@ impl Prepared<'_> {
             Operation::Send { .. } => "send",
             Operation::Recv { .. } => "recv",
             Operation::Barrier | Operation::Split => "barrier",
+            Operation::Compare => "comparison of calls",
         }
     }
 
@@ -277,7 +278,9 @@ impl Issue {
                 Operation::Reduce { op, root } => {
                     api.ncclReduce(src, dst, count, element, reduction(op), number(root), comm, stream)
                 }
-                Operation::AllGather => api.ncclAllGather(src, dst, count, element, comm, stream),
+                Operation::AllGather | Operation::Compare => {
+                    api.ncclAllGather(src, dst, count, element, comm, stream)
+                }
                 Operation::Broadcast { root } => {
                     api.ncclBroadcast(src, dst, count, element, number(root), comm, stream)
                 }

@@ -2,6 +2,7 @@
 //! (`cuda:0`, say), with the real ones.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
+mod checked;
 mod faults;
 #[path = "../local/operations.rs"]
 mod operations;
@@ -16,7 +17,7 @@ mod real;
 #[path = "../local/splits.rs"]
 mod splits;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::env;
 use std::panic;
 use std::process::ExitCode;
@@ -50,19 +51,23 @@ const VENDORS: [&str; 2] = ["cuda", "hip"];
 thread_local! {
     /// The fake driver of the test that runs, and the name of its backend.
     static FAKE: RefCell<Option<(&'static str, Recorder)>> = const { RefCell::new(None) };
+    /// Whether the ranks of that test compare their calls.
+    static CHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn main() -> ExitCode {
     let shared = [operations::TESTS, order::TESTS, splits::TESTS].concat();
     let mut trials = Vec::new();
-    let mut add = |vendor: Option<&'static str>, tests: &[Test]| {
+    let mut add = |vendor: Option<&'static str>, checked: bool, tests: &[Test]| {
         for &(name, test) in tests {
             let name = name.split_once("::").map_or(name, |(_, name)| name);
             if LOCAL_ALONE.contains(&name) {
                 continue;
             }
-            let shown = vendor.map_or_else(|| name.to_owned(), |vendor| format!("{vendor}::{name}"));
+            let name = if checked { format!("{name}, checked") } else { name.to_owned() };
+            let shown = vendor.map_or_else(|| name.clone(), |vendor| format!("{vendor}::{name}"));
             trials.push(Trial::test(shown, move || {
+                CHECKED.set(checked);
                 match vendor {
                     None => test(),
                     Some(vendor) => on_fakes(vendor, test),
@@ -71,16 +76,19 @@ fn main() -> ExitCode {
             }));
         }
     };
+    let on_three = [shared.as_slice(), checked::TESTS].concat();
     match env::var("GPUSTREAM_TEST_DEVICES") {
         Err(_) => {
             for vendor in VENDORS {
-                add(Some(vendor), &[shared.as_slice(), faults::TESTS, processes::TESTS].concat());
+                add(Some(vendor), false, &[on_three.as_slice(), faults::TESTS, processes::TESTS].concat());
+                add(Some(vendor), true, operations::TESTS);
             }
         }
         Ok(names) if names.split(',').count() >= RANKS => {
-            add(None, &[shared.as_slice(), real::TESTS].concat());
+            add(None, false, &[on_three.as_slice(), real::TESTS].concat());
+            add(None, true, operations::TESTS);
         }
-        Ok(_) => add(None, real::TESTS),
+        Ok(_) => add(None, false, real::TESTS),
     }
     // The fakes are of the whole process, and so is a GPU's thread for host closures.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -130,7 +138,7 @@ fn devices(options: DeviceOptions) -> Vec<Device> {
 }
 
 fn options(limit: Duration) -> CommunicatorOptions {
-    CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit)
+    CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit).checked(CHECKED.get())
 }
 
 /// Makes the communicators of three ranks, whose work lasts `limit` at most.
