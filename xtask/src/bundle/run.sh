@@ -5,7 +5,7 @@
 #
 #   tests      the conformance suite, and the operations between ranks, all of which are the device
 #   examples   every example at its default size
-#   bench      every operation against the raw driver call; text and JSON
+#   bench      every operation against the raw driver call, as text and JSON, and all-reduce against NCCL
 #   sanitize   memcheck, racecheck and synccheck of compute-sanitizer, which are sections of their own, too: the suite
 #              under the first, the tests of the library's kernels under the others
 #   shim       the suite through the HIP backend, over a libamdhip64 that forwards to CUDA
@@ -81,6 +81,10 @@ section_examples() {
 
 section_bench() {
     check bench "$here/bench/bench" --device "$device" --json "$results/bench.json"
+    # All CUDA devices, whichever was named.
+    case "$device" in
+        cuda*) check "bench of ranks" "$here/bench/ranks" ;;
+    esac
 }
 
 # sanitizer TOOL ARGUMENTS...: runs the suite under a tool of compute-sanitizer.
