@@ -73,6 +73,7 @@ impl CpuDevice {
         info.stream_wait_value = true;
         info.conditional_nodes = true;
         info.textures = true;
+        info.shared_memory = true;
         Self { shared, streams, info }
     }
 }

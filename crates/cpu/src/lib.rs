@@ -97,6 +97,7 @@ cfg_if::cfg_if! {
         mod elf;
         mod error;
         mod event;
+        mod export;
         mod failure;
         mod fault;
         mod fiber;

@@ -99,7 +99,16 @@ impl Memory {
         Ok(address)
     }
 
-    /// Frees memory that [`alloc`](Self::alloc) gave.
+    /// Takes over a mapping of `len` bytes, of which `bytes` are used; messages call the memory `kind`.
+    pub(crate) fn adopt(&self, map: usize, len: usize, bytes: usize, kind: &'static str) {
+        let mut state = lock(&self.state);
+        state.used += bytes as u64;
+        state
+            .allocations
+            .insert(map, Allocation { bytes, kind, place: Place::Map { map, len, guarded: false } });
+    }
+
+    /// Frees memory that [`alloc`](Self::alloc) gave, or that was [adopted](Self::adopt).
     ///
     /// # Safety
     /// All work that uses the memory is done.

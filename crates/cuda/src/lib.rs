@@ -46,6 +46,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod export;
 mod graph;
 mod green;
 mod handle;

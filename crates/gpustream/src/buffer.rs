@@ -19,6 +19,7 @@ use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
 use crate::device::Device;
+use crate::export::Mapping;
 use crate::pinned::check_alignment;
 use crate::raw_memory::RawMemory;
 use crate::stream::Stream;
@@ -28,6 +29,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 pub(crate) struct Owned {
     block: ManuallyDrop<Arc<Block>>,
     pub(crate) device: Device,
+    /// Present for memory that other processes can map. The block's owner holds it too.
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl Owned {
@@ -58,7 +61,13 @@ impl Owned {
     }
 
     pub(crate) fn new(device: &Device, block: Arc<Block>) -> Self {
-        Self { block: ManuallyDrop::new(block), device: device.clone() }
+        Self { block: ManuallyDrop::new(block), device: device.clone(), mapping: None }
+    }
+
+    pub(crate) fn shared(device: &Device, block: Arc<Block>, mapping: Arc<Mapping>) -> Self {
+        let mut owned = Self::new(device, block);
+        owned.mapping = Some(mapping);
+        owned
     }
 
     pub(crate) fn block(&self) -> &Arc<Block> {
@@ -212,6 +221,16 @@ impl<T: Pod> Buffer<T> {
         stream.core.check_not_capturing("give memory to another library in it; do so around the capture")?;
         self.hand_over(stream, operation)?;
         Ok(RawMemory::new(stream, self.memory, self.len * size_of::<T>(), operation))
+    }
+
+    /// Returns the mapping of memory that other processes can map, and the device.
+    pub(crate) fn mapping(&self) -> (Option<&Mapping>, &Device) {
+        (self.memory.mapping.as_deref(), &self.memory.device)
+    }
+
+    /// Has the first `bytes` bytes count as written.
+    pub(crate) fn set_written(&self, bytes: usize) {
+        self.memory.block().history.lock().set_written(&(0..bytes));
     }
 
     /// Orders `stream` after all uses of the buffer, and later uses after `stream`.

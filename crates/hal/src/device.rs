@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Traces, Work};
+use crate::{
+    Buffers, Events, Exports, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Traces, Work,
+};
 
 /// Device memory at a moment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct StreamPriorities {
 /// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
 /// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
 pub unsafe trait Device:
-    Streams + Events + Buffers + Textures + Modules + Launch + Graphs + Traces + Send + Sync
+    Streams + Events + Buffers + Exports + Textures + Modules + Launch + Graphs + Traces + Send + Sync
 {
     /// Returns the facts about the device, which were read once, at opening.
     fn info(&self) -> &DeviceInfo;
@@ -250,6 +252,8 @@ pub struct DeviceInfo {
     pub conditional_nodes: bool,
     /// Whether kernels can use textures and surfaces (`hipDeviceAttributeImageSupport`).
     pub textures: bool,
+    /// Whether memory can be shared with other processes.
+    pub shared_memory: bool,
 }
 
 impl DeviceInfo {
@@ -292,6 +296,7 @@ impl DeviceInfo {
             stream_wait_value: false,
             conditional_nodes: false,
             textures: false,
+            shared_memory: false,
         }
     }
 }

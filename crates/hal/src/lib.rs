@@ -1,7 +1,7 @@
 //! The traits between gpustream's safe crate and its backends, and the plain data they exchange.
 //!
 //! A backend implements [`Device`], which is the sum of one trait per noun ([`Streams`], [`Events`],
-//! [`Buffers`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`], [`Traces`]), and [`Backend`], which finds and opens devices.
+//! [`Buffers`], [`Exports`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`], [`Traces`]), and [`Backend`], which finds and opens devices.
 //! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
 //!
 //! # Checks
@@ -59,6 +59,7 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod export;
 mod fault;
 pub mod graph;
 mod handle;
@@ -80,6 +81,7 @@ pub use buffer::{
 pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
+pub use export::{Exports, SharedMapping};
 pub use fault::Fault;
 pub use graph::{
     Conditional, EachNode, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec,

@@ -42,6 +42,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod export;
 mod ffi;
 mod graph;
 mod handle;

@@ -1,0 +1,132 @@
+//! Memory that other processes map: sealed files without a name.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+
+use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping};
+
+use crate::device::CpuDevice;
+use crate::error::error;
+use crate::fiber::page_size;
+
+/// A file with these keeps its length for good: no process can take mapped pages away, whose use would end this one.
+const LENGTH_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+// SAFETY: the bytes of a file that cannot shrink stay while the file is mapped.
+unsafe impl Exports for CpuDevice {
+    /// Returns the same for all CPU devices, since they have the machine's memory in common.
+    fn uuid(&self) -> Result<[u8; 16]> {
+        Ok(*b"the machine's   ")
+    }
+
+    fn shared_alloc(&self, bytes: usize) -> Result<SharedMapping> {
+        self.shared.alive()?;
+        let free = self.shared.memory.free_bytes();
+        let none = |why: &dyn std::fmt::Display| {
+            error(
+                ErrorKind::OutOfMemory,
+                format!("no room for {bytes} bytes of shared memory: {why}; {free} bytes are free"),
+            )
+        };
+        let len = bytes
+            .checked_next_multiple_of(page_size())
+            .ok_or_else(|| none(&"a length beyond the address space"))?;
+        if bytes as u64 > free {
+            return Err(none(&"the device has less"));
+        }
+        let file = sealed_file(len).map_err(|why| none(&why))?;
+        let address = map(file.as_fd(), len).map_err(|why| none(&why))?;
+        Ok(self.keep(address, bytes, len, file))
+    }
+
+    unsafe fn shared_export(&self, mapping: &SharedMapping) -> Result<OwnedFd> {
+        self.shared.alive()?;
+        // SAFETY: the descriptor is the mapping's, which is not unmapped, by the caller's promise.
+        let file = unsafe { BorrowedFd::borrow_raw(mapping.handle as i32) };
+        file.try_clone_to_owned()
+            .map_err(|why| error(ErrorKind::Driver, format!("no further descriptor of shared memory: {why}")))
+    }
+
+    fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
+        self.shared.alive()?;
+        let wrong = |what: String| {
+            Err(error(ErrorKind::InvalidArgument, format!("importing {bytes} bytes of memory: {what}")))
+        };
+        // SAFETY: a query of a descriptor that is open.
+        let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & LENGTH_SEALS != LENGTH_SEALS {
+            return wrong("the descriptor is of a file whose length may change, which no export is".into());
+        }
+        let there = match length(descriptor) {
+            Ok(there) => there,
+            Err(why) => return wrong(format!("the descriptor has no length: {why}")),
+        };
+        if there < bytes as u64 {
+            return wrong(format!("the descriptor's memory has {there} bytes"));
+        }
+        // Longer memory than the machine could have is refused by the system.
+        let Some(len) = bytes.checked_next_multiple_of(page_size()) else {
+            return wrong("the address space is smaller".into());
+        };
+        let mapped = descriptor.try_clone_to_owned().and_then(|file| Ok((map(descriptor, len)?, file)));
+        match mapped {
+            Ok((address, file)) => Ok(self.keep(address, bytes, len, file)),
+            Err(why) => wrong(format!("the system maps them not: {why}")),
+        }
+    }
+
+    unsafe fn shared_unmap(&self, mapping: SharedMapping) -> Result<()> {
+        self.shared.not_forked()?;
+        // SAFETY: the descriptor is the mapping's, which ends here.
+        drop(unsafe { OwnedFd::from_raw_fd(mapping.handle as i32) });
+        // SAFETY: passed on to the caller.
+        unsafe { self.shared.memory.free(mapping.address.0) }
+    }
+}
+
+impl CpuDevice {
+    /// Counts a mapping as memory of the device.
+    fn keep(&self, address: usize, bytes: usize, len: usize, file: OwnedFd) -> SharedMapping {
+        self.shared.memory.adopt(address, len, bytes, "shared memory");
+        SharedMapping { address: RawBuffer(address), mapped: len, handle: file.into_raw_fd() as u64 }
+    }
+}
+
+/// Makes a file of `len` zero bytes in memory, all of which are there, and whose length stays.
+fn sealed_file(len: usize) -> io::Result<OwnedFd> {
+    let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string.
+    let raw = unsafe { libc::memfd_create(c"gpustream".as_ptr(), flags) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system has just made the descriptor.
+    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: calls with a descriptor of this function's own.
+    let made = unsafe {
+        libc::fallocate(raw, 0, 0, size) == 0
+            && libc::fcntl(raw, libc::F_ADD_SEALS, LENGTH_SEALS | libc::F_SEAL_SEAL) == 0
+    };
+    if made { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the length of a file.
+fn length(file: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: a structure of integers.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a local, and the descriptor is open.
+    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::try_from(status.st_size).unwrap_or(0))
+}
+
+/// Maps the first bytes of a file, for all to see.
+fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping, at an address that the system chooses.
+    let map = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, file.as_raw_fd(), 0) };
+    if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(map as usize) }
+}

@@ -1,0 +1,8 @@
+//! Memory that other processes map.
+
+use gpustream_hal::Exports;
+
+use crate::device::CudaDevice;
+
+// SAFETY: nothing is implemented.
+unsafe impl Exports for CudaDevice {}

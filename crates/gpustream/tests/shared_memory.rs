@@ -1,0 +1,164 @@
+//! Messages and descriptors from another process are anything at all: each that is no export is an error.
+#![cfg(feature = "cpu")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fs::File;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use gpustream::{Device, ErrorKind, Export, Result};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// The message of an export: name and version, backend, device, bytes.
+fn message(backend: &[u8; 8], bytes: u64) -> Vec<u8> {
+    [&b"gpstrm\0\x01"[..], backend, b"the machine's   ", &bytes.to_le_bytes()].concat()
+}
+
+fn cpu(bytes: u64) -> Vec<u8> {
+    message(b"cpu\0\0\0\0\0", bytes)
+}
+
+/// Receives a message that came with these descriptors.
+fn received(message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Export> {
+    let (sender, receiver) = UnixStream::pair().unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    sendmsg(&sender, &[IoSlice::new(message)], &mut control, SendFlags::empty()).unwrap();
+    drop(sender);
+    Export::receive(&receiver)
+}
+
+/// Makes a file in memory.
+fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = memfd_create("test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, bytes).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+#[track_caller]
+fn refused<T>(result: Result<T>, kind: ErrorKind, text: &str) {
+    let Err(error) = result else { panic!("this should have been refused") };
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(text), "{error}");
+}
+
+/// Imports a descriptor as so many bytes of the CPU's.
+fn imported(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    let export = received(&cpu(bytes), &[file])?;
+    // SAFETY: nothing uses the memory.
+    unsafe { Device::open("cpu")?.import::<u8>(&export) }.map(drop)
+}
+
+#[test]
+fn a_message_that_is_no_export_is_refused() {
+    let file = file(4096, SEALED);
+    refused(received(&[7; 40], &[file.as_fd()]), ErrorKind::InvalidArgument, "another version");
+    let mut later = cpu(4096);
+    later[7] = 2;
+    refused(received(&later, &[file.as_fd()]), ErrorKind::InvalidArgument, "another version");
+    refused(received(&cpu(0), &[file.as_fd()]), ErrorKind::InvalidArgument, "no bytes");
+}
+
+#[test]
+fn a_socket_that_is_closed_is_an_error() {
+    let file = file(4096, SEALED);
+    refused(received(&cpu(4096)[..39], &[file.as_fd()]), ErrorKind::External, "receiving memory");
+    let (sender, receiver) = UnixStream::pair().unwrap();
+    drop(sender);
+    refused(Export::receive(&receiver), ErrorKind::External, "receiving memory");
+
+    let export = received(&cpu(4096), &[file.as_fd()]).unwrap();
+    let (sender, receiver) = UnixStream::pair().unwrap();
+    drop(receiver);
+    refused(export.send(&sender), ErrorKind::External, "sending memory");
+}
+
+#[test]
+fn another_number_of_descriptors_than_one_is_refused_and_none_stays_open() {
+    let file = file(4096, SEALED);
+    for count in [0, 2, 3, 8] {
+        let (probe, other) = UnixStream::pair().unwrap();
+        let mut descriptors = vec![file.as_fd(); count];
+        if let Some(last) = descriptors.last_mut() {
+            *last = other.as_fd();
+        }
+        refused(received(&cpu(4096), &descriptors), ErrorKind::InvalidArgument, "file descriptors");
+        drop(other);
+        // The pair's end is closed everywhere, so that the other end is told.
+        assert!((&probe).write_all(&[0]).is_err(), "{count} descriptors: one of them stays open");
+    }
+}
+
+#[test]
+fn a_message_may_come_in_pieces() -> Result<()> {
+    let (sender, receiver) = UnixStream::pair().unwrap();
+    let file = file(4096, SEALED);
+    let message = cpu(4096);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [file.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    sendmsg(&sender, &[IoSlice::new(&message[..1])], &mut control, SendFlags::empty()).unwrap();
+    std::thread::scope(|scope| {
+        let export = scope.spawn(|| Export::receive(&receiver));
+        (&sender).write_all(&message[1..20]).unwrap();
+        (&sender).write_all(&message[20..]).unwrap();
+        assert_eq!(export.join().unwrap()?.bytes(), 4096);
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_that_could_be_taken_away_is_refused() {
+    // A page behind a file's end ends the process that touches it.
+    for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SHRINK] {
+        refused(imported(file(4096, seals).as_fd(), 4096), ErrorKind::InvalidArgument, "length may change");
+    }
+    refused(imported(tempfile().as_fd(), 4096), ErrorKind::InvalidArgument, "length may change");
+    let (socket, _) = UnixStream::pair().unwrap();
+    refused(imported(socket.as_fd(), 4096), ErrorKind::InvalidArgument, "length may change");
+    imported(file(4096, SEALED).as_fd(), 4096).unwrap();
+}
+
+fn tempfile() -> File {
+    File::open(std::env::current_exe().unwrap()).unwrap()
+}
+
+#[test]
+fn memory_that_is_shorter_than_the_message_says_is_refused() {
+    let file = file(4096, SEALED);
+    for bytes in [4097, 1 << 40, u64::MAX - 4095, u64::MAX] {
+        refused(imported(file.as_fd(), bytes), ErrorKind::InvalidArgument, "importing");
+    }
+    imported(file.as_fd(), 1).unwrap();
+}
+
+#[test]
+fn memory_that_cannot_be_written_is_refused() {
+    let file = file(4096, SEALED | SealFlags::WRITE);
+    refused(imported(file.as_fd(), 4096), ErrorKind::InvalidArgument, "importing 4096 bytes");
+}
+
+#[test]
+fn memory_of_another_device_is_refused() -> Result<()> {
+    let file = file(4096, SEALED);
+    let device = Device::open("cpu")?;
+    let theirs = received(&message(b"cuda\0\0\0\0", 4096), &[file.as_fd()])?;
+    // SAFETY: nothing is imported.
+    refused(unsafe { device.import::<u8>(&theirs) }, ErrorKind::DeviceMismatch, "backend cuda");
+    let mut other = cpu(4096);
+    other[16] = 0;
+    let theirs = received(&other, &[file.as_fd()])?;
+    // SAFETY: nothing is imported.
+    refused(unsafe { device.import::<u8>(&theirs) }, ErrorKind::DeviceMismatch, "another device");
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Memory of several processes: each sees the other's bytes, and the memory stays whichever of them ends first.
+
+use std::env;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+
+use conformance::{Child, Ended, assert_all, kernels_and_streams, open_again, refused, tests, until};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, Stream};
+
+tests! {
+    Plain: two_processes_use_one_memory, memory_outlives_a_killed_exporter, memory_outlives_a_killed_importer,
+        an_export_outlives_its_buffer, buffers_of_one_memory_go_in_any_order, a_graph_keeps_shared_memory,
+        another_handle_of_the_device_imports, elements_may_be_of_another_type, memory_of_the_pool_is_not_exported,
+        memory_of_no_bytes_is_refused;
+    Alone: sharing_leaks_nothing;
+    Part: imports_and_answers, exports_and_is_killed, imports_and_is_killed;
+}
+
+const N: usize = 3000;
+const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
+
+/// Returns whether the device shares no memory, which it has to say then.
+fn cannot_share(device: &Device) -> bool {
+    if !device.info().shared_memory {
+        refused(device.alloc_shared::<u32>(N), ErrorKind::Unsupported, &["cannot share memory"]);
+    }
+    !device.info().shared_memory
+}
+
+/// Runs `part` in a process of its own, with `scene` at the other end of its socket. Returns how the part ended, and the
+/// scene's value.
+fn beside<R>(device: &Device, part: &str, scene: impl FnOnce(UnixStream) -> Result<R>) -> Result<(Ended, R)> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let child = Child::of(device, &format!("shared_memory::{part}")).env(SOCKET, path.to_str().unwrap());
+    thread::scope(|scope| {
+        let child = scope.spawn(|| {
+            let ended = child.run();
+            // A child that never connected must not leave the scene waiting.
+            let _ = UnixStream::connect(&path);
+            ended
+        });
+        let (socket, _) = listener.accept().unwrap();
+        let value = scene(socket);
+        let ended = child.join().unwrap()?;
+        match value {
+            Ok(value) => Ok((ended, value)),
+            Err(error) => Err(error.with_context(&ended.output)),
+        }
+    })
+}
+
+/// Connects a part with its scene.
+fn connect() -> UnixStream {
+    let path = env::var(SOCKET).unwrap();
+    UnixStream::connect(Path::new(&path)).unwrap()
+}
+
+fn tell(mut socket: &UnixStream) {
+    socket.write_all(&[1]).unwrap();
+}
+
+fn hear(mut socket: &UnixStream) {
+    socket.read_exact(&mut [0]).unwrap();
+}
+
+/// Imports memory that is used by one process at a time, as their messages say.
+fn import(device: &Device, export: &Export) -> Result<Buffer<u32>> {
+    // SAFETY: each test uses the memory through one buffer after the other, and waits for the device between them.
+    unsafe { device.import(export) }
+}
+
+/// Makes shared memory that is full of `value`, and waits for it.
+fn shared(device: &Device, stream: &Stream, value: u32) -> Result<Buffer<u32>> {
+    let mut buffer = device.alloc_shared::<u32>(N)?;
+    stream.fill(&mut buffer, value)?;
+    stream.synchronize()?;
+    Ok(buffer)
+}
+
+/// Ends this process as a crash of the system's would.
+fn die() -> ! {
+    unsafe extern "C" {
+        fn getpid() -> i32;
+        fn kill(process: i32, signal: i32) -> i32;
+    }
+    const SIGKILL: i32 = 9;
+    // SAFETY: ends this process alone.
+    unsafe { kill(getpid(), SIGKILL) };
+    unreachable!("the process was killed")
+}
+
+fn two_processes_use_one_memory(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let (kernels, [a, _]) = kernels_and_streams(device)?;
+    let mut x = shared(device, &a, 3)?;
+    kernels.step(&a, &mut x, 1, N)?;
+    let before = a.download(&x)?;
+    let (ended, ()) = beside(device, "imports_and_answers", |socket| {
+        x.export()?.send(&socket)?;
+        hear(&socket);
+        Ok(())
+    })?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let more: Vec<u32> = before.iter().map(|x| x + 1).collect();
+    assert_eq!(a.download(&x)?, more);
+    Ok(())
+}
+
+fn imports_and_answers(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let socket = connect();
+    let export = Export::receive(&socket)?;
+    assert_eq!(export.bytes(), 4 * N as u64);
+    let mut x = import(device, &export)?;
+    let more: Vec<u32> = stream.download(&x)?.iter().map(|x| x + 1).collect();
+    stream.copy(&stream.upload(&more)?, &mut x)?;
+    stream.synchronize()?;
+    tell(&socket);
+    Ok(())
+}
+
+fn memory_outlives_a_killed_exporter(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let (ended, (early, export)) = beside(device, "exports_and_is_killed", |socket| {
+        let export = Export::receive(&socket)?;
+        let early = import(device, &export)?;
+        tell(&socket);
+        Ok((early, export))
+    })?;
+    assert_eq!(ended.code, None, "{}", ended.output);
+    assert_all(&stream, &early, 5)?;
+    // The last process that maps the memory or holds a descriptor is this one.
+    let mut late = import(device, &export)?;
+    drop((early, export));
+    stream.fill(&mut late, 6)?;
+    assert_all(&stream, &late, 6)?;
+    Ok(())
+}
+
+fn exports_and_is_killed(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let socket = connect();
+    let x = shared(device, &stream, 5)?;
+    x.export()?.send(&socket)?;
+    hear(&socket);
+    die()
+}
+
+fn memory_outlives_a_killed_importer(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let mut x = shared(device, &stream, 7)?;
+    let (ended, ()) = beside(device, "imports_and_is_killed", |socket| x.export()?.send(&socket))?;
+    assert_eq!(ended.code, None, "{}", ended.output);
+    assert_all(&stream, &x, 8)?;
+    stream.fill(&mut x, 9)?;
+    assert_all(&stream, &x, 9)?;
+    Ok(())
+}
+
+fn imports_and_is_killed(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let mut x = import(device, &Export::receive(&connect())?)?;
+    assert_all(&stream, &x, 7)?;
+    stream.fill(&mut x, 8)?;
+    stream.synchronize()?;
+    die()
+}
+
+fn an_export_outlives_its_buffer(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let export = shared(device, &stream, 4)?.export()?;
+    let again = import(device, &export)?.export()?;
+    drop(export);
+    assert_all(&stream, &import(device, &again)?, 4)?;
+    Ok(())
+}
+
+fn buffers_of_one_memory_go_in_any_order(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    for exporter_first in [true, false] {
+        let x = shared(device, &stream, 2)?;
+        let (mut y, z) = (import(device, &x.export()?)?, import(device, &x.export()?)?);
+        stream.fill(&mut y, 3)?;
+        stream.synchronize()?;
+        let last = if exporter_first {
+            drop((x, y));
+            z
+        } else {
+            drop((z, y));
+            x
+        };
+        assert_all(&stream, &last, 3)?;
+    }
+    Ok(())
+}
+
+fn a_graph_keeps_shared_memory(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let x = shared(device, &stream, 1)?;
+    let mut y = import(device, &x.export()?)?;
+    let graph = stream.capture(|stream| stream.fill(&mut y, 2))?;
+    drop(y);
+    assert_all(&stream, &x, 1)?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    assert_all(&stream, &x, 2)?;
+    Ok(())
+}
+
+fn another_handle_of_the_device_imports(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let other = open_again(device, DeviceOptions::default())?;
+    let (stream, theirs) = (device.stream()?, other.stream()?);
+    let x = shared(device, &stream, 1)?;
+    let mut y = import(&other, &x.export()?)?;
+    theirs.fill(&mut y, 2)?;
+    theirs.synchronize()?;
+    assert_all(&stream, &x, 2)?;
+    drop((x, stream));
+    assert_all(&theirs, &y, 2)?;
+    Ok(())
+}
+
+fn elements_may_be_of_another_type(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let export = shared(device, &stream, 0x0101_0101)?.export()?;
+    // SAFETY: nobody writes any more.
+    let bytes = unsafe { device.import::<u8>(&export) }?;
+    assert_eq!(bytes.len(), 4 * N);
+    assert_all(&stream, &bytes, 1)?;
+    // SAFETY: as above.
+    let odd = unsafe { device.import::<[u8; 7]>(&export) };
+    refused(odd, ErrorKind::InvalidArgument, &["not a whole number"]);
+    Ok(())
+}
+
+fn memory_of_the_pool_is_not_exported(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    refused(stream.zeros::<u32>(N)?.export(), ErrorKind::Unsupported, &["alloc_shared"]);
+    Ok(())
+}
+
+fn memory_of_no_bytes_is_refused(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    refused(device.alloc_shared::<u32>(0), ErrorKind::InvalidArgument, &["no bytes"]);
+    Ok(())
+}
+
+fn sharing_leaks_nothing(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let round = || -> Result<()> {
+        let x = shared(device, &stream, 1)?;
+        let y = import(device, &x.export()?)?;
+        assert_all(&stream, &y, 1)
+    };
+    round()?;
+    // Both buffers of the first round may still be there, as another thread drops the owners.
+    let before = descriptors();
+    for _ in 0..20 {
+        round()?;
+    }
+    until(|| Ok(descriptors() <= before))
+}
