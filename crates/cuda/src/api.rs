@@ -186,6 +186,34 @@ functions! {
         cuMemAdvise(pointer: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
     }
 
+    optional "12.0" {
+        cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+        cuMemGetAllocationGranularity(
+            granularity: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags
+        );
+        cuMemCreate(
+            handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp,
+            flags: c_ulonglong
+        );
+        cuMemRelease(handle: CUmemGenericAllocationHandle);
+        cuMemAddressReserve(
+            pointer: *mut CUdeviceptr, bytes: usize, alignment: usize, address: CUdeviceptr, flags: c_ulonglong
+        );
+        cuMemAddressFree(pointer: CUdeviceptr, bytes: usize);
+        cuMemMap(
+            pointer: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+            flags: c_ulonglong
+        );
+        cuMemUnmap(pointer: CUdeviceptr, bytes: usize);
+        cuMemSetAccess(pointer: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+        cuMemExportToShareableHandle(
+            to: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: c_ulonglong
+        );
+        cuMemImportFromShareableHandle(
+            handle: *mut CUmemGenericAllocationHandle, from: *mut c_void, kind: CUmemAllocationHandleType
+        );
+    }
+
     optional "12.2" {
         // Headers of 13 use the name for `cuGraphAddNode_v2`.
         cuGraphAddNode(

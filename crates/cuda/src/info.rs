@@ -68,6 +68,8 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     // Every device does, by these functions; only the older ones of the same names had an attribute.
     info.stream_wait_value = true;
     info.textures = true;
+    info.shared_memory = api.cuMemCreate.is_some()
+        && ability(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?;
     // Before 12.4 a body could hold kernels alone.
     info.conditional_nodes = driver.version >= Version(12_040)
         && api.cuGraphAddNode.is_some()
