@@ -6,7 +6,7 @@
 //! longer have them, though its libraries do. A test compares all but the dropped ones with newer bindings
 //! (`tests/newer_bindings.rs`).
 
-use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use gpustream_hal::functions;
 
@@ -21,7 +21,7 @@ macro_rules! prove {
         #[allow(unused_imports, clippy::wildcard_imports)]
         mod prototypes {
             use hip_runtime_sys::*;
-            use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+            use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
             $( const _: unsafe extern "C" fn($result) -> *const c_char = $text; )*
             $( crate::api::prove_one!($result $need $name($($arg: $ty),*)); )*
         }
@@ -229,6 +229,35 @@ functions! {
     optional "5.1" {
         hipMallocAsync(pointer: *mut *mut c_void, bytes: usize, stream: hipStream_t);
         hipFreeAsync(pointer: *mut c_void, stream: hipStream_t);
+    }
+
+    optional "5.2" {
+        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
+        hipMemGetAllocationGranularity(
+            granularity: *mut usize, properties: *const hipMemAllocationProp, option: hipMemAllocationGranularity_flags
+        );
+        hipMemCreate(
+            handle: *mut hipMemGenericAllocationHandle_t, bytes: usize, properties: *const hipMemAllocationProp,
+            flags: c_ulonglong
+        );
+        hipMemRelease(handle: hipMemGenericAllocationHandle_t);
+        hipMemAddressReserve(
+            pointer: *mut *mut c_void, bytes: usize, alignment: usize, address: *mut c_void, flags: c_ulonglong
+        );
+        hipMemAddressFree(pointer: *mut c_void, bytes: usize);
+        hipMemMap(
+            pointer: *mut c_void, bytes: usize, offset: usize, handle: hipMemGenericAllocationHandle_t,
+            flags: c_ulonglong
+        );
+        hipMemUnmap(pointer: *mut c_void, bytes: usize);
+        hipMemSetAccess(pointer: *mut c_void, bytes: usize, access: *const hipMemAccessDesc, count: usize);
+        hipMemExportToShareableHandle(
+            to: *mut c_void, handle: hipMemGenericAllocationHandle_t, kind: hipMemAllocationHandleType,
+            flags: c_ulonglong
+        );
+        hipMemImportFromShareableHandle(
+            handle: *mut hipMemGenericAllocationHandle_t, from: *mut c_void, kind: hipMemAllocationHandleType
+        );
     }
 
     optional "5.3" {

@@ -24,6 +24,7 @@ pub(crate) type hipArray_t = *mut c_void;
 pub(crate) type hipTextureObject_t = *mut c_void;
 pub(crate) type hipSurfaceObject_t = *mut c_void;
 pub(crate) type hipDeviceptr_t = *mut c_void;
+pub(crate) type hipMemGenericAllocationHandle_t = *mut c_void;
 pub(crate) type hipDevice_t = c_int;
 pub(crate) type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, hipError_t, *mut c_void)>;
@@ -106,6 +107,7 @@ enumeration!(hipDeviceAttribute_t {
     hipDeviceAttributeSharedMemPerMultiprocessor = 76,
     hipDeviceAttributeWarpSize = 87,
     hipDeviceAttributeMemoryPoolsSupported = 88,
+    hipDeviceAttributeVirtualMemoryManagementSupported = 89,
     hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
     hipDeviceAttributeCanUseStreamWaitValue = 10013,
     hipDeviceAttributeImageSupport = 10014,
@@ -199,6 +201,36 @@ flags! {
 pub(crate) const hipCpuDeviceId: c_int = -1;
 /// The handle of each thread's own default stream (a macro in C, which the bindings lack).
 pub(crate) const hipStreamPerThread: usize = 2;
+
+enumeration!(hipMemLocationType { hipMemLocationTypeDevice = 1 });
+enumeration!(hipMemAllocationType { hipMemAllocationTypePinned = 1 });
+enumeration!(hipMemAllocationHandleType { hipMemHandleTypePosixFileDescriptor = 1 });
+enumeration!(hipMemAllocationGranularity_flags { hipMemAllocationGranularityMinimum = 0 });
+enumeration!(hipMemAccessFlags { hipMemAccessFlagsProtReadWrite = 3 });
+
+structure!(hipUUID { bytes: [u8; 16] });
+structure!(hipMemLocation { type_: hipMemLocationType, id: c_int });
+structure!(hipMemAccessDesc { location: hipMemLocation, flags: hipMemAccessFlags });
+
+/// The properties of memory. HIP 6 gave the second field two names, so that the fields are not compared.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct hipMemAllocationProp {
+    pub(crate) type_: hipMemAllocationType,
+    pub(crate) requestedHandleType: hipMemAllocationHandleType,
+    pub(crate) location: hipMemLocation,
+    pub(crate) win32HandleMetaData: *mut c_void,
+    pub(crate) allocFlags: [u8; 4],
+}
+#[cfg(feature = "hip-runtime-sys")]
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<hipMemAllocationProp>() == size_of::<hip_runtime_sys::hipMemAllocationProp>());
+    assert!(
+        offset_of!(hipMemAllocationProp, location)
+            == offset_of!(hip_runtime_sys::hipMemAllocationProp, location)
+    );
+};
 
 structure!(dim3 { x: u32, y: u32, z: u32 });
 structure!(hipPos { x: usize, y: usize, z: usize });

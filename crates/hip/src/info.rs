@@ -64,6 +64,8 @@ pub(crate) fn read(
     // HIP states no limit: a code object says how many bytes its kernels take.
     info.parameter_bytes = u32::MAX;
     info.textures = api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
+    info.shared_memory =
+        api.hipMemCreate.is_some() && ability(hipDeviceAttributeVirtualMemoryManagementSupported);
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
     info.stream_wait_value =

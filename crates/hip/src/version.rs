@@ -15,6 +15,8 @@ impl Version {
     /// bit was a compute unit, and HIP counts workgroup processors on RDNA.
     pub(crate) const MASKS: Self = Self::new(5, 7);
 
+    /// The first version that imports a descriptor by its number: before, by the address of the number.
+    pub(crate) const DESCRIPTORS_BY_VALUE: Self = Self::new(7, 1);
     /// The first version in which a batch of copies is more than a loop: up to 7.2 the function makes one copy after
     /// the other, and 7.13 was measured to be slower than single copies.
     pub(crate) const BATCHES: Self = Self::new(7, 14);
