@@ -1,0 +1,163 @@
+//! Memory that two processes share, by drivers whose memory is the host's, and the calls that fail on the way.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::env;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
+use fake_hip::Profile;
+use gpustream::{Buffer, Device, ErrorKind, Export, Stream};
+use recorder::{Recorder, codes};
+
+use crate::fakes::{in_child, on_each};
+
+const N: usize = 1000;
+/// The variables of the process that exports: its driver, and the path of its socket.
+const DRIVER: &str = "GPUSTREAM_TEST_DRIVER";
+const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
+
+/// Puts the driver of this name into the process.
+fn load(driver: &str) -> Recorder {
+    match driver {
+        "cuda" => fake_cuda::load(),
+        "hip 6" => fake_hip::load(Profile::Rocm6),
+        _ => fake_hip::load(Profile::Rocm7),
+    }
+}
+
+fn open(driver: &str) -> (Device, Stream) {
+    let name = driver.split(' ').next().unwrap();
+    let device = Device::open(name).unwrap();
+    let stream = device.stream().unwrap();
+    (device, stream)
+}
+
+fn import(device: &Device, export: &Export) -> Buffer<u32> {
+    // SAFETY: the processes use the memory in turns.
+    unsafe { device.import(export) }.unwrap()
+}
+
+/// Plays the process that exports, and is then killed. Not a test by itself.
+#[test]
+fn exporter() {
+    let (Ok(driver), Ok(path)) = (env::var(DRIVER), env::var(SOCKET)) else { return };
+    let _recorder = load(&driver);
+    let (device, stream) = open(&driver);
+    let mut x = device.alloc_shared::<u32>(N).unwrap();
+    stream.upload_into(&[5; N], &mut x).unwrap();
+    stream.synchronize().unwrap();
+    let mut socket = UnixStream::connect(path).unwrap();
+    x.export().unwrap().send(&socket).unwrap();
+    // For the end of which the other process waits, when it kills this one.
+    let _ = socket.read(&mut [0]);
+    panic!("not killed");
+}
+
+/// Starts the exporter, and takes what it sends.
+fn start(driver: &str) -> (Child, UnixStream, Export) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["exporter", "--exact", "--nocapture"]).stdout(Stdio::null());
+    let child = command.env(DRIVER, driver).env(SOCKET, &path).spawn().unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    let export = Export::receive(&socket).unwrap();
+    (child, socket, export)
+}
+
+/// Imports from a process, before and after that process is killed.
+fn share(driver: &str) {
+    const SIGKILL: i32 = 9;
+    let recorder = load(driver);
+    let (device, stream) = open(driver);
+    let (mut child, mut socket, export) = start(driver);
+    let early = import(&device, &export);
+    assert_eq!(stream.download(&early).unwrap(), [5; N]);
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(SIGKILL));
+    let _ = socket.write(&[0]);
+    let mut late = import(&device, &export);
+    drop((early, export));
+    assert_eq!(stream.download(&late).unwrap(), [5; N]);
+    stream.fill(&mut late, 6).unwrap();
+    assert_eq!(stream.download(&late).unwrap(), [6; N]);
+    drop((late, stream, device));
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn memory_outlives_a_killed_exporter_on_cuda() {
+    share("cuda");
+}
+
+#[test]
+fn memory_outlives_a_killed_exporter_on_hip_6() {
+    share("hip 6");
+}
+
+#[test]
+fn memory_outlives_a_killed_exporter_on_hip_7() {
+    // This version is not the one of the other tests.
+    in_child(&[], || share("hip 7"));
+}
+
+#[test]
+fn a_call_that_fails_leaves_nothing_behind() {
+    on_each(|fake, recorder| {
+        let (device, stream) = open(fake.name);
+        let prefix = if fake.name == "cuda" { "cu" } else { "hip" };
+        for call in ["Create", "AddressReserve", "Map", "SetAccess"] {
+            let name: &'static str = format!("{prefix}Mem{call}").leak();
+            recorder.fail_next(name, codes::OUT_OF_MEMORY);
+            let Err(error) = device.alloc_shared::<u32>(N) else { panic!("{name} failed") };
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        }
+        let mut x = device.alloc_shared::<u32>(N).unwrap();
+        stream.upload_into(&[5; N], &mut x).unwrap();
+        stream.synchronize().unwrap();
+        let name: &'static str = format!("{prefix}MemExportToShareableHandle").leak();
+        recorder.fail_next(name, codes::NOT_SUPPORTED);
+        assert_eq!(x.export().unwrap_err().kind(), ErrorKind::Unsupported);
+        let export = x.export().unwrap();
+        for call in ["ImportFromShareableHandle", "AddressReserve", "Map", "SetAccess"] {
+            let name: &'static str = format!("{prefix}Mem{call}").leak();
+            recorder.fail_next(name, codes::INVALID_VALUE);
+            // SAFETY: nothing is imported.
+            assert!(unsafe { device.import::<u32>(&export) }.is_err(), "{name} failed");
+        }
+        assert_eq!(stream.download(&import(&device, &export)).unwrap(), [5; N]);
+    });
+}
+
+#[test]
+fn memory_of_another_device_is_refused() {
+    on_each(|fake, _| {
+        let device = Device::open(fake.name).unwrap();
+        let other = Device::open(&format!("{}:1", fake.name)).unwrap();
+        let export = device.alloc_shared::<u32>(N).unwrap().export().unwrap();
+        // SAFETY: nothing is imported.
+        let error = unsafe { other.import::<u32>(&export) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
+    });
+}
+
+/// A driver unmaps nothing that work uses: the fake notes a violation where it has to.
+#[test]
+fn memory_is_unmapped_after_its_last_use() {
+    on_each(|fake, recorder| {
+        let (device, stream) = open(fake.name);
+        let mut x = device.alloc_shared::<u32>(N).unwrap();
+        let export = x.export().unwrap();
+        recorder.hold();
+        stream.fill(&mut x, 7).unwrap();
+        drop(x);
+        recorder.release();
+        stream.synchronize().unwrap();
+        assert_eq!(stream.download(&import(&device, &export)).unwrap(), [7; N]);
+    });
+}
