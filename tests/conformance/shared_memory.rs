@@ -12,6 +12,7 @@ use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, Stream
 tests! {
     Plain: two_processes_use_one_memory, memory_outlives_a_killed_exporter, memory_outlives_a_killed_importer,
         an_export_outlives_its_buffer, buffers_of_one_memory_go_in_any_order, a_graph_keeps_shared_memory,
+        contents_that_another_wrote_are_read,
         another_handle_of_the_device_imports, elements_may_be_of_another_type, memory_of_the_pool_is_not_exported,
         memory_of_no_bytes_is_refused;
     Alone: sharing_leaks_nothing;
@@ -226,6 +227,19 @@ fn a_graph_keeps_shared_memory(device: &Device) -> Result<()> {
     stream.synchronize()?;
     assert_all(&stream, &x, 2)?;
     Ok(())
+}
+
+/// The exporter has not written the memory at all.
+fn contents_that_another_wrote_are_read(device: &Device) -> Result<()> {
+    if cannot_share(device) {
+        return Ok(());
+    }
+    let stream = device.stream()?;
+    let x = device.alloc_shared::<u32>(N)?;
+    refused(stream.download(&x), ErrorKind::Uninitialized, &[]);
+    let mut y = import(device, &x.export()?)?;
+    stream.fill(&mut y, 2)?;
+    assert_all(&stream, &x, 2)
 }
 
 fn another_handle_of_the_device_imports(device: &Device) -> Result<()> {

@@ -53,7 +53,7 @@ pub struct Export {
 /// The facts that travel with a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Header {
-    /// The backend's name, filled up with zeros.
+    /// The beginning of the backend's name, filled up with zeros.
     backend: [u8; 8],
     uuid: [u8; 16],
     /// Never 0.
@@ -223,8 +223,9 @@ impl Device {
             inside::check_outside()?;
             self.check_shares()?;
             let Header { bytes, uuid, .. } = export.header;
-            let (theirs, ours) = (export.header.backend(), self.info().backend);
-            if theirs != ours {
+            let ours = self.info().backend;
+            if export.header.backend != short_name(ours) {
+                let theirs = export.header.backend();
                 let message =
                     format!("the memory is of the backend {theirs}, and {self:?} of {ours}; import it there");
                 return Err(Error::new(ErrorKind::DeviceMismatch, message));
@@ -272,7 +273,7 @@ impl Device {
 
 impl<T: Pod> Buffer<T> {
     /// Makes a handle of the memory for other processes. The memory must be from [`Device::alloc_shared`] or
-    /// [`Device::import`].
+    /// [`Device::import`]. All of its contents count as written then, since another process may write them.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -314,15 +315,23 @@ impl<T: Pod> Buffer<T> {
             let uuid = mapping.device.uuid()?;
             // SAFETY: the buffer holds the mapping.
             let descriptor = unsafe { mapping.device.shared_export(raw) }?;
-            let mut backend = [0; 8];
-            for (to, from) in backend.iter_mut().zip(device.info().backend.bytes()) {
-                *to = from;
-            }
-            let bytes = (self.len() * size_of::<T>()) as u64;
-            Ok(Export { descriptor, header: Header { backend, uuid, bytes } })
+            let backend = short_name(device.info().backend);
+            let bytes = self.len() * size_of::<T>();
+            // Another process may write from now on.
+            self.set_written(bytes);
+            Ok(Export { descriptor, header: Header { backend, uuid, bytes: bytes as u64 } })
         };
         export().map_err(|error: Error| error.with_operation(operation))
     }
+}
+
+/// Returns the beginning of a backend's name, filled up with zeros.
+fn short_name(backend: &str) -> [u8; 8] {
+    let mut name = [0; 8];
+    for (to, from) in name.iter_mut().zip(backend.bytes()) {
+        *to = from;
+    }
+    name
 }
 
 fn invalid(message: impl Into<String>) -> Error {

@@ -13,12 +13,12 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// The message of an export: name and version, backend, device, bytes.
-fn message(backend: &[u8; 8], bytes: u64) -> Vec<u8> {
-    [&b"gpstrm\0\x01"[..], backend, b"the machine's   ", &bytes.to_le_bytes()].concat()
+fn message(backend: [u8; 8], bytes: u64) -> Vec<u8> {
+    [&b"gpstrm\0\x01"[..], &backend, b"the machine's   ", &bytes.to_le_bytes()].concat()
 }
 
 fn cpu(bytes: u64) -> Vec<u8> {
-    message(b"cpu\0\0\0\0\0", bytes)
+    message(*b"cpu\0\0\0\0\0", bytes)
 }
 
 /// Receives a message that came with these descriptors.
@@ -152,7 +152,7 @@ fn memory_that_cannot_be_written_is_refused() {
 fn memory_of_another_device_is_refused() -> Result<()> {
     let file = file(4096, SEALED);
     let device = Device::open("cpu")?;
-    let theirs = received(&message(b"cuda\0\0\0\0", 4096), &[file.as_fd()])?;
+    let theirs = received(&message(*b"cuda\0\0\0\0", 4096), &[file.as_fd()])?;
     // SAFETY: nothing is imported.
     refused(unsafe { device.import::<u8>(&theirs) }, ErrorKind::DeviceMismatch, "backend cuda");
     let mut other = cpu(4096);
