@@ -26,6 +26,8 @@ pub(crate) struct Mapping {
     device: Arc<dyn HalDevice>,
     /// `None` only while the value is dropped.
     raw: Option<SharedMapping>,
+    /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
+    imported: Option<OwnedFd>,
 }
 
 impl Drop for Mapping {
@@ -197,7 +199,7 @@ impl Device {
             Ok((self.raw().shared_alloc(bytes)?, bytes))
         };
         let (mapping, bytes) = alloc().map_err(|error| error.with_operation(operation))?;
-        Ok(self.shared_buffer(mapping, bytes, len))
+        Ok(self.shared_buffer(mapping, None, bytes, len))
     }
 
     /// Maps memory that another process, or this one, has [exported](Buffer::export). Its contents count as written. The
@@ -245,10 +247,11 @@ impl Device {
                     "importing {bytes} bytes of memory as elements of {element} bytes: not a whole number of them"
                 )));
             }
-            Ok((self.raw().shared_import(export.descriptor.as_fd(), bytes)?, bytes))
+            let descriptor = copy_of(&export.descriptor)?;
+            Ok((self.raw().shared_import(descriptor.as_fd(), bytes)?, descriptor, bytes))
         };
-        let (mapping, bytes) = import().map_err(|error| error.with_operation(operation))?;
-        let buffer = self.shared_buffer(mapping, bytes, bytes / size_of::<T>());
+        let (mapping, descriptor, bytes) = import().map_err(|error| error.with_operation(operation))?;
+        let buffer = self.shared_buffer(mapping, Some(descriptor), bytes, bytes / size_of::<T>());
         buffer.set_written(bytes);
         Ok(buffer)
     }
@@ -262,9 +265,15 @@ impl Device {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
-    fn shared_buffer<T: Pod>(&self, mapping: SharedMapping, bytes: usize, len: usize) -> Buffer<T> {
+    fn shared_buffer<T: Pod>(
+        &self,
+        mapping: SharedMapping,
+        imported: Option<OwnedFd>,
+        bytes: usize,
+        len: usize,
+    ) -> Buffer<T> {
         let address = mapping.address;
-        let mapping = Arc::new(Mapping { device: self.raw().clone(), raw: Some(mapping) });
+        let mapping = Arc::new(Mapping { device: self.raw().clone(), raw: Some(mapping), imported });
         // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
         let block = unsafe { self.0.pools.foreign(ForeignOwner::new(mapping.clone()), address, bytes) };
         Buffer::new(Owned::shared(self, block, mapping), len)
@@ -296,8 +305,8 @@ impl<T: Pod> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for memory of another kind; [`ErrorKind::Driver`] where the process has no room for another
-    /// file descriptor.
+    /// [`ErrorKind::Unsupported`] for memory of another kind; [`ErrorKind::Driver`] or [`ErrorKind::External`] where the
+    /// process has no room for another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
         let operation = operation("export");
@@ -313,8 +322,11 @@ impl<T: Pod> Buffer<T> {
                 ));
             };
             let uuid = mapping.device.uuid()?;
-            // SAFETY: the buffer holds the mapping.
-            let descriptor = unsafe { mapping.device.shared_export(raw) }?;
+            let descriptor = match &mapping.imported {
+                Some(descriptor) => copy_of(descriptor)?,
+                // SAFETY: the buffer holds the mapping.
+                None => unsafe { mapping.device.shared_export(raw) }?,
+            };
             let backend = short_name(device.info().backend);
             let bytes = self.len() * size_of::<T>();
             // Another process may write from now on.
@@ -336,6 +348,11 @@ fn short_name(backend: &str) -> [u8; 8] {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Returns another descriptor of the same memory.
+fn copy_of(descriptor: &OwnedFd) -> Result<OwnedFd> {
+    descriptor.try_clone().map_err(|error| external("copying the file descriptor of shared memory", error))
 }
 
 fn external(what: &str, error: io::Error) -> Error {
