@@ -205,7 +205,8 @@ impl Device {
     /// Maps memory that another process, or this one, has [exported](Buffer::export). Its contents count as written. The
     /// memory stays while the buffer does, also when the other process ends, in whatever way.
     ///
-    /// The length is the bytes' as elements of `T`; the exporter's may be of another type.
+    /// The length is the bytes' as elements of `T`; the exporter's may be of another type. The buffer holds a file descriptor
+    /// until it is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for memory of another GPU or another backend; [`ErrorKind::InvalidArgument`] where the
