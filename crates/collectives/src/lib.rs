@@ -78,6 +78,19 @@
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
 //! * The streams of one group wait for each other.
 //!
+//! # Ranks by MPI
+//!
+//! With the feature `mpi`, MPI does the work of several processes on CPU devices, and on GPUs where
+//! [asked for](CommunicatorOptions::engine) ([`Engine::Mpi`]). `mpirun` starts the processes, which meet by MPI itself. Calls, time limits and lost ranks are as
+//! with NCCL, and these differ:
+//!
+//! * Memory goes through page-locked memory of the host: 4 MiB for each stream that makes calls, up to four, and for each call of a
+//!   [`group`]. A stream holds up its later work until the exchange is done.
+//! * All types are combined, and NaN gives way to numbers. The order of the ranks in a sum is MPI's, and `f16` and `bf16` are
+//!   rounded after each of them.
+//! * A message whose length differs from what is received is an error of the receiver's.
+//! * MPI ends with the process, which then waits for the other ranks.
+//!
 #![warn(clippy::missing_errors_doc)]
 
 mod broken;
@@ -85,14 +98,21 @@ mod call;
 mod calls;
 mod check;
 mod communicator;
+mod compare;
 mod element;
 mod engine;
 mod environment;
 mod exchange;
 mod group;
 mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "no_mpi.rs"]
+mod mpi;
 mod nccl;
 mod op;
+mod terms;
 mod world;
 
 pub use broken::Broken;

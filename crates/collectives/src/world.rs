@@ -10,7 +10,8 @@ use crate::communicator::Communicator;
 use crate::engine::{Engine, Seat};
 use crate::environment::{self, Launcher, Told};
 use crate::exchange::{self, Exchange};
-use crate::{local, nccl};
+use crate::terms::Terms;
+use crate::{local, mpi, nccl};
 
 /// The ranks that work together, and this process's among them. Communicators are made from it.
 ///
@@ -183,20 +184,30 @@ impl World {
                 ));
             }
             Ranks::Told(told) if told.size > 1 => told,
+            Ranks::Told(_) | Ranks::Alone if options.engine == Some(Engine::Mpi) => {
+                let seat = mpi::Seat::of_process((0, 1), device, options.terms()?)?;
+                return Ok(Communicator::new(Seat::Mpi(seat), device.clone()));
+            }
             Ranks::Told(_) | Ranks::Alone => {
                 let made = communicators(std::slice::from_ref(device), options)?.pop();
                 return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
             }
         };
-        match options.engine.unwrap_or(Engine::Nccl) {
-            Engine::Local => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "this process is rank {} of {}, and the engine `Local` serves one process; use `World::local` for several \
+        let place = (told.rank, told.size);
+        // All ranks choose alike, whatever is installed where.
+        let usual =
+            if device.info().backend == "cpu" && cfg!(feature = "mpi") { Engine::Mpi } else { Engine::Nccl };
+        let seat = match options.engine.unwrap_or(usual) {
+            Engine::Local => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "this process is rank {} of {}, and the engine `Local` serves one process; use `World::local` for several \
                      devices of one process",
-                    told.rank, told.size
-                ),
-            )),
+                        told.rank, told.size
+                    ),
+                ));
+            }
             Engine::Nccl => {
                 nccl::Vendor::of(device.info().backend).map_err(|error| {
                     error.with_context(format!("this process is rank {} of {}", told.rank, told.size))
@@ -205,11 +216,11 @@ impl World {
                     Some(exchange) => exchange.clone(),
                     None => exchange::from_variables(&environment::of_process, told.rank)?,
                 };
-                let seat =
-                    nccl::Seat::of_process((told.rank, told.size), device, &*exchange, options.terms()?)?;
-                Ok(Communicator::new(Seat::Nccl(seat), device.clone()))
+                Seat::Nccl(nccl::Seat::of_process(place, device, &*exchange, options.terms()?)?)
             }
-        }
+            Engine::Mpi => Seat::Mpi(mpi::Seat::of_process(place, device, options.terms()?)?),
+        };
+        Ok(Communicator::new(seat, device.clone()))
     }
 
     /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of the ranks.
@@ -244,6 +255,13 @@ fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec
         Engine::Nccl => {
             nccl::Seat::of_devices(devices, options.terms()?)?.into_iter().map(Seat::Nccl).collect()
         }
+        Engine::Mpi => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "MPI has one rank in each process; start a process for each device with `mpirun`, and make the world with \
+                 `World::from_env`",
+            ));
+        }
     };
     Ok(seats.into_iter().zip(devices).map(|(seat, device)| Communicator::new(seat, device.clone())).collect())
 }
@@ -264,7 +282,7 @@ pub struct CommunicatorOptions {
 
 impl CommunicatorOptions {
     /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
-    /// [`Engine::Nccl`] for the end of the work, from the time at which the stream comes to it. Without this the limit is
+    /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. Without this the limit is
     /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
@@ -272,14 +290,15 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Sets the engine. Without this it is [`Engine::Local`] for the devices of one process, [`Engine::Nccl`] for several.
+    /// Sets the engine. Without this it is [`Engine::Local`] for the devices of one process, [`Engine::Nccl`] for several
+    /// processes, or [`Engine::Mpi`] on CPU devices in a build with the feature `mpi`.
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
         self
     }
 
-    /// Sets whether the ranks compare their calls before NCCL gets them: calls that differ, which NCCL would combine anyhow or
+    /// Sets whether the ranks compare their calls before NCCL or MPI gets them: calls that differ, which these would combine anyhow or
     /// wait for without end, are [`Broken::Different`](crate::Broken::Different) on every rank, and the ranks are named. Each
     /// call then blocks the host until the other ranks have come to it. Groups are compared call by call; sends and receives
     /// are not compared. Without this the calls are compared where `GPUSTREAM_COLLECTIVES_CHECKED` is 1. [`Engine::Local`]
@@ -295,9 +314,9 @@ impl CommunicatorOptions {
         self
     }
 
-    fn terms(self) -> Result<nccl::Terms> {
+    fn terms(self) -> Result<Terms> {
         let checked = self.checked.map_or_else(|| environment::checked(&environment::of_process), Ok)?;
-        Ok(nccl::Terms { limit: self.limit()?, checked })
+        Ok(Terms { limit: self.limit()?, checked })
     }
 
     fn limit(self) -> Result<Duration> {

@@ -48,7 +48,7 @@ impl Engine {
             ),
             Self::new(
                 "MPI",
-                "starts the processes of ranks",
+                "starts the processes of ranks, and moves data between them in builds with the feature mpi",
                 mpirun(),
                 "Needed only for programs that mpirun starts. Install an MPI, such as the package openmpi-bin or mpich.",
             ),

@@ -3,12 +3,9 @@
 use gpustream::{AsView, AsViewMut, Buffer, Error, Result, Stream};
 
 use super::{Seat, enqueue};
-use crate::broken::Broken;
 use crate::call::{Call, Operation, Signature};
+use crate::compare::{SHOWN, different, show, texts};
 use crate::element::ElementType;
-
-/// The bytes in which a rank shows a call: its text, and zeros. Longer texts are cut.
-const SHOWN: usize = 160;
 
 /// A rank about to show a call.
 struct Show<'a> {
@@ -34,9 +31,7 @@ pub(super) fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -
     let mut shows = Vec::new();
     for (seat, text) in calls {
         let Some(stream) = &seat.comparisons else { continue };
-        let mut bytes = [0; SHOWN];
-        bytes.iter_mut().zip(text.bytes()).for_each(|(place, byte)| *place = byte);
-        let (own, all) = (stream.upload(&bytes)?, stream.alloc(SHOWN * seat.size())?);
+        let (own, all) = (stream.upload(&show(text))?, stream.alloc(SHOWN * seat.size())?);
         shows.push(Show { seat, text, stream, own, all });
     }
     // Ranks of one thread show theirs at once.
@@ -49,29 +44,11 @@ pub(super) fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -
     let mut outcome = Ok(());
     for Show { seat, text, stream, all, .. } in &shows {
         let all = stream.download(all).map_err(|error| error.with_context(format_args!("before {text}")))?;
-        let calls = all
-            .chunks_exact(SHOWN)
-            .map(|call| String::from_utf8_lossy(call).trim_end_matches('\0').to_owned());
-        if let Some(broken) = Broken::different(calls) {
+        if let Some(broken) = different(&all) {
             // No abort, which might end the comparison of a rank that is not so far.
             seat.comm.hold().refuse(broken.clone());
             outcome = Err(Error::external(broken));
         }
     }
     outcome
-}
-
-/// Returns the texts of the calls that all ranks make.
-fn texts(calls: &[Call<'_>]) -> Vec<String> {
-    let common = calls.iter().map(|call| call.signature);
-    let common: Vec<_> = common
-        .filter(|call| !matches!(call.operation, Operation::Send { .. } | Operation::Recv { .. }))
-        .collect();
-    match common.as_slice() {
-        [call] => vec![call.to_string()],
-        calls => (1..)
-            .zip(calls)
-            .map(|(number, call)| format!("{call}, number {number} of {} in a group", calls.len()))
-            .collect(),
-    }
 }

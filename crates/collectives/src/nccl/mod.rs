@@ -21,24 +21,10 @@ use gpustream::{Device, Result, Stream};
 use crate::broken::Broken;
 use crate::call::{Call, Operation};
 use crate::exchange::Exchange;
+use crate::terms::Terms;
 use comm::{Comm, Handle};
 pub(crate) use library::Vendor;
 use watch::Watch;
-
-/// The terms of a communicator.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// The time that a call, or the work of one, may take.
-    pub(crate) limit: Duration,
-    /// Whether the ranks compare their calls.
-    pub(crate) checked: bool,
-}
-
-impl Terms {
-    fn checks(self, device: &Device) -> Option<&Device> {
-        self.checked.then_some(device)
-    }
-}
 
 /// One rank's place among NCCL's.
 #[derive(Debug)]
@@ -57,7 +43,7 @@ impl Seat {
         let handles = start::in_process(api, devices, terms.limit)?;
         let ranks = handles.into_iter().zip(devices).enumerate();
         let seat = |(rank, (handle, device))| {
-            Self::new(api, (rank, devices.len()), handle, terms.limit, terms.checks(device))
+            Self::new(api, (rank, devices.len()), handle, terms.limit, terms.checked.then_some(device))
         };
         ranks.map(seat).collect()
     }
@@ -71,7 +57,7 @@ impl Seat {
     ) -> Result<Self> {
         let api = Vendor::of(device.info().backend)?.library()?;
         let handle = start::among_processes(api, place, device, exchange, terms.limit)?;
-        Self::new(api, place, handle, terms.limit, terms.checks(device))
+        Self::new(api, place, handle, terms.limit, terms.checked.then_some(device))
     }
 
     /// Makes a rank's place, which compares its calls on a stream of the device `checked`, where that is given.

@@ -22,6 +22,8 @@ pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
+/// Whether the engine combines elements in the order of the ranks.
+const COMBINES_IN_ORDER: bool = true;
 /// The number of ranks in most tests.
 const RANKS: usize = 3;
 /// The variable that says how many devices the CPU is.

@@ -64,7 +64,7 @@ fn can_combine<T: 'static>() -> bool {
 }
 
 /// Makes every call for one type and length, and compares the results.
-fn all_operations<T: Number>(communicator: &Communicator, stream: &Stream, len: usize) {
+pub(crate) fn all_operations<T: Number>(communicator: &Communicator, stream: &Stream, len: usize) {
     let (rank, size) = (communicator.rank(), communicator.size());
     let name = std::any::type_name::<T>();
     let what = |call: &str| format!("{call} of {len} {name} on rank {rank} of {size}");

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use gpustream::half::{bf16, f16};
 use gpustream_collectives::{Element, Op};
 
+use crate::COMBINES_IN_ORDER;
+
 pub(crate) const OPS: [Op; 5] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::Average];
 
 pub(crate) trait Number: Element + PartialEq + Debug {
@@ -26,8 +28,13 @@ macro_rules! floats {
     ($($type:ty: $computed:ty, $widen:expr, $round:expr;)*) => {$(
         impl Number for $type {
             fn value(rank: usize, place: usize) -> Self {
-                let number = (noise(rank, place) as $computed - 127.0) / 12.0;
-                $round(number)
+                let noise = noise(rank, place);
+                $round(if COMBINES_IN_ORDER {
+                    (noise as $computed - 127.0) / 12.0
+                } else {
+                    // No combination of a few of these is rounded.
+                    ((noise % 9) as $computed - 4.0) / 2.0
+                })
             }
 
             fn combined(op: Op, values: &[Self]) -> Self {

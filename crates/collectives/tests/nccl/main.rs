@@ -34,6 +34,8 @@ use recorder::Recorder;
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = false;
+/// Whether the engine combines elements in the order of the ranks.
+const COMBINES_IN_ORDER: bool = true;
 /// The number of ranks in most tests.
 const RANKS: usize = 3;
 

@@ -1,0 +1,35 @@
+//! Calls as the ranks show them to each other, to find out which of them differ before an engine gets them.
+
+use crate::broken::Broken;
+use crate::call::{Call, Operation};
+
+/// The bytes in which a rank shows a call: its text, and zeros. Longer texts are cut.
+pub(crate) const SHOWN: usize = 160;
+
+/// Returns what a rank shows of a call.
+pub(crate) fn show(text: &str) -> [u8; SHOWN] {
+    let mut bytes = [0; SHOWN];
+    bytes.iter_mut().zip(text.bytes()).for_each(|(place, byte)| *place = byte);
+    bytes
+}
+
+/// Returns [`Broken::Different`] unless all ranks show the same; `all` is what they show, in their order.
+pub(crate) fn different(all: &[u8]) -> Option<Broken> {
+    let text = |call| String::from_utf8_lossy(call).trim_end_matches('\0').to_owned();
+    Broken::different(all.chunks_exact(SHOWN).map(text))
+}
+
+/// Returns the texts of the calls that all ranks make.
+pub(crate) fn texts(calls: &[Call<'_>]) -> Vec<String> {
+    let common = calls.iter().map(|call| call.signature);
+    let common: Vec<_> = common
+        .filter(|call| !matches!(call.operation, Operation::Send { .. } | Operation::Recv { .. }))
+        .collect();
+    match common.as_slice() {
+        [call] => vec![call.to_string()],
+        calls => (1..)
+            .zip(calls)
+            .map(|(number, call)| format!("{call}, number {number} of {} in a group", calls.len()))
+            .collect(),
+    }
+}

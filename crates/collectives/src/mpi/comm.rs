@@ -1,0 +1,249 @@
+//! MPI's functions as this engine calls them, on its [thread](super::process) alone.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+
+use ::mpi::ffi;
+use gpustream::{Error, Result};
+
+use super::combine;
+use crate::call::{Operation, Signature};
+use crate::element::ElementType;
+use crate::op::Op;
+
+/// What one rank gives and gets in an exchange: addresses of page-locked memory, null where nothing is given.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) gives: *mut u8,
+    pub(super) gets: *mut u8,
+}
+
+// SAFETY: the memory is staging memory, whose owner leaves it to MPI's thread while an exchange goes on.
+unsafe impl Send for Memory {}
+
+/// MPI's handle of a communicator, whose errors are returned.
+#[derive(Clone, Copy)]
+pub(super) struct Comm(ffi::MPI_Comm);
+
+/// A request of MPI's that is under way.
+pub(super) struct Request(ffi::MPI_Request);
+
+/// The functions that combine elements, as MPI knows them.
+#[derive(Default)]
+pub(super) struct Ops(Vec<((ElementType, Op), ffi::MPI_Op)>);
+
+impl Comm {
+    /// The communicator of all ranks.
+    pub(super) fn world() -> Self {
+        // SAFETY: a constant.
+        Self(unsafe { ffi::RSMPI_COMM_WORLD })
+    }
+
+    /// Has MPI return errors, where it would end the process.
+    pub(super) fn return_errors(self) -> Result<()> {
+        // SAFETY: the handle is alive.
+        check(unsafe { ffi::MPI_Comm_set_errhandler(self.0, ffi::RSMPI_ERRORS_RETURN) })
+    }
+
+    /// Returns this process's rank, and the number of ranks.
+    pub(super) fn place(self) -> Result<(usize, usize)> {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the handle is alive, and the pointers are to locals.
+        unsafe {
+            check(ffi::MPI_Comm_rank(self.0, &raw mut rank))?;
+            check(ffi::MPI_Comm_size(self.0, &raw mut size))?;
+        }
+        let number = |value: c_int| usize::try_from(value).map_err(Error::external);
+        Ok((number(rank)?, number(size)?))
+    }
+
+    /// Blocks until all ranks have called this, and returns the communicator of those with this color.
+    pub(super) fn split(self, color: i32, key: i32) -> Result<Self> {
+        let mut part = MaybeUninit::uninit();
+        // SAFETY: the handle is alive, and the pointer is to a local, which the call fills unless it fails.
+        let part = unsafe {
+            check(ffi::MPI_Comm_split(self.0, color, key, part.as_mut_ptr()))?;
+            Self(part.assume_init())
+        };
+        part.return_errors().map(|()| part)
+    }
+
+    /// Blocks until all ranks have called this, and returns a communicator of the same ranks.
+    pub(super) fn duplicate(self) -> Result<Self> {
+        let mut copy = MaybeUninit::uninit();
+        // SAFETY: as in `split`.
+        let copy = unsafe {
+            check(ffi::MPI_Comm_dup(self.0, copy.as_mut_ptr()))?;
+            Self(copy.assume_init())
+        };
+        copy.return_errors().map(|()| copy)
+    }
+
+    /// Ends the communicator, which has no request under way.
+    pub(super) fn free(mut self) {
+        // SAFETY: the handle is alive, and nobody uses it from here on.
+        let _ = unsafe { ffi::MPI_Comm_free(&raw mut self.0) };
+    }
+
+    /// Starts a barrier.
+    pub(super) fn barrier(self) -> Result<Request> {
+        // SAFETY: the handle is alive.
+        request(|request| unsafe { ffi::MPI_Ibarrier(self.0, request) })
+    }
+
+    /// Starts to bring the bytes of all ranks together: `one` of each.
+    ///
+    /// # Safety
+    /// Until the request is done the memory is alive, and nobody writes what is given or uses what is got.
+    pub(super) unsafe fn all_gather(self, memory: Memory, one: usize) -> Result<Request> {
+        let operation = Operation::AllGather;
+        // SAFETY: nothing is combined; the rest is this function's contract.
+        unsafe {
+            self.start(&Signature { operation, element: ElementType::U8, count: one }, memory, None, one)
+        }
+    }
+
+    /// Starts an exchange of `count` elements of each part.
+    ///
+    /// # Safety
+    /// Until the request is done the memory is alive and as large as the operation needs for that many elements, and nobody
+    /// writes what is given or uses what is got. `op` combines elements of that type.
+    pub(super) unsafe fn start(
+        self,
+        call: &Signature,
+        Memory { gives, gets }: Memory,
+        op: Option<ffi::MPI_Op>,
+        count: usize,
+    ) -> Result<Request> {
+        let kind = datatype(call.element);
+        let count = c_int::try_from(count).map_err(Error::external)?;
+        let rank = |rank: usize| c_int::try_from(rank).map_err(Error::external);
+        let (gives, gets, comm) = (gives.cast_const().cast::<c_void>(), gets.cast::<c_void>(), self.0);
+        // SAFETY: a constant.
+        let op = op.unwrap_or(unsafe { ffi::RSMPI_SUM });
+        let operation = call.operation;
+        let other = match operation {
+            Operation::Broadcast { root }
+            | Operation::Reduce { root, .. }
+            | Operation::Gather { root }
+            | Operation::Scatter { root } => rank(root)?,
+            Operation::Send { to } => rank(to)?,
+            Operation::Recv { from } => rank(from)?,
+            _ => 0,
+        };
+        // SAFETY: by this function's contract.
+        request(|request| unsafe {
+            match operation {
+                Operation::AllReduce(_) => ffi::MPI_Iallreduce(gives, gets, count, kind, op, comm, request),
+                Operation::ReduceScatter(_) => {
+                    ffi::MPI_Ireduce_scatter_block(gives, gets, count, kind, op, comm, request)
+                }
+                Operation::Reduce { .. } => {
+                    ffi::MPI_Ireduce(gives, gets, count, kind, op, other, comm, request)
+                }
+                Operation::AllGather => {
+                    ffi::MPI_Iallgather(gives, count, kind, gets, count, kind, comm, request)
+                }
+                Operation::Gather { .. } => {
+                    ffi::MPI_Igather(gives, count, kind, gets, count, kind, other, comm, request)
+                }
+                Operation::Scatter { .. } => {
+                    ffi::MPI_Iscatter(gives, count, kind, gets, count, kind, other, comm, request)
+                }
+                Operation::AllToAll => {
+                    ffi::MPI_Ialltoall(gives, count, kind, gets, count, kind, comm, request)
+                }
+                Operation::Broadcast { .. } => {
+                    let memory = if gives.is_null() { gets } else { gives.cast_mut() };
+                    ffi::MPI_Ibcast(memory, count, kind, other, comm, request)
+                }
+                Operation::Send { .. } => ffi::MPI_Isend(gives, count, kind, other, TAG, comm, request),
+                Operation::Recv { .. } => ffi::MPI_Irecv(gets, count, kind, other, TAG, comm, request),
+                Operation::Barrier | Operation::Split | Operation::Compare => {
+                    ffi::MPI_Ibarrier(comm, request)
+                }
+            }
+        })
+    }
+}
+
+/// The tag of all messages, which a sender's order tells apart.
+const TAG: c_int = 0;
+
+impl Request {
+    /// Asks MPI to go on with the request, and returns whether it is done. A message that was received has `count` elements.
+    pub(super) fn is_done(&mut self, call: &Signature, count: usize) -> Result<bool> {
+        let (mut done, mut status) = (0, MaybeUninit::<ffi::MPI_Status>::zeroed());
+        // SAFETY: the request is under way, and the pointers are to locals.
+        check(unsafe { ffi::MPI_Test(&raw mut self.0, &raw mut done, status.as_mut_ptr()) })?;
+        if done == 0 || !matches!(call.operation, Operation::Recv { .. }) {
+            return Ok(done != 0);
+        }
+        let mut came = 0;
+        // SAFETY: the request is done, so that MPI filled the status, whose zeros were valid before.
+        check(unsafe { ffi::MPI_Get_count(status.as_ptr(), datatype(call.element), &raw mut came) })?;
+        if usize::try_from(came).ok() == Some(count) {
+            return Ok(true);
+        }
+        Err(Error::external(format!("a message of {came} elements came, where {count} were expected")))
+    }
+}
+
+impl Ops {
+    /// Returns the function that combines what a call combines, if anything.
+    pub(super) fn of(&mut self, call: &Signature) -> Result<Option<ffi::MPI_Op>> {
+        let (Operation::AllReduce(op) | Operation::ReduceScatter(op) | Operation::Reduce { op, .. }) =
+            call.operation
+        else {
+            return Ok(None);
+        };
+        let wanted = (call.element, op);
+        if let Some((_, op)) = self.0.iter().find(|(known, _)| *known == wanted) {
+            return Ok(Some(*op));
+        }
+        let mut made = MaybeUninit::uninit();
+        // SAFETY: the function is of the kind that MPI wants, for the elements whose calls get it; all of its combinations
+        // commute. The pointer is to a local, which the call fills unless it fails.
+        let made = unsafe {
+            check(ffi::MPI_Op_create(combine::function(call.element, op), 1, made.as_mut_ptr()))?;
+            made.assume_init()
+        };
+        self.0.push((wanted, made));
+        Ok(Some(made))
+    }
+}
+
+/// Returns MPI's type for elements, by their size alone: MPI combines none by functions of its own.
+fn datatype(element: ElementType) -> ffi::MPI_Datatype {
+    // SAFETY: constants.
+    unsafe {
+        match element.size() {
+            1 => ffi::RSMPI_UINT8_T,
+            2 => ffi::RSMPI_UINT16_T,
+            4 => ffi::RSMPI_UINT32_T,
+            _ => ffi::RSMPI_UINT64_T,
+        }
+    }
+}
+
+fn request(start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<Request> {
+    // SAFETY: a constant.
+    let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+    check(start(&raw mut request)).map(|()| Request(request))
+}
+
+/// Returns MPI's error in its own words.
+fn check(code: c_int) -> Result<()> {
+    // `MPI_SUCCESS` is 0 by the standard.
+    if code == 0 {
+        return Ok(());
+    }
+    // `MPI_MAX_ERROR_STRING` is 512 at most in the libraries there are.
+    let (mut text, mut len) = ([0u8; 1024], 0);
+    // SAFETY: the text has room for the longest.
+    let told = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut len) };
+    let text = usize::try_from(len).ok().filter(|_| told == 0).and_then(|len| text.get(..len));
+    let text =
+        text.map_or_else(|| format!("MPI's error {code}"), |text| String::from_utf8_lossy(text).into());
+    Err(Error::external(text))
+}

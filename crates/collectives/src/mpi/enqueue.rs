@@ -1,0 +1,197 @@
+//! Enqueueing calls: the copies and waits of each call's pieces.
+
+use std::ops::Range;
+use std::sync::MutexGuard;
+
+use gpustream::{Error, Result, WaitValue};
+
+use super::Seat;
+use super::comm::Memory;
+use super::process::{Piece, Task};
+use super::stage::{SLOTS, Staging};
+use crate::broken::Broken;
+use crate::call::{Call, Operation, Signature};
+
+/// A call on its way through a lane.
+struct Transfer<'a> {
+    call: Call<'a>,
+    /// The number of its rank among those of the run.
+    rank: usize,
+    lane: usize,
+    /// The parts that the rank gives and gets, of as many elements each.
+    gives: usize,
+    gets: usize,
+    /// The elements of each part that are exchanged at once.
+    step: usize,
+    pieces: usize,
+    /// The lane's count before the first piece.
+    first: u32,
+}
+
+/// Enqueues the calls of some ranks together. Never blocks for another rank.
+pub(super) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
+    let mut ranks: Vec<_> = sets;
+    // Two threads that hold the same communicators hold them in the same order.
+    ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
+    let (mut seats, mut staging) = (Vec::new(), Vec::new());
+    let mut transfers: Vec<Transfer<'_>> = Vec::new();
+    for (rank, (seat, calls)) in ranks.into_iter().enumerate() {
+        let mut held = seat.staging();
+        seat.bond.check()?;
+        let mut taken = Vec::new();
+        for call in calls {
+            if call.signature.count == 0 && call.signature.operation != Operation::Barrier {
+                continue; // All ranks make it alike.
+            }
+            let lane = held.lane(call.stream, &taken)?;
+            taken.push(lane);
+            transfers.push(Transfer::new(call, rank, lane, seat, &held));
+        }
+        seats.push(seat);
+        staging.push(held);
+    }
+    let mut given = false;
+    let enqueued = enqueue(&mut transfers, &seats, &mut staging, &mut given);
+    enqueued.map_err(|error| {
+        if !given || seats.is_empty() {
+            return error;
+        }
+        // The other ranks' calls wait for the rest of this one's.
+        let call = transfers.first().map(|transfer| transfer.call.signature.to_string()).unwrap_or_default();
+        let broken = Broken::Failed { call, message: error.to_string() };
+        for seat in seats {
+            seat.break_up(broken.clone());
+        }
+        Error::external(broken)
+    })
+}
+
+/// Enqueues the pieces in turns, so that calls which wait for each other go on together: a piece's exchange ends while the
+/// next pieces of all calls are given.
+fn enqueue(
+    transfers: &mut [Transfer<'_>],
+    seats: &[&Seat],
+    staging: &mut [MutexGuard<'_, Staging>],
+    given: &mut bool,
+) -> Result<()> {
+    let most = transfers.iter().map(|transfer| transfer.pieces).max().unwrap_or(0);
+    for turn in 0..most + SLOTS {
+        for transfer in &mut *transfers {
+            let staging = &mut staging[transfer.rank];
+            if let Some(piece) = turn.checked_sub(SLOTS).filter(|&piece| piece < transfer.pieces) {
+                transfer.get(piece, staging)?;
+            }
+            if turn < transfer.pieces {
+                transfer.give(turn, seats[transfer.rank], staging)?;
+                *given = true;
+            }
+        }
+    }
+    for Transfer { call, rank, lane, .. } in transfers {
+        staging[*rank].lanes[*lane].leave(call.stream)?;
+    }
+    Ok(())
+}
+
+impl<'a> Transfer<'a> {
+    fn new(call: Call<'a>, rank: usize, lane: usize, seat: &Seat, staging: &Staging) -> Self {
+        let Signature { operation, element, count } = call.signature;
+        let (gives, gets) = parts(operation, seat.rank(), seat.size());
+        let most = match operation {
+            // All ranks cut a call alike, whatever they give and get of it.
+            Operation::ReduceScatter(_)
+            | Operation::AllGather
+            | Operation::Gather { .. }
+            | Operation::Scatter { .. }
+            | Operation::AllToAll => seat.size(),
+            _ => 1,
+        };
+        let step = staging.area() / element.size() / most;
+        let (pieces, first) = (count.div_ceil(step).max(1), staging.lanes[lane].count);
+        Self { call, rank, lane, gives, gets, step, pieces, first }
+    }
+
+    /// Returns the elements of each part that a piece has.
+    fn elements(&self, piece: usize) -> Range<usize> {
+        let count = self.call.signature.count;
+        (piece * self.step).min(count)..((piece + 1) * self.step).min(count)
+    }
+
+    /// Copies what the rank gives of a piece, and has it exchanged then.
+    fn give(&mut self, piece: usize, seat: &Seat, staging: &mut Staging) -> Result<()> {
+        let (elements, stream) = (self.elements(piece), self.call.stream);
+        let lane = &mut staging.lanes[self.lane];
+        let slot = &mut lane.slots[piece % SLOTS];
+        for (user, staged) in self.copies(self.gives, piece) {
+            let mut place = slot.gives.memory.slice_mut(staged)?;
+            stream.copy(&self.call.input(user)?, &mut place)?;
+        }
+        let ready = stream.record()?;
+        let address = |address: usize, parts: usize| match parts {
+            0 => std::ptr::null_mut(),
+            _ => std::ptr::with_exposed_provenance_mut(address),
+        };
+        lane.count += 1;
+        let piece = Piece {
+            call: self.call.signature,
+            count: elements.len(),
+            memory: Memory {
+                gives: address(slot.gives.address, self.gives),
+                gets: address(slot.gets.address, self.gets),
+            },
+            ready,
+            done: lane.done.clone(),
+            number: lane.count,
+            lane: self.lane,
+            failures: stream.failures(),
+        };
+        seat.process.give(Task::Start(seat.number, piece));
+        Ok(())
+    }
+
+    /// Waits in the stream for a piece's exchange, and copies what the rank gets.
+    fn get(&mut self, piece: usize, staging: &mut Staging) -> Result<()> {
+        let lane = &mut staging.lanes[self.lane];
+        let number = self.first + u32::try_from(piece + 1).map_err(Error::external)?;
+        self.call.stream.wait_flag(&lane.done, WaitValue::AtLeast(number))?;
+        let slot = &lane.slots[piece % SLOTS];
+        for (user, staged) in self.copies(self.gets, piece) {
+            let stream = self.call.stream;
+            stream.copy(&slot.gets.memory.slice(staged)?, &mut self.call.output(user)?)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the ranges of bytes in a user's memory of that many parts, and in staging memory, for a piece.
+    fn copies(&self, parts: usize, piece: usize) -> Vec<(Range<usize>, Range<usize>)> {
+        let Signature { element, count, .. } = self.call.signature;
+        let (elements, size) = (self.elements(piece), element.size());
+        let len = elements.len();
+        let bytes = |start: usize, len: usize| start * size..(start + len) * size;
+        match parts {
+            0 => Vec::new(),
+            _ if len == count => vec![(bytes(0, count * parts), bytes(0, count * parts))],
+            _ => (0..parts)
+                .map(|part| (bytes(part * count + elements.start, len), bytes(part * len, len)))
+                .collect(),
+        }
+    }
+}
+
+/// Returns the parts that a rank gives and gets.
+fn parts(operation: Operation, rank: usize, size: usize) -> (usize, usize) {
+    let at = |root: usize, parts: usize| if root == rank { parts } else { 0 };
+    match operation {
+        Operation::AllReduce(_) => (1, 1),
+        Operation::Reduce { root, .. } => (1, at(root, 1)),
+        Operation::ReduceScatter(_) => (size, 1),
+        Operation::AllGather => (1, size),
+        Operation::Gather { root } => (1, at(root, size)),
+        Operation::Scatter { root } => (at(root, size), 1),
+        Operation::AllToAll => (size, size),
+        Operation::Broadcast { root } => (at(root, 1), 1 - at(root, 1)),
+        Operation::Send { .. } => (1, 0),
+        Operation::Recv { .. } => (0, 1),
+        Operation::Barrier | Operation::Split | Operation::Compare => (0, 0),
+    }
+}

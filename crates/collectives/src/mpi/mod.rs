@@ -1,0 +1,150 @@
+//! One rank in each of several processes, by MPI: for CPU devices, and for hosts without NCCL.
+//!
+//! A call becomes pieces. For each the rank's [stream](enqueue) copies what the rank gives to [staging memory](stage), and
+//! waits for a flag; the [thread](process) that makes all calls of MPI exchanges the piece and sets the flag; the stream then
+//! copies what the rank gets. One piece is exchanged while the next is copied.
+
+mod bond;
+mod combine;
+mod comm;
+mod enqueue;
+mod process;
+mod stage;
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use gpustream::{Device, Error, ErrorKind, Result};
+
+use crate::broken::Broken;
+use crate::call::{Call, Operation};
+use crate::compare::{SHOWN, different, show, texts};
+use crate::terms::Terms;
+use bond::Bond;
+use process::{Made, Meeting, Number, Process, Task};
+use stage::Staging;
+
+/// One rank's place among MPI's.
+pub(crate) struct Seat {
+    process: &'static Process,
+    number: Number,
+    bond: Arc<Bond>,
+    staging: Mutex<Staging>,
+    device: Device,
+    checked: bool,
+}
+
+impl Seat {
+    /// Makes the place of this process's rank. Blocks until all ranks have come.
+    pub(crate) fn of_process(place: (usize, usize), device: &Device, terms: Terms) -> Result<Self> {
+        let process = process::of_process()?;
+        if process.place != place {
+            let ((rank, size), (own_rank, own_size)) = (place, process.place);
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the launcher's variables make this process rank {rank} of {size}, and MPI rank {own_rank} of {own_size}; \
+                     start the processes with the `mpirun` of the MPI that the program was built with ({})",
+                    process.version
+                ),
+            ));
+        }
+        Self::split_from(process, process::WORLD, (0, 0), device, terms)
+    }
+
+    fn split_from(
+        process: &'static Process,
+        whole: Number,
+        (color, key): (i32, i32),
+        device: &Device,
+        terms: Terms,
+    ) -> Result<Self> {
+        let Terms { limit, checked } = terms;
+        let Made { number, bond } =
+            process.meet(whole, limit, |reply| Meeting::Split { color, key, reply }).wait()?;
+        let staging = Mutex::new(Staging::new(device, bond.size));
+        Ok(Self { process, number, bond, staging, device: device.clone(), checked })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.bond.rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.bond.size
+    }
+
+    /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are
+    /// checked.
+    pub(crate) fn run(sets: Vec<(&Self, Vec<Call<'_>>)>) -> Result<()> {
+        let texts: Vec<_> = sets.iter().map(|(seat, calls)| (*seat, texts(calls))).collect();
+        let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
+        for at in 0..most {
+            compare(texts.iter().filter_map(|(seat, texts)| Some((*seat, texts.get(at)?))))?;
+        }
+        enqueue::run(sets)
+    }
+
+    /// Blocks until all ranks have called this, and returns the place among those with this color.
+    pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
+        compare([(self, &Operation::Split.to_string())].into_iter())?;
+        let terms = Terms { limit: self.bond.limit, checked: self.checked };
+        Self::split_from(self.process, self.number, (color, key), &self.device, terms)
+    }
+
+    /// Ends the communicator and the work of its calls, for this rank; the others notice by the time limit.
+    pub(crate) fn abort(&self) {
+        self.break_up(Broken::Aborted { rank: self.bond.rank });
+    }
+
+    fn break_up(&self, broken: Broken) {
+        self.process.give(Task::Break(self.number, self.bond.break_up(broken)));
+    }
+
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Compares one call of each of some ranks with those of all others, where calls are checked. Blocks until these have shown
+/// theirs.
+fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -> Result<()> {
+    let shown: Vec<_> = calls
+        .filter(|(seat, _)| seat.checked)
+        .map(|(seat, text)| {
+            let (shown, all) = (Box::new(show(text)), vec![0; SHOWN * seat.size()]);
+            let compare = |reply| Meeting::Compare { shown, all, reply };
+            (seat, text, seat.process.meet(seat.number, seat.bond.limit, compare))
+        })
+        .collect();
+    let mut outcome = Ok(());
+    for (seat, text, answer) in shown {
+        let all = answer.wait().map_err(|error| error.with_context(format_args!("before {text}")))?;
+        if let Some(broken) = different(&all) {
+            // What was called before goes on.
+            seat.bond.break_up(broken.clone());
+            outcome = Err(Error::external(broken));
+        }
+    }
+    outcome
+}
+
+impl Drop for Seat {
+    /// Leaves the communicator to MPI's thread, which closes it once its work is done.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.break_up(Broken::Panicked { rank: self.bond.rank });
+        }
+        let none = Staging::new(&self.device, 0);
+        let staging = mem::replace(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner), none);
+        self.process.give(Task::Close(self.number, staging));
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat").field("bond", &self.bond).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,46 @@
+//! The place of MPI in a build without it.
+
+use std::convert::Infallible;
+
+use gpustream::{Device, Error, ErrorKind, Result};
+
+use crate::call::Call;
+use crate::terms::Terms;
+
+/// A place that no rank has.
+#[derive(Debug)]
+pub(crate) struct Seat(Infallible);
+
+impl Seat {
+    pub(crate) fn of_process(_: (usize, usize), _: &Device, _: Terms) -> Result<Self> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "gpustream-collectives was built without MPI; turn on its feature `mpi`, which needs an MPI with its headers \
+             (libopenmpi-dev, say) and libclang",
+        ))
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(crate) fn split(&self, _: i32, _: i32) -> Result<Self> {
+        match self.0 {}
+    }
+
+    pub(crate) fn abort(&self) {
+        match self.0 {}
+    }
+
+    #[allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "as with MPI")]
+    pub(crate) fn run(sets: Vec<(&Self, Vec<Call<'_>>)>) -> Result<()> {
+        match sets.first() {
+            Some((seat, _)) => match seat.0 {},
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Ranks that are lost, and calls that do not go together: errors on every rank, and never a hang.
+
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use gpustream::DeviceOptions;
+use gpustream_collectives::{Broken, Op};
+
+use crate::{broken, hold, options, rank, rank_with, rank_within, tests};
+
+tests!(
+    rank_without_the_call_ends_the_others_wait,
+    killed_rank_ends_the_others_wait,
+    different_calls_are_found_out_on_every_rank,
+    abort_lets_the_stream_go_on,
+    message_of_another_length_is_found_out,
+    work_that_cannot_be_enqueued_can_be_given_again,
+    communicator_is_dropped_with_work_pending,
+    process_ends_with_its_own_code,
+);
+
+/// The rank that is lost.
+const LOST: usize = 3;
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Returns what `mpirun` has to be told.
+pub(crate) fn arguments(test: &str) -> &'static [&'static str] {
+    if test == "faults::killed_rank_ends_the_others_wait" { &["--enable-recovery"] } else { &[] }
+}
+
+/// Returns whether a rank does not come to the end of a test.
+pub(crate) fn is_lost(test: &str, rank: usize) -> bool {
+    test == "faults::killed_rank_ends_the_others_wait" && rank == LOST
+}
+
+/// Returns the code with which a process ends.
+pub(crate) fn exit_code(test: &str) -> ExitCode {
+    ExitCode::from(if test == "faults::process_ends_with_its_own_code" { 7 } else { 0 })
+}
+
+/// Returns whether `mpirun` ends with the right code. A rank that gave up does not end MPI, which `mpirun` takes for a failure.
+pub(crate) fn is_expected(test: &str, code: Option<i32>) -> bool {
+    match test {
+        "faults::process_ends_with_its_own_code" => code == Some(7),
+        "faults::work_that_cannot_be_enqueued_can_be_given_again"
+        | "faults::communicator_is_dropped_with_work_pending" => code == Some(0),
+        // 124 is the end of the time.
+        _ if test.starts_with("faults::") => code.is_some_and(|code| code != 124),
+        _ => code == Some(0),
+    }
+}
+
+fn rank_without_the_call_ends_the_others_wait() {
+    let rank = rank_within(LIMIT);
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.full(3_000_000, 1.0f32).unwrap();
+    if rank.rank() == LOST {
+        // It stays until the others have given up.
+        return rank_within(Duration::from_secs(60))
+            .barrier(&stream)
+            .and_then(|()| stream.synchronize())
+            .unwrap();
+    }
+    rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+    rank.barrier(&stream).unwrap();
+    let error = stream.synchronize().unwrap_err();
+    let Broken::Stalled { call, limit } = broken(&error) else { panic!("{error}") };
+    assert!(call.contains("all_reduce") && *limit == LIMIT, "{error}");
+    let error = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+    let error = rank.split(0, 0).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+    // The stream goes on, and so does MPI.
+    assert_eq!(stream.download(&stream.full(3, 1u8).unwrap()).unwrap(), [1; 3]);
+    rank_within(Duration::from_secs(60)).barrier(&stream).unwrap();
+    stream.synchronize().unwrap();
+}
+
+fn killed_rank_ends_the_others_wait() {
+    let rank = rank_within(LIMIT);
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.full(1001, 1.0f32).unwrap();
+    if rank.rank() == LOST {
+        process::abort();
+    }
+    let outcome = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).and_then(|()| stream.synchronize());
+    let error = outcome.unwrap_err();
+    assert!(matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
+}
+
+fn different_calls_are_found_out_on_every_rank() {
+    let rank = rank_with(DeviceOptions::default(), options(Duration::from_secs(60)).checked(true));
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.zeros::<u32>(10).unwrap();
+    rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+    let len = if rank.rank() == 2 { 9 } else { 10 };
+    let error =
+        rank.all_reduce_in_place(&stream, &mut memory.slice_mut(..len).unwrap(), Op::Sum).unwrap_err();
+    let Broken::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
+    assert_eq!(*ranks, [2]);
+    assert!(calls.contains("9 elements of u32"), "{calls}");
+    let error = rank.barrier(&stream).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Different { .. }), "{error}");
+    stream.synchronize().unwrap();
+}
+
+fn abort_lets_the_stream_go_on() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.zeros::<u32>(10).unwrap();
+    let release = hold(&stream);
+    rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+    rank.abort();
+    drop(release);
+    let error = stream.synchronize().unwrap_err();
+    assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
+    let error = rank.barrier(&stream).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
+}
+
+fn message_of_another_length_is_found_out() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.zeros::<u32>(10).unwrap();
+    match rank.rank() {
+        0 => rank.send(&stream, &memory.slice(..4).unwrap(), 1).unwrap(),
+        1 => {
+            rank.recv(&stream, &mut memory, 0).unwrap();
+            let error = stream.synchronize().unwrap_err();
+            let Broken::Failed { message, .. } = broken(&error) else { panic!("{error}") };
+            assert!(message.contains("4 elements") && message.contains("10"), "{message}");
+        }
+        _ => {}
+    }
+}
+
+fn work_that_cannot_be_enqueued_can_be_given_again() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    let mut dst = stream.zeros::<u32>(10).unwrap();
+    if rank.rank() == 1 {
+        let unwritten = stream.alloc::<u32>(10).unwrap();
+        rank.all_reduce(&stream, &unwritten, &mut dst, Op::Sum).unwrap_err();
+    }
+    rank.all_reduce(&stream, &stream.full(10, 1u32).unwrap(), &mut dst, Op::Sum).unwrap();
+    assert_eq!(stream.download(&dst).unwrap(), [4; 10]);
+}
+
+fn communicator_is_dropped_with_work_pending() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    let mut memory = stream.full(2_000_001, 1u32).unwrap();
+    let release = hold(&stream);
+    rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+    drop(rank);
+    drop(release);
+    assert!(stream.download(&memory).unwrap() == vec![4; 2_000_001]);
+}
+
+fn process_ends_with_its_own_code() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    rank.barrier(&stream).unwrap();
+    stream.synchronize().unwrap();
+}

@@ -1,0 +1,110 @@
+//! Ranks of four processes by MPI. Each test starts its processes by `mpirun`, which has to be that of the MPI that the test was
+//! built with, and each process says at the end that it found everything right.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
+
+mod faults;
+mod groups;
+#[path = "../local/operations.rs"]
+mod operations;
+#[path = "../local/plain.rs"]
+mod plain;
+#[path = "../local/ranks.rs"]
+mod ranks;
+mod splits;
+
+use std::env;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use gpustream::{Device, DeviceOptions};
+use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
+use libtest_mimic::{Arguments, Failed, Trial};
+use ranks::Test;
+pub(crate) use ranks::{broken, each, hold, streams, tests};
+
+/// Whether the engine combines 16-bit integers.
+const COMBINES_16_BITS: bool = true;
+/// Whether the engine combines elements in the order of the ranks.
+const COMBINES_IN_ORDER: bool = false;
+/// The number of processes.
+const RANKS: usize = 4;
+/// The variable that tells a process its test.
+const TEST: &str = "GPUSTREAM_TEST_MPI";
+/// The words with which a process ends a test.
+const RIGHT: &str = "found everything right on rank";
+
+/// The tests of the engine `Local` for ranks that are all in one process.
+const ONE_PROCESS: [&str; 3] = [
+    "operations::every_operation_is_right_in_one_group",
+    "operations::every_operation_is_right_under_strict_tracking",
+    "operations::one_rank_is_right",
+];
+
+fn main() -> ExitCode {
+    let tests = [operations::TESTS, groups::TESTS, splits::TESTS, faults::TESTS].concat();
+    let tests =
+        tests.into_iter().map(|(name, test)| (name.split_once("::").map_or(name, |(_, name)| name), test));
+    let tests: Vec<Test> = tests.filter(|(name, _)| !ONE_PROCESS.contains(name)).collect();
+    if let Ok(wanted) = env::var(TEST) {
+        let (_, test) = tests.iter().find(|(name, _)| *name == wanted).unwrap();
+        test();
+        println!("{RIGHT} {}", World::from_env().unwrap().rank());
+        return faults::exit_code(&wanted);
+    }
+    let trials = tests.into_iter().map(|(name, _)| Trial::test(name, move || in_processes(name)));
+    let mut arguments = Arguments::from_args();
+    // Four processes each are enough at a time.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// Runs a test in four processes.
+fn in_processes(name: &str) -> Result<(), Failed> {
+    let output = Command::new("timeout")
+        .args(["120", "mpirun", "--oversubscribe", "-n", &RANKS.to_string()])
+        .args(faults::arguments(name))
+        .arg(env::current_exe()?)
+        .env(TEST, name)
+        .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
+        .output()
+        .map_err(|error| format!("mpirun: {error}; `scripts/setup.sh mpi` installs it"))?;
+    let [told, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let missing: Vec<_> = (0..RANKS)
+        .filter(|&rank| !faults::is_lost(name, rank) && !told.contains(&format!("{RIGHT} {rank}")))
+        .collect();
+    if missing.is_empty() && faults::is_expected(name, output.status.code()) {
+        return Ok(());
+    }
+    Err(format!("{}; ranks without an end: {missing:?}\n{told}\n{errors}", output.status).into())
+}
+
+/// Opens this process's device.
+fn devices(options: DeviceOptions) -> Vec<Device> {
+    let name = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| "cpu".into());
+    vec![Device::open_with(&name, options).unwrap()]
+}
+
+fn options(limit: Duration) -> CommunicatorOptions {
+    CommunicatorOptions::default().engine(Engine::Mpi).time_limit(limit)
+}
+
+/// Makes this process's rank, which waits for the others for `limit`.
+fn rank_within(limit: Duration) -> Communicator {
+    rank_with(DeviceOptions::default(), options(limit))
+}
+
+fn rank_with(device: DeviceOptions, options: CommunicatorOptions) -> Communicator {
+    let world = World::from_env().unwrap();
+    let rank = world.communicator_with(&devices(device)[0], options).unwrap();
+    assert_eq!((rank.rank(), rank.size()), (world.rank(), RANKS));
+    rank
+}
+
+fn rank() -> Communicator {
+    rank_within(Duration::from_secs(60))
+}
+
+/// Makes the communicators of this process, of which there is one.
+fn ranks() -> Vec<Communicator> {
+    vec![rank()]
+}
