@@ -81,15 +81,16 @@
 //! # Ranks by MPI
 //!
 //! With the feature `mpi`, MPI does the work of several processes on CPU devices, and on GPUs where
-//! [asked for](CommunicatorOptions::engine) ([`Engine::Mpi`]). `mpirun` starts the processes, which meet by MPI itself. Calls, time limits and lost ranks are as
-//! with NCCL, and these differ:
+//! [asked for](CommunicatorOptions::engine) ([`Engine::Mpi`]). `mpirun` starts the processes, which meet by MPI itself.
+//! Calls, time limits and lost ranks are as with NCCL, and these differ:
 //!
-//! * Memory goes through page-locked memory of the host: 4 MiB for each stream that makes calls, up to four, and for each call of a
-//!   [`group`]. A stream holds up its later work until the exchange is done.
+//! * Memory goes through page-locked memory of the host: 4 MiB for each stream that makes calls, up to four, and for each
+//!   call of a [`group`]. A stream holds up its later work until the exchange is done.
 //! * All types are combined, and NaN gives way to numbers. The order of the ranks in a sum is MPI's, and `f16` and `bf16` are
 //!   rounded after each of them.
 //! * A message whose length differs from what is received is an error of the receiver's.
-//! * MPI ends with the process, which then waits for the other ranks.
+//! * Making a communicator begins MPI, for which all processes have to come without a time limit. MPI ends with the process,
+//!   which then waits for the other ranks.
 //!
 #![warn(clippy::missing_errors_doc)]
 

@@ -158,8 +158,8 @@ impl World {
     }
 
     /// Makes the communicator of this process's one rank, which works on `device`. Among several processes the ranks meet at
-    /// the [exchange](Self::with_exchange), and this blocks until all have come. An exchange serves one communicator; others
-    /// come from it by [`split`](Communicator::split).
+    /// the [exchange](Self::with_exchange), or by MPI itself, and this blocks until all have come. An exchange serves one
+    /// communicator; others come from it by [`split`](Communicator::split).
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the engine does not suit the device, or its library is not installed, and by NCCL for

@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 #[path = "../local/operations.rs"]
 mod operations;
+mod order;
 #[path = "../local/plain.rs"]
 mod plain;
 #[path = "../local/ranks.rs"]
@@ -41,7 +42,7 @@ const ONE_PROCESS: [&str; 3] = [
 ];
 
 fn main() -> ExitCode {
-    let tests = [operations::TESTS, groups::TESTS, splits::TESTS, faults::TESTS].concat();
+    let tests = [operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS].concat();
     let tests =
         tests.into_iter().map(|(name, test)| (name.split_once("::").map_or(name, |(_, name)| name), test));
     let tests: Vec<Test> = tests.filter(|(name, _)| !ONE_PROCESS.contains(name)).collect();
