@@ -47,8 +47,8 @@ pub(super) enum Task {
     Break(Number, Broken),
     /// Closes a communicator once its work is done, and then frees its staging memory.
     Close(Number, Staging),
-    /// Ends MPI, and answers then. There are no tasks behind this.
-    End(SyncSender<()>),
+    /// Ends MPI: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind this.
+    End(SyncSender<bool>),
 }
 
 /// What is done where all ranks have come.
@@ -117,9 +117,14 @@ fn begin() -> Result<Process> {
 /// that failed.
 extern "C" fn end() {
     if let Ok(process) = of_process() {
-        let (reply, ended) = sync_channel(1);
+        let (reply, ended) = sync_channel(2);
         process.give(Task::End(reply));
-        let _ = ended.recv();
+        // MPI waits there for the other ranks, and for those that are lost too.
+        match ended.recv() {
+            Ok(true) => drop(ended.recv()),
+            Ok(false) => drop(ended.recv_timeout(GRACE)),
+            Err(_) => {}
+        }
     }
 }
 
@@ -166,7 +171,9 @@ struct Thread {
     ops: Ops,
     /// What ends MPI; none where the program began it.
     universe: Option<Universe>,
-    ending: Option<(SyncSender<()>, Instant)>,
+    ending: Option<(SyncSender<bool>, Instant)>,
+    /// Whether a communicator was broken that is closed.
+    broke: bool,
     ended: Ended,
     /// Takes what has ended to the thread that drops it.
     over: Sender<Ended>,
@@ -207,7 +214,7 @@ struct Running<T> {
 
 /// The number of things that have ended which is worth waking a thread up for.
 const MANY: usize = 64;
-/// The time for work that is pending when the process ends.
+/// The time for work that is pending when the process ends, and for the end of MPI where a rank may be lost.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Thread {
@@ -234,7 +241,7 @@ impl Thread {
         let bond = Arc::new(Bond::new((rank, size), Duration::MAX));
         let groups = [(WORLD, Group::new(world, world, bond))].into();
         let (ops, ended) = (Ops::default(), Ended::default());
-        let thread = Self { tasks, groups, next: 1, ops, universe, ending: None, ended, over };
+        let thread = Self { tasks, groups, next: 1, ops, universe, ending: None, broke: false, ended, over };
         Ok((thread, (rank, size), version))
     }
 
@@ -260,22 +267,26 @@ impl Thread {
             if self.step() {
                 pause = Pause::default();
             }
-            if let Some((reply, deadline)) = &self.ending {
-                let busy = self.groups.values().any(Group::is_busy);
-                if busy && Instant::now() < *deadline {
-                    continue;
-                }
-                // MPI waits for ranks that are lost.
-                if busy || self.groups.values().any(|group| group.broken.is_some()) {
-                    std::mem::forget(self.universe.take());
-                } else {
-                    drop(self.universe.take());
-                }
-                let _ = reply.send(());
+            let is_busy = self.groups.values().any(Group::is_busy);
+            if let Some((reply, deadline)) = &self.ending
+                && (!is_busy || Instant::now() > *deadline)
+            {
+                let reply = reply.clone();
+                let _ = reply.send(self.give_up());
+                drop(self.universe.take());
+                let _ = reply.send(true);
                 // What belongs to streams outlives this thread.
                 return std::mem::forget(self);
             }
         }
+    }
+
+    /// Breaks the communicators whose work is pending, and returns whether none is broken.
+    fn give_up(&mut self) -> bool {
+        for group in self.groups.values_mut().filter(|group| group.is_busy()) {
+            group.break_up(Broken::Aborted { rank: group.bond.rank }, &mut self.ended);
+        }
+        !self.broke && self.groups.values().all(|group| group.broken.is_none())
     }
 
     fn take(&mut self, task: Task) {
@@ -324,6 +335,7 @@ impl Thread {
         while let Some(number) = self.groups.iter().find(|(_, group)| ready(group)).map(|(number, _)| *number)
             && let Some(group) = self.groups.remove(&number)
         {
+            self.broke |= group.broken.is_some();
             self.ended.staging.extend(group.close());
         }
         let is_idle = !self.groups.values().any(Group::is_busy);

@@ -17,6 +17,7 @@ tests!(
     work_that_cannot_be_enqueued_can_be_given_again,
     communicator_is_dropped_with_work_pending,
     process_ends_with_its_own_code,
+    process_ends_with_work_pending_that_no_other_rank_shares,
 );
 
 /// The rank that is lost.
@@ -162,4 +163,14 @@ fn process_ends_with_its_own_code() {
     let stream = rank.device().stream().unwrap();
     rank.barrier(&stream).unwrap();
     stream.synchronize().unwrap();
+}
+
+fn process_ends_with_work_pending_that_no_other_rank_shares() {
+    let rank = rank();
+    let stream = rank.device().stream().unwrap();
+    if rank.rank() != LOST {
+        // Handles that nobody drops, as those in statics.
+        let memory = Box::leak(Box::new(stream.full(1001, 1.0f32).unwrap()));
+        Box::leak(Box::new(rank)).all_reduce_in_place(Box::leak(Box::new(stream)), memory, Op::Sum).unwrap();
+    }
 }
