@@ -157,6 +157,10 @@ unsafe impl Streams for CpuDevice {
         event.wait_on(&stream)
     }
 
+    fn word_written(&self) {
+        self.shared.words.look();
+    }
+
     unsafe fn stream_wait_value32(
         &self,
         stream: RawStream,

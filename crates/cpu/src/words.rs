@@ -1,6 +1,6 @@
 //! Streams that wait for a word in memory, and the thread that looks at the words.
 //!
-//! The host and kernels write such words by plain stores, which wake nobody, so somebody has to look. That is a thread
+//! Kernels write such words by plain stores, and so may the host, which wake nobody, so somebody has to look. That is a thread
 //! of its own: a stream that waits keeps no worker, and words are looked at while all workers are busy. The first wait
 //! that is submitted starts the thread, which looks less and less often while nothing happens.
 

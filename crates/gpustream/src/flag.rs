@@ -61,6 +61,7 @@ impl Flag {
     /// does the work of a stream that waited for it.
     pub fn set(&self, value: u32) {
         self.word().store(value, Ordering::Release);
+        self.0.device.raw().word_written();
     }
 
     /// Loads the value. This thread then sees everything that the value's writer did before, and the work of a stream

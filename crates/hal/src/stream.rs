@@ -151,6 +151,10 @@ pub unsafe trait Streams {
     /// Both are alive; `event` has been recorded.
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()>;
 
+    /// Tells that the host has written a word for which streams may wait. Devices that look at words by themselves need not
+    /// know.
+    fn word_written(&self) {}
+
     /// Makes work submitted to `stream` from now on wait until the word at `address` is as `until` says
     /// (`cuStreamWaitValue32`, `hipStreamWaitValue32`). Such work comes after the write of that word, and after
     /// everything before the write. Where the device is lost, the wait ends as other work does.
