@@ -79,7 +79,7 @@ fn run(args: &Args) -> Result<()> {
     }
     if rank.rank() == 0 {
         println!("{} ranks, the first on {}", rank.size(), device.info());
-        print!("{table}");
+        println!("{table}");
     }
     Ok(())
 }
