@@ -1,4 +1,4 @@
-//! What the rank's side of a communicator and MPI's thread share.
+//! The state that the rank's side of a communicator and MPI's thread share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::call::{Operation, Signature};
 use crate::element::ElementType;
 use crate::op::Op;
 
-/// What one rank gives and gets in an exchange: addresses of page-locked memory, null where nothing is given.
+/// The memory that one rank gives and gets in an exchange: addresses of page-locked memory, null where nothing is given.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub(super) gives: *mut u8,

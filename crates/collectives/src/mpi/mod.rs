@@ -123,7 +123,7 @@ fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -> Result<()
     for (seat, text, answer) in shown {
         let all = answer.wait().map_err(|error| error.with_context(format_args!("before {text}")))?;
         if let Some(broken) = different(&all) {
-            // What was called before goes on.
+            // Earlier calls go on.
             seat.bond.break_up(broken.clone());
             outcome = Err(Error::external(broken));
         }

@@ -37,7 +37,7 @@ pub(super) struct Number(u64);
 /// The communicator of all ranks, from which those of users are split.
 pub(super) const WORLD: Number = Number(0);
 
-/// What the thread is to do for a communicator.
+/// A task of the thread's, for one communicator.
 pub(super) enum Task {
     /// Starts a piece of a call's exchange, after the pieces that came before.
     Start(Number, Piece),
@@ -51,7 +51,7 @@ pub(super) enum Task {
     End(SyncSender<bool>),
 }
 
-/// What is done where all ranks have come.
+/// A meeting of all ranks, and the thing to do there.
 pub(super) enum Meeting {
     /// The ranks of each color become a communicator of their own.
     Split { color: i32, key: i32, reply: SyncSender<Result<Made>> },
@@ -93,7 +93,7 @@ pub(super) fn of_process() -> Result<&'static Process> {
 fn begin() -> Result<Process> {
     let (tasks, taken) = channel();
     let (begun, told) = sync_channel(1);
-    // Who drops the last handle of a device waits for the device, and its work may wait for MPI's thread.
+    // Dropping the last handle of a device waits for the device, whose work may wait for MPI's thread.
     let (over, left) = channel::<Ended>();
     let drop_all = move || left.into_iter().for_each(drop);
     thread::Builder::new().name("gpustream-mpi-e".into()).spawn(drop_all).map_err(Error::external)?;
@@ -169,7 +169,7 @@ struct Thread {
     groups: BTreeMap<Number, Group>,
     next: u64,
     ops: Ops,
-    /// What ends MPI; none where the program began it.
+    /// Ends MPI; none where the program began it.
     universe: Option<Universe>,
     ending: Option<(SyncSender<bool>, Instant)>,
     /// Whether a communicator was broken that is closed.
@@ -179,7 +179,7 @@ struct Thread {
     over: Sender<Ended>,
 }
 
-/// What has ended, and may hold the last handles of devices.
+/// Things that have ended, and may hold the last handles of devices.
 #[derive(Default)]
 struct Ended {
     pieces: Vec<Piece>,

@@ -18,6 +18,7 @@ tests!(
     parts_beyond_a_piece_are_right,
     pinned_memory_is_taken,
     nan_gives_way_to_numbers,
+    runs_of_a_replay_contain_calls,
 );
 
 /// Lengths of a rank's part: none, fewer than there are ranks, and around multiples of them.
@@ -267,5 +268,22 @@ fn nan_gives_way_to_numbers() {
         }
         rank.all_reduce(&stream, &src, &mut dst, Op::Sum).unwrap();
         assert!(stream.download(&dst).unwrap().iter().all(|sum| sum.is_nan()));
+    });
+}
+
+fn runs_of_a_replay_contain_calls() {
+    each(ranks(), |rank| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let mut step = rank.device().replay();
+        for _ in 0..6 {
+            step.run(&stream, |s| {
+                let mut sum = s.duplicate(&memory)?;
+                rank.all_reduce_in_place(s, &mut sum, Op::Sum)?;
+                s.copy(&sum, &mut memory)
+            })
+            .unwrap();
+        }
+        assert_eq!(stream.download(&memory).unwrap(), [(RANKS as u32).pow(6); 33]);
     });
 }

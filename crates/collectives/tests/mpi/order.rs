@@ -14,7 +14,6 @@ tests!(
     calls_return_before_the_stream_has_come,
     several_communicators_have_orders_of_their_own,
     communicators_of_several_threads_do_not_hold_each_other_up,
-    runs_of_a_replay_contain_calls,
     recorded_streams_are_refused,
     variables_that_differ_from_mpi_are_refused,
 );
@@ -92,22 +91,6 @@ fn communicators_of_several_threads_do_not_hold_each_other_up() {
             });
         }
     });
-}
-
-fn runs_of_a_replay_contain_calls() {
-    let rank = rank();
-    let stream = rank.device().stream().unwrap();
-    let mut memory = stream.full(33, 1u32).unwrap();
-    let mut step = rank.device().replay();
-    for _ in 0..6 {
-        step.run(&stream, |s| {
-            let mut sum = s.duplicate(&memory)?;
-            rank.all_reduce_in_place(s, &mut sum, Op::Sum)?;
-            s.copy(&sum, &mut memory)
-        })
-        .unwrap();
-    }
-    assert_eq!(stream.download(&memory).unwrap(), [(RANKS as u32).pow(6); 33]);
 }
 
 fn recorded_streams_are_refused() {
