@@ -7,7 +7,8 @@ use gpustream::{Error, Result, WaitValue};
 
 use super::Seat;
 use super::comm::Memory;
-use super::process::{Piece, Task};
+use super::group::Piece;
+use super::process::Task;
 use super::stage::{SLOTS, Staging};
 use crate::broken::Broken;
 use crate::call::{Call, Operation, Signature};

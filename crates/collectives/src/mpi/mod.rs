@@ -8,6 +8,7 @@ mod bond;
 mod combine;
 mod comm;
 mod enqueue;
+mod group;
 mod process;
 mod stage;
 
@@ -23,7 +24,8 @@ use crate::call::{Call, Operation};
 use crate::compare::{SHOWN, different, show, texts};
 use crate::terms::Terms;
 use bond::Bond;
-use process::{Made, Meeting, Number, Process, Task};
+use group::{Made, Meeting, Number};
+use process::{Process, Task};
 use stage::Staging;
 
 /// One rank's place among MPI's.

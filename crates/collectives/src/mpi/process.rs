@@ -1,7 +1,7 @@
 //! MPI in this process: one thread makes all of its calls. They start exchanges and ask for their end, and wait for other
 //! ranks only where all have been seen to come, so that a lost rank holds up nothing beyond the time limit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -9,17 +9,13 @@ use std::time::{Duration, Instant};
 
 use ::mpi::Threading;
 use ::mpi::environment::{self, Universe};
-use gpustream::{Error, ErrorKind, Event, Failures, Flag, Result};
+use gpustream::{Error, ErrorKind, Result};
 
 use super::bond::Bond;
-use super::combine;
-use super::comm::{Comm, Memory, Ops, Request};
+use super::comm::{Comm, Ops};
+use super::group::{Ended, Group, Made, Meeting, Number, Piece, ended};
 use super::stage::Staging;
 use crate::broken::Broken;
-use crate::call::{Operation, Signature};
-use crate::compare::SHOWN;
-use crate::element::ElementType;
-use crate::op::Op;
 
 /// MPI, once begun.
 pub(super) struct Process {
@@ -29,10 +25,6 @@ pub(super) struct Process {
     /// MPI's own words for its version.
     pub(super) version: String,
 }
-
-/// A number for a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Number(u64);
 
 /// The communicator of all ranks, from which those of users are split.
 pub(super) const WORLD: Number = Number(0);
@@ -49,36 +41,6 @@ pub(super) enum Task {
     Close(Number, Staging),
     /// Ends MPI: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind this.
     End(SyncSender<bool>),
-}
-
-/// A meeting of all ranks, and the thing to do there.
-pub(super) enum Meeting {
-    /// The ranks of each color become a communicator of their own.
-    Split { color: i32, key: i32, reply: SyncSender<Result<Made>> },
-    /// Each rank gets what all ranks show.
-    Compare { shown: Box<[u8; SHOWN]>, all: Vec<u8>, reply: SyncSender<Result<Vec<u8>>> },
-}
-
-/// A communicator that was made.
-pub(super) struct Made {
-    pub(super) number: Number,
-    pub(super) bond: Arc<Bond>,
-}
-
-/// A piece of a call's exchange.
-pub(super) struct Piece {
-    pub(super) call: Signature,
-    /// The elements of each part.
-    pub(super) count: usize,
-    pub(super) memory: Memory,
-    /// The point at which the stream has come to the piece.
-    pub(super) ready: Event,
-    /// The flag that the stream waits for, which counts the pieces that are done, and the count with this one.
-    pub(super) done: Flag,
-    pub(super) number: u32,
-    /// The lane whose flag it is.
-    pub(super) lane: usize,
-    pub(super) failures: Failures,
 }
 
 /// Returns MPI in this process, begun by the first call. Blocks until it is.
@@ -158,11 +120,6 @@ impl<T> Answer<T> {
     }
 }
 
-#[cold]
-fn ended() -> Error {
-    Error::external("MPI has ended in this process")
-}
-
 /// The thread that calls MPI.
 struct Thread {
     tasks: Receiver<Task>,
@@ -177,39 +134,6 @@ struct Thread {
     ended: Ended,
     /// Takes what has ended to the thread that drops it.
     over: Sender<Ended>,
-}
-
-/// Things that have ended, and may hold the last handles of devices.
-#[derive(Default)]
-struct Ended {
-    pieces: Vec<Piece>,
-    staging: Vec<Staging>,
-}
-
-/// A communicator: one of MPI's for calls, and one for meetings of the hosts, whose orders are independent.
-struct Group {
-    calls: Comm,
-    meetings: Comm,
-    bond: Arc<Bond>,
-    /// Why nothing goes on any more.
-    broken: Option<Broken>,
-    /// The pieces to start, in this order.
-    waiting: VecDeque<Piece>,
-    running: Vec<Running<Piece>>,
-    /// The highest number of a piece that is done, by lane.
-    last: BTreeMap<usize, u32>,
-    meeting: VecDeque<Running<(Meeting, Duration)>>,
-    /// The staging memory, to be freed at the end.
-    closed: Option<Staging>,
-}
-
-/// A communicator that was made, and the place for the answer.
-type Part = (Group, SyncSender<Result<Made>>);
-
-struct Running<T> {
-    request: Request,
-    since: Instant,
-    what: T,
 }
 
 /// The number of things that have ended which is worth waking a thread up for.
@@ -343,252 +267,6 @@ impl Thread {
             let _ = self.over.send(std::mem::take(&mut self.ended));
         }
         moved
-    }
-}
-
-impl Group {
-    fn new(calls: Comm, meetings: Comm, bond: Arc<Bond>) -> Self {
-        let (waiting, running, last, meeting) = Default::default();
-        Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, closed: None }
-    }
-
-    /// Returns whether something is under way. What a broken communicator's requests do is nobody's concern.
-    fn waits(&self) -> bool {
-        let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.meeting.is_empty();
-        !is_empty && self.broken.is_none()
-    }
-
-    fn is_busy(&self) -> bool {
-        self.waits() || self.closed.is_some()
-    }
-
-    /// Ends a communicator that is closed, and returns its staging memory.
-    fn close(mut self) -> Option<Staging> {
-        let staging = self.closed.take()?;
-        if self.running.is_empty() && self.meeting.is_empty() {
-            self.calls.free();
-            self.meetings.free();
-        } else {
-            // MPI may still write there, and where the meetings' bytes are.
-            std::mem::forget((staging, self));
-            return None;
-        }
-        Some(staging)
-    }
-
-    fn add(&mut self, piece: Piece, ended: &mut Ended) {
-        match &self.broken {
-            Some(broken) => {
-                piece.fail(broken);
-                ended.pieces.push(piece);
-            }
-            None => self.waiting.push_back(piece),
-        }
-    }
-
-    /// Starts the pieces to which their streams have come.
-    fn start(&mut self, ops: &mut Ops, ended: &mut Ended) -> bool {
-        let mut moved = false;
-        while self.broken.is_none()
-            && let Some(piece) = self.waiting.front()
-        {
-            let call = piece.call;
-            let started = match piece.ready.is_done() {
-                Ok(false) => break,
-                Ok(true) => ops.of(&call).and_then(|op| {
-                    // SAFETY: the memory is staging memory with room for a piece, freed after the communicator's end, and its
-                    // stream waits for the piece's.
-                    unsafe { self.calls.start(&call, piece.memory, op, piece.count) }
-                }),
-                Err(error) => Err(error),
-            };
-            match started {
-                Ok(request) => {
-                    let since = Instant::now();
-                    self.running.extend(self.waiting.pop_front().map(|what| Running {
-                        request,
-                        since,
-                        what,
-                    }));
-                }
-                Err(error) => self.fail(&call, &error, ended),
-            }
-            moved = true;
-        }
-        moved
-    }
-
-    /// Asks for the end of the pieces that were started.
-    fn finish(&mut self, ended: &mut Ended) -> bool {
-        let mut moved = false;
-        let mut at = 0;
-        while self.broken.is_none()
-            && let Some(running) = self.running.get_mut(at)
-        {
-            let call = running.what.call;
-            match running.request.is_done(&call, running.what.count) {
-                Ok(false) if running.since.elapsed() > self.bond.limit => {
-                    let limit = self.bond.limit;
-                    self.break_up(Broken::Stalled { call: call.to_string(), limit }, ended);
-                }
-                Ok(false) => at += 1,
-                Ok(true) => {
-                    let piece = self.running.remove(at).what;
-                    piece.average(self.bond.size);
-                    self.count(&piece);
-                    ended.pieces.push(piece);
-                    moved = true;
-                }
-                Err(error) => self.fail(&call, &error, ended),
-            }
-        }
-        moved
-    }
-
-    /// Counts a piece that is done. The streams wait for the pieces in their order, and MPI ends them in any.
-    fn count(&mut self, piece: &Piece) {
-        let last = self.last.entry(piece.lane).or_default();
-        *last = piece.number.max(*last);
-        let others = self.running.iter().map(|running| &running.what);
-        let first = others.filter(|other| other.lane == piece.lane).map(|other| other.number).min();
-        piece.done.set(first.map_or(*last, |first| first - 1));
-    }
-
-    fn meet(&mut self, mut meeting: Meeting, limit: Duration, ended: &mut Ended) {
-        if let Some(broken) = self.bond.broken() {
-            return meeting.refuse(Error::external(broken));
-        }
-        let started = match &mut meeting {
-            Meeting::Split { .. } => self.meetings.barrier(),
-            Meeting::Compare { shown, all, .. } => {
-                let memory = Memory { gives: shown.as_mut_ptr(), gets: all.as_mut_ptr() };
-                // SAFETY: both are on the heap and stay until the request is done, and `all` has room for all ranks' bytes.
-                unsafe { self.meetings.all_gather(memory, SHOWN) }
-            }
-        };
-        match started {
-            Ok(request) => {
-                let since = Instant::now();
-                self.meeting.push_back(Running { request, since, what: (meeting, limit) });
-            }
-            Err(error) => {
-                self.fail(&meeting.call(), &error, ended);
-                meeting.refuse(self.reason());
-            }
-        }
-    }
-
-    /// Asks for the end of the first meeting, and returns whether it came.
-    fn finish_meeting(&mut self, made: &mut Vec<Part>, ended: &mut Ended) -> bool {
-        let Some(Running { request, since, what: (meeting, limit) }) = self.meeting.front_mut() else {
-            return false;
-        };
-        if self.broken.is_some() {
-            return false;
-        }
-        let call = meeting.call();
-        match request.is_done(&call, 0) {
-            Ok(false) if since.elapsed() > *limit => {
-                let limit = *limit;
-                self.break_up(Broken::Stalled { call: call.to_string(), limit }, ended);
-            }
-            Ok(false) => return false,
-            Err(error) => self.fail(&call, &error, ended),
-            Ok(true) => {
-                let Some(Running { what: (meeting, limit), .. }) = self.meeting.pop_front() else {
-                    return false;
-                };
-                match meeting {
-                    Meeting::Compare { all, reply, .. } => drop(reply.send(Ok(all))),
-                    Meeting::Split { color, key, reply } => match self.split(color, key, limit) {
-                        Ok(part) => made.push((part, reply)),
-                        Err(error) => {
-                            self.fail(&call, &error, ended);
-                            let _ = reply.send(Err(self.reason()));
-                        }
-                    },
-                }
-            }
-        }
-        true
-    }
-
-    /// Makes the communicator of this rank's color. All ranks are here.
-    fn split(&self, color: i32, key: i32, limit: Duration) -> Result<Self> {
-        let meetings = self.meetings.split(color, key)?;
-        let calls = meetings.duplicate()?;
-        Ok(Self::new(calls, meetings, Arc::new(Bond::new(calls.place()?, limit))))
-    }
-
-    fn fail(&mut self, call: &Signature, error: &Error, ended: &mut Ended) {
-        self.break_up(Broken::Failed { call: call.to_string(), message: error.to_string() }, ended);
-    }
-
-    fn reason(&self) -> Error {
-        self.bond.check().err().unwrap_or_else(ended)
-    }
-
-    /// Breaks the communicator, and lets the streams go on. Requests stay, since MPI takes few of them back.
-    fn break_up(&mut self, broken: Broken, ended: &mut Ended) {
-        let broken = self.broken.insert(self.bond.break_up(broken)).clone();
-        for running in &self.running {
-            running.what.fail(&broken);
-        }
-        for piece in self.waiting.drain(..) {
-            piece.fail(&broken);
-            ended.pieces.push(piece);
-        }
-        for Running { what: (meeting, _), .. } in &self.meeting {
-            meeting.refuse(Error::external(broken.clone()));
-        }
-    }
-}
-
-impl Ended {
-    fn len(&self) -> usize {
-        self.pieces.len() + self.staging.len()
-    }
-}
-
-impl Meeting {
-    /// Returns the words for errors.
-    fn call(&self) -> Signature {
-        let operation = match self {
-            Self::Split { .. } => Operation::Split,
-            Self::Compare { .. } => Operation::Compare,
-        };
-        Signature { operation, element: ElementType::U8, count: 0 }
-    }
-
-    fn refuse(&self, error: Error) {
-        match self {
-            Self::Split { reply, .. } => drop(reply.try_send(Err(error))),
-            Self::Compare { reply, .. } => drop(reply.try_send(Err(error))),
-        }
-    }
-}
-
-impl Piece {
-    /// Reports that the piece failed, and lets its stream go on.
-    fn fail(&self, broken: &Broken) {
-        // Waits must find the failure once the work ends.
-        self.failures.keep(Error::external(broken.clone()));
-        self.done.set(self.number.max(self.done.get()));
-    }
-
-    /// Divides sums where an average was asked for.
-    fn average(&self, ranks: usize) {
-        let Signature { operation, element, .. } = self.call;
-        let (Operation::AllReduce(Op::Average)
-        | Operation::ReduceScatter(Op::Average)
-        | Operation::Reduce { op: Op::Average, .. }) = operation
-        else {
-            return;
-        };
-        if !self.memory.gets.is_null() {
-            // SAFETY: MPI has written the elements, and the stream reads them after this.
-            unsafe { combine::divide(element, self.memory.gets.cast(), self.count, ranks) };
-        }
     }
 }
 
