@@ -1,12 +1,7 @@
 //! Memory of several processes: each sees the other's bytes, and the memory stays whichever of them ends first.
 
-use std::env;
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::thread;
-
-use conformance::{Child, Ended, assert_all, kernels_and_streams, open_again, refused, tests, until};
+use conformance::peer::{beside, connect, die, hear, tell};
+use conformance::{assert_all, kernels_and_streams, open_again, refused, tests, until};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, Stream};
 
 tests! {
@@ -20,7 +15,6 @@ tests! {
 }
 
 const N: usize = 3000;
-const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
 
 /// Returns whether the device shares no memory, which it has to say then.
 fn cannot_share(device: &Device) -> bool {
@@ -28,44 +22,6 @@ fn cannot_share(device: &Device) -> bool {
         refused(device.alloc_shared::<u32>(N), ErrorKind::Unsupported, &["cannot share memory"]);
     }
     !device.info().shared_memory
-}
-
-/// Runs `part` in a process of its own, with `scene` at the other end of its socket. Returns how the part ended, and the
-/// scene's value.
-fn beside<R>(device: &Device, part: &str, scene: impl FnOnce(UnixStream) -> Result<R>) -> Result<(Ended, R)> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
-    let child = Child::of(device, &format!("shared_memory::{part}")).env(SOCKET, path.to_str().unwrap());
-    thread::scope(|scope| {
-        let child = scope.spawn(|| {
-            let ended = child.run();
-            // A child that never connected must not leave the scene waiting.
-            let _ = UnixStream::connect(&path);
-            ended
-        });
-        let (socket, _) = listener.accept().unwrap();
-        let value = scene(socket);
-        let ended = child.join().unwrap()?;
-        match value {
-            Ok(value) => Ok((ended, value)),
-            Err(error) => Err(error.with_context(&ended.output)),
-        }
-    })
-}
-
-/// Connects a part with its scene.
-fn connect() -> UnixStream {
-    let path = env::var(SOCKET).unwrap();
-    UnixStream::connect(Path::new(&path)).unwrap()
-}
-
-fn tell(mut socket: &UnixStream) {
-    socket.write_all(&[1]).unwrap();
-}
-
-fn hear(mut socket: &UnixStream) {
-    socket.read_exact(&mut [0]).unwrap();
 }
 
 /// Imports memory that is used by one process at a time, as their messages say.
@@ -82,18 +38,6 @@ fn shared(device: &Device, stream: &Stream, value: u32) -> Result<Buffer<u32>> {
     Ok(buffer)
 }
 
-/// Ends this process as a crash of the system's would.
-fn die() -> ! {
-    unsafe extern "C" {
-        fn getpid() -> i32;
-        fn kill(process: i32, signal: i32) -> i32;
-    }
-    const SIGKILL: i32 = 9;
-    // SAFETY: ends this process alone.
-    unsafe { kill(getpid(), SIGKILL) };
-    unreachable!("the process was killed")
-}
-
 fn two_processes_use_one_memory(device: &Device) -> Result<()> {
     if cannot_share(device) {
         return Ok(());
@@ -102,7 +46,7 @@ fn two_processes_use_one_memory(device: &Device) -> Result<()> {
     let mut x = shared(device, &a, 3)?;
     kernels.step(&a, &mut x, 1, N)?;
     let before = a.download(&x)?;
-    let (ended, ()) = beside(device, "imports_and_answers", |socket| {
+    let (ended, ()) = beside(device, "shared_memory::imports_and_answers", |socket| {
         x.export()?.send(&socket)?;
         hear(&socket);
         Ok(())
@@ -131,7 +75,7 @@ fn memory_outlives_a_killed_exporter(device: &Device) -> Result<()> {
         return Ok(());
     }
     let stream = device.stream()?;
-    let (ended, (early, export)) = beside(device, "exports_and_is_killed", |socket| {
+    let (ended, (early, export)) = beside(device, "shared_memory::exports_and_is_killed", |socket| {
         let export = Export::receive(&socket)?;
         let early = import(device, &export)?;
         tell(&socket);
@@ -162,7 +106,7 @@ fn memory_outlives_a_killed_importer(device: &Device) -> Result<()> {
     }
     let stream = device.stream()?;
     let mut x = shared(device, &stream, 7)?;
-    let (ended, ()) = beside(device, "imports_and_is_killed", |socket| x.export()?.send(&socket))?;
+    let (ended, ()) = beside(device, "shared_memory::imports_and_is_killed", |socket| x.export()?.send(&socket))?;
     assert_eq!(ended.code, None, "{}", ended.output);
     assert_all(&stream, &x, 8)?;
     stream.fill(&mut x, 9)?;

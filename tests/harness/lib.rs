@@ -6,6 +6,7 @@ mod device;
 pub mod executor;
 pub mod exits;
 mod gate;
+pub mod peer;
 pub mod reactor_thread;
 mod refused;
 mod suite;

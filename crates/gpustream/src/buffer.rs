@@ -19,9 +19,9 @@ use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::export::Mapping;
 use crate::pinned::check_alignment;
 use crate::raw_memory::RawMemory;
+use crate::shared_memory::Mapping;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 

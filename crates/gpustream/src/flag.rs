@@ -139,16 +139,28 @@ impl Stream {
     }
 
     /// # Safety
-    /// The work is sound as long as the flag's word is alive.
+    /// As for [`submit_on_word`](Self::submit_on_word).
     unsafe fn submit_on_flag(&self, operation: Operation, flag: &Flag, work: Work<'_>) -> Result<()> {
-        let view = flag.view();
         // A thread that captures sees that here; another thread's capture refuses the submission.
         let outside = "wait for a flag or set one; have the stream that launches the graph do so";
-        (self.check_memory(&view))
-            .and_then(|()| self.core.check_not_capturing(outside))
-            .map_err(|error| error.with_operation(operation))?;
+        self.core.check_not_capturing(outside).map_err(|error| error.with_operation(operation))?;
+        // SAFETY: handed on.
+        unsafe { self.submit_on_word(operation, &flag.view(), work) }
+    }
+
+    /// Submits a wait for a word, or a write of it.
+    ///
+    /// # Safety
+    /// The work is sound as long as the word is alive.
+    pub(crate) unsafe fn submit_on_word(
+        &self,
+        operation: Operation,
+        word: &View<'_, u32>,
+        work: Work<'_>,
+    ) -> Result<()> {
+        self.check_memory(word).map_err(|error| error.with_operation(operation))?;
         // SAFETY: the use is entered, so that the word outlives the work; the rest is this function's contract.
-        unsafe { self.submit(operation, &[&view.access(Mode::Shared)], Call::Work(work)) }
+        unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }
     }
 }
 

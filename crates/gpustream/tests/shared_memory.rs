@@ -71,10 +71,10 @@ fn a_message_that_is_no_export_is_refused() {
 #[test]
 fn a_socket_that_is_closed_is_an_error() {
     let file = file(4096, SEALED);
-    refused(received(&cpu(4096)[..39], &[file.as_fd()]), ErrorKind::External, "receiving memory");
+    refused(received(&cpu(4096)[..39], &[file.as_fd()]), ErrorKind::External, "receiving an export");
     let (sender, receiver) = UnixStream::pair().unwrap();
     drop(sender);
-    refused(Export::receive(&receiver), ErrorKind::External, "receiving memory");
+    refused(Export::receive(&receiver), ErrorKind::External, "receiving an export");
 
     let export = received(&cpu(4096), &[file.as_fd()]).unwrap();
     let (sender, receiver) = UnixStream::pair().unwrap();

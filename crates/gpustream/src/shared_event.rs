@@ -1,0 +1,443 @@
+//! Events that streams of several processes wait for.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use gpustream_core::inside;
+use gpustream_core::memory::Registration;
+use gpustream_core::operation::operation;
+use gpustream_core::sync::{Mutex, lock};
+use gpustream_core::track::StreamId;
+use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::buffer::Owned;
+use crate::device::Device;
+use crate::export::{Content, Export, copy_of, invalid};
+use crate::stream::Stream;
+use crate::view::View;
+
+/// A point in the streams of one process that streams of other processes wait for, made by [`Device::shared_event`].
+///
+/// One process makes the event and [records](Stream::record_shared) it; each process that it sends an [`Export`] to
+/// [imports](Device::import_event) it, and has streams [wait](Stream::wait_shared) for the last record. So work of two
+/// processes on [shared memory](Device::alloc_shared) is ordered without the hosts, which only tell each other that a record
+/// was submitted:
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use gpustream::{Device, Export};
+/// # let device = Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// # let (ours, theirs) = UnixStream::pair().unwrap();
+/// // One process:
+/// let written = device.shared_event()?;
+/// written.export()?.send(&ours)?;
+/// // …work of the stream that the other process is to wait for…
+/// stream.record_shared(&written)?;
+/// // …and a message that says so.
+///
+/// // The other one:
+/// let written = device.import_event(&Export::receive(&theirs)?)?;
+/// // …after the message:
+/// stream.wait_shared(&written)?;
+/// # stream.synchronize()?;
+/// # assert!(written.is_done()?);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// The event is a page of memory that all its processes map: streams write a count there, and wait for one. So it also orders
+/// processes with devices of different backends, and it outlives the process that made it. (CUDA's and HIP's own handles,
+/// `cuIpcGetEventHandle` and `hipIpcGetEventHandle`, do neither.) For an order in both directions, each process makes one.
+///
+/// A `SharedEvent` is `Send` and `Sync`. Dropping it waits for nothing: records and waits that were submitted stay.
+pub struct SharedEvent {
+    /// The page, where the device reaches it.
+    memory: Owned,
+    descriptor: OwnedFd,
+    role: Role,
+}
+
+enum Role {
+    Recorder(Mutex<Slots>),
+    Waiter,
+}
+
+/// The page's contents. All of it is reached by atomics, and by streams. Other processes may write anything there at any
+/// time, which may end a wait too early or never, and no more.
+#[repr(C)]
+struct Page {
+    /// The [`Mark`] of the last record that was submitted; 0 before the first.
+    last: AtomicU64,
+    /// Not 0 once no wait may begin any more.
+    abandoned: AtomicU32,
+    /// The last record of each slot that its stream has come to.
+    reached: [AtomicU32; SLOTS],
+}
+
+const PAGE: usize = 4096;
+const SLOTS: usize = 1021;
+const _: () = assert!(size_of::<Page>() == PAGE);
+
+/// The last value of a slot. Drivers compare larger ones in different ways.
+const LAST: u32 = (1 << 31) - 1;
+
+/// A record: the `value`-th of its slot, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    slot: usize,
+    value: u32,
+}
+
+impl Mark {
+    fn to_bits(self) -> u64 {
+        (self.slot as u64) << 32 | u64::from(self.value)
+    }
+
+    /// Returns the mark that a page names, where there is a record.
+    fn from_bits(bits: u64) -> Result<Option<Self>> {
+        let (slot, value) = ((bits >> 32) as usize, bits as u32);
+        match value {
+            0 if slot == 0 => Ok(None),
+            1..=LAST if slot < SLOTS => Ok(Some(Self { slot, value })),
+            _ => Err(external(
+                "another process has written over the event; send exports only to processes that use them through gpustream",
+            )),
+        }
+    }
+}
+
+/// The slots of a page as the recorder knows them. A stream counts its records in a slot of its own, since records of two
+/// streams are reached in any order.
+#[derive(Default)]
+struct Slots(Vec<Slot>);
+
+struct Slot {
+    stream: StreamId,
+    /// The last record that may have been submitted.
+    value: u32,
+}
+
+impl Slots {
+    /// Returns the mark of a new record on `stream`: in the stream's slot, or one whose stream has come to all its records, or a
+    /// fresh one. `reached` answers how far a slot is.
+    fn next(&mut self, stream: StreamId, reached: impl Fn(usize) -> u32) -> Result<Mark> {
+        let counts = |slot: &Slot| slot.value < LAST;
+        let own = self.0.iter().position(|slot| slot.stream == stream && counts(slot));
+        let idle = || {
+            let mut slots = self.0.iter().enumerate();
+            slots.find(|(at, slot)| counts(slot) && reached(*at) == slot.value).map(|(at, _)| at)
+        };
+        let at = own.or_else(idle).unwrap_or(self.0.len());
+        if at == SLOTS {
+            return Err(invalid(format!(
+                "{SLOTS} streams have recorded the event and have not come to their records; wait for one of them first, or \
+                 make another event"
+            )));
+        }
+        if at == self.0.len() {
+            self.0.push(Slot { stream, value: 0 });
+        }
+        let slot = &mut self.0[at];
+        slot.stream = stream;
+        slot.value += 1;
+        Ok(Mark { slot: at, value: slot.value })
+    }
+}
+
+/// A mapping of a page, which ends with the value.
+struct Map(usize);
+
+impl Map {
+    fn new(descriptor: BorrowedFd<'_>) -> Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the system chooses.
+        let map = unsafe { mmap(ptr::null_mut(), PAGE, access, MapFlags::SHARED, descriptor, 0) };
+        Ok(Self(map.map_err(|why| failed("mapping a shared event", why))?.addr()))
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; the block that owns the value has no use left. A failure leaves the page.
+        let _ = unsafe { munmap(self.0 as *mut _, PAGE) };
+    }
+}
+
+impl SharedEvent {
+    fn of(device: &Device, descriptor: OwnedFd, role: Role) -> Result<Self> {
+        let map = Map::new(descriptor.as_fd())?;
+        let address = map.0 as *mut _;
+        // SAFETY: the page is mapped until its owner, the mapping, is dropped; its length is sealed.
+        let registration = unsafe { Registration::new(&device.0.raw, address, PAGE, Box::new(map)) }?;
+        let block = device.0.pools.register(registration, PAGE)?;
+        block.history.lock().set_written(&(0..PAGE));
+        Ok(Self { memory: Owned::new(device, block), descriptor, role })
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the block is a page long, aligned to one, and lives as long as `self`. All reach it by atomics.
+        unsafe { &*self.memory.block().host.cast::<Page>() }
+    }
+
+    fn reached(&self, slot: usize) -> u32 {
+        self.page().reached[slot].load(Ordering::Acquire)
+    }
+
+    /// Returns a view of the word of a slot.
+    fn word(&self, slot: usize) -> View<'_, u32> {
+        let start = std::mem::offset_of!(Page, reached) + slot * size_of::<u32>();
+        View::at(self.memory.block(), &self.memory.device, start, 1)
+    }
+
+    /// Returns the last record that was submitted, unless it has been reached.
+    fn awaited(&self) -> Result<Option<Mark>> {
+        self.check_not_abandoned()?;
+        let last = Mark::from_bits(self.page().last.load(Ordering::Acquire))?;
+        Ok(last.filter(|mark| self.reached(mark.slot) < mark.value))
+    }
+
+    fn check_not_abandoned(&self) -> Result<()> {
+        match self.page().abandoned.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => Err(external("the event was abandoned; make another one")),
+        }
+    }
+
+    /// Makes a handle of the event for other processes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::External`] where the process has no room for another file descriptor.
+    #[track_caller]
+    pub fn export(&self) -> Result<Export> {
+        let operation = operation("export");
+        let descriptor = copy_of(&self.descriptor).map_err(|error| error.with_operation(operation))?;
+        Ok(Export { descriptor, content: Content::Event })
+    }
+
+    /// Returns whether the last record has been reached, or there is none. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::External`] for an event that was [abandoned](Self::abandon).
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(self.awaited()?.is_none())
+    }
+
+    /// Ends all waits for the event, in all its processes and for good, when the process that recorded it has ended: nothing
+    /// else ends the waits for records that it did not come to. Work behind these waits goes on, and finds memory as the
+    /// ended process left it. From then on, records and new waits are errors.
+    ///
+    /// The socket that the export came through tells of the end of the other process. Where that process lives, and comes to
+    /// a record afterwards, waits that began before may go on waiting.
+    pub fn abandon(&self) {
+        let page = self.page();
+        page.abandoned.store(1, Ordering::Release);
+        for reached in &page.reached {
+            reached.store(LAST, Ordering::Release);
+        }
+        self.memory.device.raw().word_written();
+    }
+}
+
+impl Device {
+    /// Makes an event for streams of other processes to wait for. It holds a file descriptor and a page of page-locked
+    /// memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::External`] where the system has no memory or descriptor left; as for [`register`](Self::register).
+    #[track_caller]
+    pub fn shared_event(&self) -> Result<SharedEvent> {
+        let operation = operation("shared_event");
+        let make = || {
+            inside::check_outside()?;
+            let page = sealed_page().map_err(|why| failed("making a shared event", why))?;
+            SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
+        };
+        make().map_err(|error: Error| error.with_operation(operation))
+    }
+
+    /// Takes an event that another process, or this one, has [exported](SharedEvent::export): for streams to wait for. Any
+    /// device can import the event of any other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an export of memory, and for a descriptor that is no event's; as for
+    /// [`shared_event`](Self::shared_event).
+    #[track_caller]
+    pub fn import_event(&self, export: &Export) -> Result<SharedEvent> {
+        let operation = operation("import_event");
+        let import = || {
+            inside::check_outside()?;
+            if export.content != Content::Event {
+                return Err(invalid("the export is of memory; take it with `Device::import`"));
+            }
+            // A page that another process can take away would end this one.
+            let seals = fcntl_get_seals(&export.descriptor).unwrap_or(SealFlags::empty());
+            let is_page = fstat(&export.descriptor).is_ok_and(|status| status.st_size as usize == PAGE);
+            if !seals.contains(SealFlags::SHRINK) || !is_page {
+                return Err(invalid("importing an event: the file descriptor that came with it is none's"));
+            }
+            SharedEvent::of(self, copy_of(&export.descriptor)?, Role::Waiter)
+        };
+        import().map_err(|error: Error| error.with_operation(operation))
+    }
+}
+
+impl Stream {
+    /// Records an event of this process at this point of the stream (`cuStreamWriteValue32`, `hipStreamWriteValue32`). Does
+    /// not block. Waits that are submitted from now on, in any process, are for this record; earlier ones keep theirs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an event of another process, which alone records it, and where the driver lacks the
+    /// call. [`ErrorKind::Captured`] inside a capture. [`ErrorKind::DeviceMismatch`] for an event of a device that this
+    /// stream's cannot reach. [`ErrorKind::External`] for an event that was [abandoned](SharedEvent::abandon).
+    #[track_caller]
+    pub fn record_shared(&self, event: &SharedEvent) -> Result<()> {
+        let operation = operation("record_shared");
+        let record = || {
+            self.core.check_thread()?;
+            self.core.check_not_capturing("record a shared event; do so behind the graph's launch")?;
+            event.check_not_abandoned()?;
+            let Role::Recorder(slots) = &event.role else {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the event was imported, and is recorded by the process that made it; make one for this direction",
+                ));
+            };
+            let mut slots = lock(slots);
+            let mark = slots.next(self.core.id, |slot| event.reached(slot))?;
+            let word = event.word(mark.slot);
+            let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
+            // SAFETY: the word is aligned and page-locked, and all reach it by atomics.
+            unsafe { self.submit_on_word(operation, &word, work) }?;
+            event.page().last.store(mark.to_bits(), Ordering::Release);
+            Ok(())
+        };
+        record().map_err(|error| error.with_operation(operation))
+    }
+
+    /// Makes all work submitted to this stream from now on wait for the last record of the event
+    /// (`cuStreamWaitValue32`, `hipStreamWaitValue32`). Does not block. An event without a record has nothing to wait for: the
+    /// process that records it says when it has, by a message.
+    ///
+    /// The work behind the wait comes after all work of the recording stream before its record. A wait for a process that has
+    /// ended is ended by [`SharedEvent::abandon`]; until then the stream, and the last handle of the device, wait as for a
+    /// [`Flag`](crate::Flag). A stream of the CPU device sees the record of another process up to a millisecond late.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::stream_wait_value`](gpustream_hal::DeviceInfo) says no.
+    /// [`ErrorKind::Captured`] inside a capture. [`ErrorKind::DeviceMismatch`] for an event of a device that this stream's
+    /// cannot reach. [`ErrorKind::External`] for an event that was abandoned.
+    #[track_caller]
+    pub fn wait_shared(&self, event: &SharedEvent) -> Result<()> {
+        let operation = operation("wait_shared");
+        let wait = || {
+            self.core.check_thread()?;
+            self.core.check_not_capturing("wait for a shared event; have the launching stream wait")?;
+            let Some(mark) = event.awaited()? else { return Ok(()) };
+            let device = self.device.info();
+            if !device.stream_wait_value {
+                let message = format!(
+                    "streams of this {} device cannot wait for shared events; have the host ask `is_done`, and submit then",
+                    device.backend
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            let word = event.word(mark.slot);
+            let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
+            // SAFETY: as in `record_shared`.
+            unsafe { self.submit_on_word(operation, &word, work) }
+        };
+        wait().map_err(|error| error.with_operation(operation))
+    }
+}
+
+impl fmt::Debug for SharedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            Role::Recorder(_) => "recorded here",
+            Role::Waiter => "imported",
+        };
+        write!(f, "SharedEvent({role})")
+    }
+}
+
+/// Makes a file of one page in memory, all zeros, whose length stays.
+fn sealed_page() -> rustix::io::Result<OwnedFd> {
+    let page = memfd_create("gpustream event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&page, PAGE as u64)?;
+    fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(page)
+}
+
+fn failed(what: &str, error: rustix::io::Errno) -> Error {
+    Error::external(std::io::Error::from(error)).with_context(what)
+}
+
+fn external(message: &str) -> Error {
+    Error::new(ErrorKind::External, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: StreamId = StreamId(7);
+    const B: StreamId = StreamId(8);
+
+    fn mark(slot: usize, value: u32) -> Mark {
+        Mark { slot, value }
+    }
+
+    #[test]
+    fn streams_count_in_slots_of_their_own() {
+        let mut slots = Slots::default();
+        let none = |_| 0;
+        assert_eq!(slots.next(A, none).unwrap(), mark(0, 1));
+        assert_eq!(slots.next(B, none).unwrap(), mark(1, 1));
+        assert_eq!(slots.next(A, none).unwrap(), mark(0, 2));
+        assert_eq!(slots.next(B, none).unwrap(), mark(1, 2));
+    }
+
+    #[test]
+    fn a_slot_whose_records_are_reached_serves_another_stream() {
+        let mut slots = Slots::default();
+        slots.next(A, |_| 0).unwrap();
+        slots.next(A, |_| 0).unwrap();
+        assert_eq!(slots.next(B, |_| 1).unwrap(), mark(1, 1));
+        assert_eq!(slots.next(StreamId(9), |slot| [2, 0][slot]).unwrap(), mark(0, 3));
+        // The slot is the other stream's now.
+        assert_eq!(slots.next(A, |_| 0).unwrap(), mark(2, 1));
+    }
+
+    #[test]
+    fn a_slot_that_is_counted_out_is_used_no_more() {
+        let mut slots = Slots(vec![Slot { stream: A, value: LAST - 1 }]);
+        assert_eq!(slots.next(A, |_| LAST - 1).unwrap(), mark(0, LAST));
+        assert_eq!(slots.next(A, |_| LAST).unwrap(), mark(1, 1));
+    }
+
+    #[test]
+    fn more_streams_than_slots_are_an_error() {
+        let mut slots = Slots::default();
+        for stream in 0..SLOTS as u64 {
+            slots.next(StreamId(stream), |_| 0).unwrap();
+        }
+        let error = slots.next(StreamId(SLOTS as u64), |_| 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(slots.next(StreamId(SLOTS as u64), |slot| u32::from(slot == 5)).unwrap(), mark(5, 2));
+    }
+
+    #[test]
+    fn marks_of_a_page_are_checked() {
+        assert_eq!(Mark::from_bits(0).unwrap(), None);
+        for mark in [mark(0, 1), mark(SLOTS - 1, LAST)] {
+            assert_eq!(Mark::from_bits(mark.to_bits()).unwrap(), Some(mark));
+        }
+        for bits in [u64::MAX, 1 << 32, (SLOTS as u64) << 32 | 1, 1 << 31] {
+            assert_eq!(Mark::from_bits(bits).unwrap_err().kind(), ErrorKind::External, "{bits:x}");
+        }
+    }
+}
