@@ -106,7 +106,8 @@ fn memory_outlives_a_killed_importer(device: &Device) -> Result<()> {
     }
     let stream = device.stream()?;
     let mut x = shared(device, &stream, 7)?;
-    let (ended, ()) = beside(device, "shared_memory::imports_and_is_killed", |socket| x.export()?.send(&socket))?;
+    let (ended, ()) =
+        beside(device, "shared_memory::imports_and_is_killed", |socket| x.export()?.send(&socket))?;
     assert_eq!(ended.code, None, "{}", ended.output);
     assert_all(&stream, &x, 8)?;
     stream.fill(&mut x, 9)?;

@@ -14,7 +14,14 @@ const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
 
 /// Runs `part` in a process of its own, with `scene` at the other end of its socket. Returns how the part ended, and the
 /// scene's value.
-pub fn beside<R>(device: &Device, part: &str, scene: impl FnOnce(UnixStream) -> Result<R>) -> Result<(Ended, R)> {
+///
+/// # Panics
+/// Without a socket.
+pub fn beside<R>(
+    device: &Device,
+    part: &str,
+    scene: impl FnOnce(UnixStream) -> Result<R>,
+) -> Result<(Ended, R)> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -37,17 +44,26 @@ pub fn beside<R>(device: &Device, part: &str, scene: impl FnOnce(UnixStream) -> 
 }
 
 /// Connects a part with its scene.
+///
+/// # Panics
+/// Outside a part.
 pub fn connect() -> UnixStream {
     let path = env::var(SOCKET).unwrap();
     UnixStream::connect(Path::new(&path)).unwrap()
 }
 
 /// Sends the other process a message without contents.
+///
+/// # Panics
+/// Where the other process has ended.
 pub fn tell(mut socket: &UnixStream) {
     socket.write_all(&[1]).unwrap();
 }
 
 /// Waits for a message of the other process.
+///
+/// # Panics
+/// Where the other process has ended.
 pub fn hear(mut socket: &UnixStream) {
     socket.read_exact(&mut [0]).unwrap();
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, Module, ModuleSource, Result, Stream};
-use recorder::{Recorder, module};
+use recorder::{Live, Recorder, module};
 
 /// A fake driver and its names for things.
 pub(crate) struct Fake {
@@ -42,13 +42,18 @@ pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
     play(|fake, recorder| {
         let before = recorder.live();
         scene(fake, recorder);
-        // Other threads may still be dropping handles of closures and futures.
-        let deadline = Instant::now() + Duration::from_mins(5);
-        while recorder.live() != before {
-            assert!(Instant::now() < deadline, "{}: {before:?} became {:?}", fake.name, recorder.live());
-            thread::yield_now();
-        }
+        wait_until_gone(recorder, &before);
     });
+}
+
+/// Waits until the objects that came after `before` are gone. Other threads may still be dropping handles of closures and
+/// futures, and the owners of memory.
+pub(crate) fn wait_until_gone(recorder: &Recorder, before: &Live) {
+    let deadline = Instant::now() + Duration::from_mins(5);
+    while recorder.live() != *before {
+        assert!(Instant::now() < deadline, "{before:?} became {:?}", recorder.live());
+        thread::yield_now();
+    }
 }
 
 /// Plays a scene on a device of each driver, with so many streams.

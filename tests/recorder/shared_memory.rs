@@ -4,8 +4,9 @@
 mod fakes;
 
 use std::env;
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
@@ -13,12 +14,11 @@ use fake_hip::Profile;
 use gpustream::{Buffer, Device, ErrorKind, Export, Stream};
 use recorder::{Recorder, codes};
 
-use crate::fakes::{in_child, on_each};
+use crate::fakes::{in_child, on_each, wait_until_gone};
 
 const N: usize = 1000;
-/// The variables of the process that exports: its driver, and the path of its socket.
+/// The driver of the process that exports. Its socket is its standard input.
 const DRIVER: &str = "GPUSTREAM_TEST_DRIVER";
-const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
 
 /// Puts the driver of this name into the process.
 fn load(driver: &str) -> Recorder {
@@ -44,13 +44,13 @@ fn import(device: &Device, export: &Export) -> Buffer<u32> {
 /// Plays the process that exports, and is then killed. Not a test by itself.
 #[test]
 fn exporter() {
-    let (Ok(driver), Ok(path)) = (env::var(DRIVER), env::var(SOCKET)) else { return };
+    let Ok(driver) = env::var(DRIVER) else { return };
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().unwrap());
     let _recorder = load(&driver);
     let (device, stream) = open(&driver);
     let mut x = device.alloc_shared::<u32>(N).unwrap();
     stream.upload_into(&[5; N], &mut x).unwrap();
     stream.synchronize().unwrap();
-    let mut socket = UnixStream::connect(path).unwrap();
     x.export().unwrap().send(&socket).unwrap();
     // For the end of which the other process waits, when it kills this one.
     let _ = socket.read(&mut [0]);
@@ -59,13 +59,12 @@ fn exporter() {
 
 /// Starts the exporter, and takes what it sends.
 fn start(driver: &str) -> (Child, UnixStream, Export) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (socket, theirs) = UnixStream::pair().unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["exporter", "--exact", "--nocapture"]).stdout(Stdio::null());
-    let child = command.env(DRIVER, driver).env(SOCKET, &path).spawn().unwrap();
-    let (socket, _) = listener.accept().unwrap();
+    let child = command.env(DRIVER, driver).stdin(OwnedFd::from(theirs)).spawn().unwrap();
+    // The other end of the socket is the child's alone, so that its end is told.
+    drop(command);
     let export = Export::receive(&socket).unwrap();
     (child, socket, export)
 }
@@ -74,6 +73,7 @@ fn start(driver: &str) -> (Child, UnixStream, Export) {
 fn share(driver: &str) {
     const SIGKILL: i32 = 9;
     let recorder = load(driver);
+    let before = recorder.live();
     let (device, stream) = open(driver);
     let (mut child, mut socket, export) = start(driver);
     let early = import(&device, &export);
@@ -87,6 +87,7 @@ fn share(driver: &str) {
     stream.fill(&mut late, 6).unwrap();
     assert_eq!(stream.download(&late).unwrap(), [6; N]);
     drop((late, stream, device));
+    wait_until_gone(&recorder, &before);
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
@@ -159,5 +160,34 @@ fn memory_is_unmapped_after_its_last_use() {
         recorder.release();
         stream.synchronize().unwrap();
         assert_eq!(stream.download(&import(&device, &export)).unwrap(), [7; N]);
+    });
+}
+
+/// A record is one call, a wait one, and none where the record was reached.
+#[test]
+fn a_shared_event_is_one_call() {
+    on_each(|fake, recorder| {
+        let (device, a) = open(fake.name);
+        let b = device.stream().unwrap();
+        let event = device.shared_event().unwrap();
+        let imported = device.import_event(&event.export().unwrap()).unwrap();
+        let names = |work: &dyn Fn()| -> Vec<&'static str> {
+            let ((), calls) = recorder.record(work);
+            calls.iter().map(recorder::Call::word).collect()
+        };
+        recorder.hold();
+        let record = names(&|| a.record_shared(&event).unwrap());
+        let wait = names(&|| b.wait_shared(&imported).unwrap());
+        recorder.release();
+        b.synchronize().unwrap();
+        let reached = names(&|| b.wait_shared(&imported).unwrap());
+        assert_eq!(
+            (record, wait, reached),
+            (vec!["write word"], vec!["wait for word"], vec![]),
+            "{}",
+            fake.name
+        );
+        drop((event, imported, a, b, device));
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
     });
 }

@@ -178,6 +178,7 @@ impl SharedEvent {
         Ok(Self { memory: Owned::new(device, block), descriptor, role })
     }
 
+    #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins at a page")]
     fn page(&self) -> &Page {
         // SAFETY: the block is a page long, aligned to one, and lives as long as `self`. All reach it by atomics.
         unsafe { &*self.memory.block().host.cast::<Page>() }

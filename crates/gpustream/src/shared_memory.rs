@@ -76,8 +76,10 @@ impl Device {
     /// # Safety
     /// The library orders the uses of this buffer among each other. It knows nothing of those through other buffers of the
     /// same memory, in any process. Each of these uses is in an order with each of this buffer's that it conflicts with: two
-    /// conflict if they touch the same bytes and one writes. [`Stream::synchronize`](crate::Stream::synchronize) and a message
-    /// to the other process afterwards make such an order. This holds for the processes that the exporter sends the memory to,
+    /// conflict if they touch the same bytes and one writes. Two things make such an order:
+    /// [`Stream::synchronize`](crate::Stream::synchronize) and a message to the other process afterwards; and a
+    /// [`SharedEvent`](crate::SharedEvent), recorded behind the one use, a message that says so, and a wait in front of the
+    /// other use. This holds for the processes that the exporter sends the memory to,
     /// which have to be trusted in that.
     #[track_caller]
     pub unsafe fn import<T: Pod>(&self, export: &Export) -> Result<Buffer<T>> {
@@ -90,8 +92,9 @@ impl Device {
             };
             let ours = self.info().backend;
             if backend != BackendName::new(ours) {
-                let message =
-                    format!("the memory is of the backend {backend}, and {self:?} of {ours}; import it there");
+                let message = format!(
+                    "the memory is of the backend {backend}, and {self:?} of {ours}; import it there"
+                );
                 return Err(Error::new(ErrorKind::DeviceMismatch, message));
             }
             if uuid != self.raw().uuid()? {

@@ -79,7 +79,7 @@ fn a_socket_that_is_closed_is_an_error() {
     let export = received(&cpu(4096), &[file.as_fd()]).unwrap();
     let (sender, receiver) = UnixStream::pair().unwrap();
     drop(receiver);
-    refused(export.send(&sender), ErrorKind::External, "sending memory");
+    refused(export.send(&sender), ErrorKind::External, "sending an export");
 }
 
 #[test]
@@ -161,4 +161,49 @@ fn memory_of_another_device_is_refused() -> Result<()> {
     // SAFETY: nothing is imported.
     refused(unsafe { device.import::<u8>(&theirs) }, ErrorKind::DeviceMismatch, "another device");
     Ok(())
+}
+
+/// The message of an event.
+fn event() -> Vec<u8> {
+    [&b"gpstrm\0\x01event\0\0\0"[..], &[0; 24]].concat()
+}
+
+#[test]
+fn a_file_that_is_no_event_is_refused() {
+    let device = Device::open("cpu").unwrap();
+    for file in
+        [file(4096, SealFlags::empty()), file(4095, SEALED), file(8192, SEALED), OwnedFd::from(tempfile())]
+    {
+        let export = received(&event(), &[file.as_fd()]).unwrap();
+        refused(device.import_event(&export), ErrorKind::InvalidArgument, "file descriptor");
+    }
+    // The page can be mapped, and not written.
+    let fixed = file(4096, SEALED | SealFlags::WRITE);
+    let export = received(&event(), &[fixed.as_fd()]).unwrap();
+    refused(device.import_event(&export), ErrorKind::External, "mapping");
+}
+
+#[test]
+fn an_event_that_another_process_has_written_over_is_an_error() {
+    let page = File::from(file(4096, SEALED));
+    (&page).write_all(&[0xff; 8]).unwrap();
+    let device = Device::open("cpu").unwrap();
+    let stream = device.stream().unwrap();
+    let event = device.import_event(&received(&event(), &[page.as_fd()]).unwrap()).unwrap();
+    refused(stream.wait_shared(&event), ErrorKind::External, "written over");
+    refused(event.is_done(), ErrorKind::External, "written over");
+}
+
+#[test]
+fn an_event_that_the_end_of_its_process_leaves_without_a_reach_is_abandoned() -> Result<()> {
+    let page = File::from(file(4096, SEALED));
+    // The third record of slot 0, which nobody comes to.
+    (&page).write_all(&3_u64.to_le_bytes()).unwrap();
+    let device = Device::open("cpu")?;
+    let stream = device.stream()?;
+    let event = device.import_event(&received(&event(), &[page.as_fd()])?)?;
+    stream.wait_shared(&event)?;
+    assert!(!stream.is_done()?);
+    event.abandon();
+    stream.synchronize()
 }

@@ -154,6 +154,9 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     flag.set(1);
     it.a.wait_flag(&flag, WaitValue::AtLeast(1))?;
     it.b.set_flag(&flag, 2)?;
+    let event = it.device.shared_event()?;
+    it.a.record_shared(&event)?;
+    it.b.wait_shared(&it.device.import_event(&event.export()?)?)?;
     it.host.is_done()?;
     let mut got = sum(&it.host.read()?) + sum(&pinned.read()?) + sum(&registered.read()?);
     if it.device.info().managed_memory {
