@@ -271,24 +271,34 @@ impl Thread {
 }
 
 /// The time between two looks at what is under way: none at first, since most exchanges end soon.
-#[derive(Default)]
-struct Pause(u32);
+struct Pause {
+    since: Instant,
+    /// The next time asleep.
+    asleep: Duration,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { since: Instant::now(), asleep: Duration::from_micros(10) }
+    }
+}
 
 impl Pause {
     /// Waits for a task until it is time for the next look.
     fn wait(&mut self, tasks: &Receiver<Task>) -> Result<Task, RecvTimeoutError> {
-        /// The looks that give other threads their turn alone.
-        const SOON: u32 = 100;
-        self.0 = self.0.saturating_add(1);
-        match self.0.checked_sub(SOON) {
-            None => {
-                thread::yield_now();
-                tasks.try_recv().map_err(|error| match error {
-                    TryRecvError::Empty => RecvTimeoutError::Timeout,
-                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                })
-            }
-            Some(late) => tasks.recv_timeout(Duration::from_micros(u64::from(late.min(50) + 1) * 10)),
+        /// The time in which other threads get their turn between looks, and this one does not sleep: a stream's part of a
+        /// small call takes less.
+        const SOON: Duration = Duration::from_micros(200);
+        const LONGEST: Duration = Duration::from_micros(500);
+        if self.since.elapsed() < SOON {
+            thread::yield_now();
+            return tasks.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            });
         }
+        let asleep = self.asleep;
+        self.asleep = (asleep + Duration::from_micros(10)).min(LONGEST);
+        tasks.recv_timeout(asleep)
     }
 }
