@@ -11,7 +11,7 @@ tests! {
     Plain: an_imported_event_is_waited_for, two_processes_take_turns_without_their_hosts, a_killed_recorder_is_abandoned,
         an_event_without_a_record_is_no_wait, records_of_two_streams_keep_apart, a_wait_keeps_its_record,
         records_and_waits_outlive_the_event, a_device_of_another_backend_waits, an_imported_event_is_not_recorded,
-        exports_are_told_apart, captures_take_no_shared_event_and_go_on;
+        exports_are_told_apart, threads_record_and_wait_at_once, captures_take_no_shared_event_and_go_on;
     Alone: shared_events_leak_nothing;
     Part: takes_turns, records_and_is_killed;
 }
@@ -262,6 +262,35 @@ fn exports_are_told_apart(device: &Device) -> Result<()> {
         let memory = device.alloc_shared::<u32>(N)?.export()?;
         refused(device.import_event(&memory), ErrorKind::InvalidArgument, &["`Device::import`"]);
     }
+    Ok(())
+}
+
+/// Each thread's memory has its thread's last value at the waiting stream, whichever thread recorded last.
+fn threads_record_and_wait_at_once(device: &Device) -> Result<()> {
+    const THREADS: u32 = 4;
+    if cannot_wait(device)? {
+        return Ok(());
+    }
+    let (event, imported) = pair(device)?;
+    let work = &|thread: u32| -> Result<()> {
+        for round in 0..50 {
+            // A new stream for each round: slots of the event go from stream to stream.
+            let [records, waits] = streams(device)?;
+            let mut x = records.full(N, round)?;
+            records.record_shared(&event)?;
+            waits.wait_shared(&imported)?;
+            records.fill(&mut x, thread)?;
+            records.record_shared(&event)?;
+            waits.wait_shared(&event)?;
+            assert_all(&waits, &x, thread)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| threads.spawn(move || work(thread))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })?;
+    assert!(event.is_done()? && imported.is_done()?);
     Ok(())
 }
 

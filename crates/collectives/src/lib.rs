@@ -122,7 +122,9 @@ pub use communicator::Communicator;
 pub use element::Element;
 pub use engine::Engine;
 pub use environment::Launcher;
-pub use exchange::{Exchange, ExchangeError, FileExchange, LocalExchange, Rendezvous, Secret, TcpExchange};
+pub use exchange::{
+    Exchange, ExchangeError, FileExchange, LocalExchange, MpiExchange, Rendezvous, Secret, TcpExchange,
+};
 pub use group::{Group, group};
 pub use op::Op;
 pub use world::{CommunicatorOptions, World};

@@ -1,6 +1,7 @@
 //! The place of MPI in a build without it.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use gpustream::{Device, Error, ErrorKind, Result};
 
@@ -13,11 +14,7 @@ pub(crate) struct Seat(Infallible);
 
 impl Seat {
     pub(crate) fn of_process(_: (usize, usize), _: &Device, _: Terms) -> Result<Self> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "gpustream-collectives was built without MPI; turn on its feature `mpi`, which needs an MPI with its headers \
-             (libopenmpi-dev, say) and libclang",
-        ))
+        Err(without())
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -43,4 +40,31 @@ impl Seat {
             None => Ok(()),
         }
     }
+}
+
+/// A place among processes that no process has.
+#[derive(Debug)]
+pub(crate) struct Post(Infallible);
+
+impl Post {
+    pub(crate) fn join(_: Duration, _: impl Fn(&[u8]) + Send + 'static) -> Result<Self> {
+        Err(without())
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "as with MPI")]
+    pub(crate) fn send(&self, _: Vec<u8>) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn listen(&self) -> Result<Infallible> {
+        match self.0 {}
+    }
+}
+
+fn without() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "gpustream-collectives was built without MPI; turn on its feature `mpi`, which needs an MPI with its headers \
+         (libopenmpi-dev, say) and libclang",
+    )
 }

@@ -4,6 +4,7 @@ mod deadline;
 mod error;
 mod file;
 mod local;
+mod mpi;
 mod rendezvous;
 mod store;
 mod tcp;
@@ -11,6 +12,7 @@ mod tcp;
 pub use error::ExchangeError;
 pub use file::FileExchange;
 pub use local::LocalExchange;
+pub use mpi::MpiExchange;
 pub use rendezvous::Rendezvous;
 #[allow(unused_imports, reason = "the engines between processes are to use it")]
 pub(crate) use rendezvous::from_variables;
@@ -34,6 +36,7 @@ use crate::broken::invalid;
 /// | [`LocalExchange`] | threads of one process | nothing |
 /// | [`FileExchange`] | processes of one user | a folder that all of them see |
 /// | [`TcpExchange`] | processes that reach rank 0 | an address of rank 0's, and a shared secret |
+/// | [`MpiExchange`] | processes that `mpirun` started | the feature `mpi` |
 ///
 /// [`Rendezvous`] reads from the environment which of them it is.
 ///

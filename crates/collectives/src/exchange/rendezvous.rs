@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gpustream::Result;
 
-use super::{Exchange, FileExchange, Secret, TcpExchange};
+use super::{Exchange, FileExchange, MpiExchange, Secret, TcpExchange};
 use crate::broken::invalid;
 use crate::environment;
 
@@ -21,7 +21,7 @@ const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";
 ///
 /// | variable | value |
 /// |---|---|
-/// | `GPUSTREAM_EXCHANGE` | `tcp://HOST:PORT`, an address of rank 0's, or `file:/FOLDER`, which rank 0 creates |
+/// | `GPUSTREAM_EXCHANGE` | `tcp://HOST:PORT`, an address of rank 0's, `file:/FOLDER`, which rank 0 creates, or `mpi` |
 /// | `MASTER_ADDR`, `MASTER_PORT` | rank 0's address, where `GPUSTREAM_EXCHANGE` is not set |
 /// | `GPUSTREAM_EXCHANGE_SECRET` | the [`Secret`] of all ranks, for TCP |
 ///
@@ -56,6 +56,8 @@ pub enum Rendezvous {
     },
     /// A [`FileExchange`].
     Folder(PathBuf),
+    /// An [`MpiExchange`].
+    Mpi,
 }
 
 impl Rendezvous {
@@ -79,6 +81,7 @@ impl Rendezvous {
             Some(place) => match tcp_or_folder(place.trim())? {
                 Place::Tcp(address) => address,
                 Place::Folder(folder) => return Ok(Self::Folder(folder)),
+                Place::Mpi => return Ok(Self::Mpi),
             },
             None => master(lookup)?,
         };
@@ -95,13 +98,15 @@ impl Rendezvous {
     /// has done so, `limit` at most.
     ///
     /// # Errors
-    /// As for [`TcpExchange::listen`] and [`TcpExchange::connect`], [`FileExchange::create`] and [`FileExchange::open`].
+    /// As for [`TcpExchange::listen`] and [`TcpExchange::connect`], [`FileExchange::create`] and [`FileExchange::open`],
+    /// [`MpiExchange::join`].
     pub fn join(&self, rank: usize, limit: Duration) -> Result<Arc<dyn Exchange>> {
         Ok(match (self, rank) {
             (Self::Tcp { address, secret }, 0) => Arc::new(TcpExchange::listen(address, secret)?),
             (Self::Tcp { address, secret }, _) => Arc::new(TcpExchange::connect(address, secret, limit)?),
             (Self::Folder(folder), 0) => Arc::new(FileExchange::create(folder)?),
             (Self::Folder(folder), _) => Arc::new(FileExchange::open(folder, limit)?),
+            (Self::Mpi, _) => Arc::new(MpiExchange::join(limit)?),
         })
     }
 }
@@ -118,6 +123,7 @@ pub(crate) fn from_variables(
 enum Place {
     Tcp(String),
     Folder(PathBuf),
+    Mpi,
 }
 
 fn tcp_or_folder(place: &str) -> Result<Place> {
@@ -131,11 +137,14 @@ fn tcp_or_folder(place: &str) -> Result<Place> {
             )),
         };
     }
+    if place == "mpi" {
+        return Ok(Place::Mpi);
+    }
     let folder = place.strip_prefix("file://").or_else(|| place.strip_prefix("file:"));
     match folder.map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => Ok(Place::Folder(folder)),
         Some(_) => invalid(format!("{EXCHANGE}={place} names no folder from the root on; give file:/FOLDER")),
-        None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT or file:/FOLDER")),
+        None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT, file:/FOLDER or mpi")),
     }
 }
 
@@ -144,7 +153,7 @@ fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<String> {
     let Some((host, port)) = environment::master(lookup)? else {
         return invalid(format!(
             "nothing says where the ranks meet: set {EXCHANGE} to tcp://HOST:PORT, an address of rank 0's, or to \
-             file:/FOLDER, which all hosts share; or set MASTER_ADDR and MASTER_PORT"
+             file:/FOLDER, which all hosts share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
         ));
     };
     if lookup(AGENT_LISTENS).is_some_and(|listens| listens.trim() == "True") {

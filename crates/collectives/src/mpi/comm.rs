@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use ::mpi::ffi;
 use gpustream::{Error, Result};
@@ -101,6 +102,42 @@ impl Comm {
         unsafe {
             self.start(&Signature { operation, element: ElementType::U8, count: one }, memory, None, one)
         }
+    }
+
+    /// Starts to send bytes to a rank.
+    ///
+    /// # Safety
+    /// Until the request is done the bytes are alive, and nobody writes there.
+    pub(super) unsafe fn send(self, bytes: &[u8], to: usize) -> Result<Request> {
+        let memory = Memory { gives: bytes.as_ptr().cast_mut(), gets: ptr::null_mut() };
+        let call = Signature { operation: Operation::Send { to }, element: ElementType::U8, count: 0 };
+        // SAFETY: handed on.
+        unsafe { self.start(&call, memory, None, bytes.len()) }
+    }
+
+    /// Starts to receive the next message, if there is one. Its bytes stay beside the request until that is done.
+    pub(super) fn receive(self) -> Result<Option<(Request, Vec<u8>)>> {
+        let (mut is_there, mut len) = (0, 0);
+        let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
+        // SAFETY: the handle is alive, and the pointers are to locals.
+        check(unsafe {
+            ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, TAG, self.0, &raw mut is_there, status.as_mut_ptr())
+        })?;
+        if is_there == 0 {
+            return Ok(None);
+        }
+        // SAFETY: a message is there, so that MPI filled the status.
+        let from = unsafe {
+            check(ffi::MPI_Get_count(status.as_ptr(), datatype(ElementType::U8), &raw mut len))?;
+            status.assume_init().MPI_SOURCE
+        };
+        let mut bytes = vec![0; usize::try_from(len).map_err(Error::external)?];
+        let from = usize::try_from(from).map_err(Error::external)?;
+        let memory = Memory { gives: ptr::null_mut(), gets: bytes.as_mut_ptr() };
+        let call = Signature { operation: Operation::Recv { from }, element: ElementType::U8, count: 0 };
+        // SAFETY: the bytes are as many as the message has. They are on the heap, and stay there with the request.
+        let request = unsafe { self.start(&call, memory, None, bytes.len()) }?;
+        Ok(Some((request, bytes)))
     }
 
     /// Starts an exchange of `count` elements of each part.

@@ -10,6 +10,7 @@ use gpustream::{Error, Event, Failures, Flag, Result};
 use super::bond::Bond;
 use super::combine;
 use super::comm::{Comm, Memory, Ops, Request};
+use super::mail::{CALL, Mail, Mailbox};
 use super::stage::Staging;
 use crate::broken::Broken;
 use crate::call::{Operation, Signature};
@@ -71,6 +72,7 @@ pub(super) struct Group {
     /// The highest number of a piece that is done, by lane.
     last: BTreeMap<usize, u32>,
     meeting: VecDeque<Running<(Meeting, Duration)>>,
+    mailbox: Mailbox,
     /// The staging memory, to be freed at the end.
     pub(super) closed: Option<Staging>,
 }
@@ -91,14 +93,14 @@ pub(super) fn ended() -> Error {
 
 impl Group {
     pub(super) fn new(calls: Comm, meetings: Comm, bond: Arc<Bond>) -> Self {
-        let (waiting, running, last, meeting) = Default::default();
-        Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, closed: None }
+        let (waiting, running, last, meeting, mailbox) = Default::default();
+        Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, mailbox, closed: None }
     }
 
     /// Returns whether something is under way. What a broken communicator's requests do is nobody's concern.
     pub(super) fn waits(&self) -> bool {
         let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.meeting.is_empty();
-        !is_empty && self.broken.is_none()
+        (!is_empty || self.mailbox.is_busy()) && self.broken.is_none()
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -254,6 +256,26 @@ impl Group {
             }
         }
         true
+    }
+
+    /// Does something with messages.
+    pub(super) fn mail(&mut self, mail: Mail, ended: &mut Ended) {
+        if self.broken.is_none()
+            && let Err(error) = self.mailbox.take(mail, self.calls)
+        {
+            self.fail(&CALL, &error, ended);
+        }
+    }
+
+    /// Goes on with messages, and returns whether one came or went.
+    pub(super) fn carry(&mut self, ended: &mut Ended) -> bool {
+        if self.broken.is_some() || !self.mailbox.is_busy() {
+            return false;
+        }
+        self.mailbox.step(self.calls).unwrap_or_else(|error| {
+            self.fail(&CALL, &error, ended);
+            true
+        })
     }
 
     /// Makes the communicator of this rank's color. All ranks are here.

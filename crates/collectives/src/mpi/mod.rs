@@ -9,6 +9,8 @@ mod combine;
 mod comm;
 mod enqueue;
 mod group;
+mod mail;
+mod post;
 mod process;
 mod stage;
 
@@ -25,6 +27,7 @@ use crate::compare::{SHOWN, different, show, texts};
 use crate::terms::Terms;
 use bond::Bond;
 use group::{Made, Meeting, Number};
+pub(crate) use post::Post;
 use process::{Process, Task};
 use stage::Staging;
 

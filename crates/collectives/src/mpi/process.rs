@@ -14,6 +14,7 @@ use gpustream::{Error, ErrorKind, Result};
 use super::bond::Bond;
 use super::comm::{Comm, Ops};
 use super::group::{Ended, Group, Made, Meeting, Number, Piece, ended};
+use super::mail::Mail;
 use super::stage::Staging;
 use crate::broken::Broken;
 
@@ -35,6 +36,8 @@ pub(super) enum Task {
     Start(Number, Piece),
     /// Has all ranks come to a point of their hosts', and does something there. The limit is for them to come.
     Meet(Number, Meeting, Duration),
+    /// Does something with messages.
+    Mail(Number, Mail),
     /// Ends the work of a communicator, for that reason.
     Break(Number, Broken),
     /// Closes a communicator once its work is done, and then frees its staging memory.
@@ -224,6 +227,11 @@ impl Thread {
                     group.meet(meeting, limit, &mut self.ended);
                 }
             }
+            Task::Mail(number, mail) => {
+                if let Some(group) = self.groups.get_mut(&number) {
+                    group.mail(mail, &mut self.ended);
+                }
+            }
             Task::Break(number, broken) => {
                 if let Some(group) = self.groups.get_mut(&number) {
                     group.break_up(broken, &mut self.ended);
@@ -245,6 +253,7 @@ impl Thread {
             moved |= group.start(&mut self.ops, &mut self.ended);
             moved |= group.finish(&mut self.ended);
             moved |= group.finish_meeting(&mut made, &mut self.ended);
+            moved |= group.carry(&mut self.ended);
         }
         for (part, reply) in made {
             let number = Number(self.next);

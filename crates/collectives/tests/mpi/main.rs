@@ -2,6 +2,7 @@
 //! built with, and each process says at the end that it found everything right.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
+mod exchange;
 mod faults;
 mod groups;
 #[path = "../local/operations.rs"]
@@ -42,7 +43,9 @@ const ONE_PROCESS: [&str; 3] = [
 ];
 
 fn main() -> ExitCode {
-    let tests = [operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS].concat();
+    let tests =
+        [exchange::TESTS, operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS]
+            .concat();
     let tests =
         tests.into_iter().map(|(name, test)| (name.split_once("::").map_or(name, |(_, name)| name), test));
     let tests: Vec<Test> = tests.filter(|(name, _)| !ONE_PROCESS.contains(name)).collect();
