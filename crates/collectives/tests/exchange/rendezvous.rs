@@ -1,6 +1,7 @@
 //! Places where ranks meet, as variables say them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use gpustream::{ErrorKind, Result};
 use gpustream_collectives::Rendezvous;
@@ -51,6 +52,13 @@ fn places_are_read_from_variables() {
             Rendezvous::Folder(folder) => assert_eq!(folder, Path::new("/shared/run-1")),
             other => panic!("another place: {other:?}"),
         }
+    }
+    // MPI needs no secret.
+    assert!(matches!(place(&[("GPUSTREAM_EXCHANGE", "mpi")]).unwrap(), Rendezvous::Mpi));
+    if !cfg!(feature = "mpi") {
+        let error = Rendezvous::Mpi.join(0, Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `mpi`"), "{error}");
     }
 }
 
