@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpustream::Result;
+use gpustream::{Error, ErrorKind, Result};
 
 use super::local::{get, put};
 use super::store::Store;
@@ -51,6 +51,23 @@ impl MpiExchange {
             }
         })?;
         Ok(Self { post, store })
+    }
+
+    /// Returns the exchange of rank `rank`, as [`join`](Self::join) does, or an error where MPI numbers this process otherwise:
+    /// then the launcher and MPI know nothing of each other.
+    pub(super) fn join_as(rank: usize, limit: Duration) -> Result<Self> {
+        let exchange = Self::join(limit)?;
+        let own = exchange.post.rank();
+        if own == rank {
+            return Ok(exchange);
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "rank {rank} is number {own} of the processes that MPI started; start them with the `mpirun` of the MPI that the \
+                 program was built with, or meet elsewhere than by MPI"
+            ),
+        ))
     }
 }
 

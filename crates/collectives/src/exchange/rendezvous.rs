@@ -99,14 +99,14 @@ impl Rendezvous {
     ///
     /// # Errors
     /// As for [`TcpExchange::listen`] and [`TcpExchange::connect`], [`FileExchange::create`] and [`FileExchange::open`],
-    /// [`MpiExchange::join`].
+    /// [`MpiExchange::join`]; [`Unsupported`](gpustream::ErrorKind::Unsupported) where MPI numbers this process otherwise.
     pub fn join(&self, rank: usize, limit: Duration) -> Result<Arc<dyn Exchange>> {
         Ok(match (self, rank) {
             (Self::Tcp { address, secret }, 0) => Arc::new(TcpExchange::listen(address, secret)?),
             (Self::Tcp { address, secret }, _) => Arc::new(TcpExchange::connect(address, secret, limit)?),
             (Self::Folder(folder), 0) => Arc::new(FileExchange::create(folder)?),
             (Self::Folder(folder), _) => Arc::new(FileExchange::open(folder, limit)?),
-            (Self::Mpi, _) => Arc::new(MpiExchange::join(limit)?),
+            (Self::Mpi, _) => Arc::new(MpiExchange::join_as(rank, limit)?),
         })
     }
 }

@@ -29,6 +29,11 @@ impl Post {
         Ok(Self { process, number, bond })
     }
 
+    /// Returns the number of this process among MPI's.
+    pub(crate) fn rank(&self) -> usize {
+        self.process.place.0
+    }
+
     /// Sends a message to all other processes.
     ///
     /// # Errors

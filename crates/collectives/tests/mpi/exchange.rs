@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use gpustream::ErrorKind;
 use gpustream_collectives::{Exchange, MpiExchange, Rendezvous, World};
 
 use crate::{RANKS, tests};
@@ -116,7 +117,10 @@ fn a_key_is_put_once() {
 fn the_variable_names_mpi() {
     let place = Rendezvous::from_variables(|name| (name == "GPUSTREAM_EXCHANGE").then(|| "mpi".into()));
     let own = World::from_env().unwrap().rank();
-    let exchange = place.unwrap().join(own, LIMIT).unwrap();
+    let place = place.unwrap();
+    let other = place.join(own + 1, LIMIT).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Unsupported, "{other}");
+    let exchange = place.join(own, LIMIT).unwrap();
     exchange.put(&format!("{own}"), &[9]).unwrap();
     for rank in 0..RANKS {
         assert_eq!(exchange.get(&format!("{rank}"), LIMIT).unwrap(), [9]);
