@@ -115,8 +115,11 @@ impl Comm {
         unsafe { self.start(&call, memory, None, bytes.len()) }
     }
 
-    /// Starts to receive the next message, if there is one. Its bytes stay beside the request until that is done.
-    pub(super) fn receive(self) -> Result<Option<(Request, Vec<u8>)>> {
+    /// Starts to receive the next message, if there is one, into the bytes of the answer.
+    ///
+    /// # Safety
+    /// Until the request is done the bytes are alive, and nobody uses them.
+    pub(super) unsafe fn receive(self) -> Result<Option<(Request, Vec<u8>)>> {
         let (mut is_there, mut len) = (0, 0);
         let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
         // SAFETY: the handle is alive, and the pointers are to locals.
@@ -135,7 +138,7 @@ impl Comm {
         let from = usize::try_from(from).map_err(Error::external)?;
         let memory = Memory { gives: ptr::null_mut(), gets: bytes.as_mut_ptr() };
         let call = Signature { operation: Operation::Recv { from }, element: ElementType::U8, count: 0 };
-        // SAFETY: the bytes are as many as the message has. They are on the heap, and stay there with the request.
+        // SAFETY: the bytes are as many as the message has, on the heap; the rest is this function's contract.
         let request = unsafe { self.start(&call, memory, None, bytes.len()) }?;
         Ok(Some((request, bytes)))
     }
