@@ -256,7 +256,7 @@ impl<'a> Network<'a> {
 
     /// Takes some steps more, in a trace of rank 0's device.
     pub(crate) fn traced(&mut self, steps: usize, order: Order) -> Result<Option<Timeline>> {
-        // What other ranks still do would delay the first step.
+        // Work that other ranks still have would delay the first step.
         self.communicator.barrier(&self.stream)?;
         self.stream.synchronize()?;
         let first = self.communicator.rank() == 0;

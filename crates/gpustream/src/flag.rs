@@ -61,7 +61,6 @@ impl Flag {
     /// does the work of a stream that waited for it.
     pub fn set(&self, value: u32) {
         self.word().store(value, Ordering::Release);
-        self.0.device.raw().word_written();
     }
 
     /// Loads the value. This thread then sees everything that the value's writer did before, and the work of a stream
@@ -139,28 +138,16 @@ impl Stream {
     }
 
     /// # Safety
-    /// As for [`submit_on_word`](Self::submit_on_word).
+    /// The work is sound as long as the flag's word is alive.
     unsafe fn submit_on_flag(&self, operation: Operation, flag: &Flag, work: Work<'_>) -> Result<()> {
+        let view = flag.view();
         // A thread that captures sees that here; another thread's capture refuses the submission.
         let outside = "wait for a flag or set one; have the stream that launches the graph do so";
-        self.core.check_not_capturing(outside).map_err(|error| error.with_operation(operation))?;
-        // SAFETY: handed on.
-        unsafe { self.submit_on_word(operation, &flag.view(), work) }
-    }
-
-    /// Submits a wait for a word, or a write of it.
-    ///
-    /// # Safety
-    /// The work is sound as long as the word is alive.
-    pub(crate) unsafe fn submit_on_word(
-        &self,
-        operation: Operation,
-        word: &View<'_, u32>,
-        work: Work<'_>,
-    ) -> Result<()> {
-        self.check_memory(word).map_err(|error| error.with_operation(operation))?;
+        (self.check_memory(&view))
+            .and_then(|()| self.core.check_not_capturing(outside))
+            .map_err(|error| error.with_operation(operation))?;
         // SAFETY: the use is entered, so that the word outlives the work; the rest is this function's contract.
-        unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }
+        unsafe { self.submit(operation, &[&view.access(Mode::Shared)], Call::Work(work)) }
     }
 }
 

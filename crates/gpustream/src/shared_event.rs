@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpustream_core::inside;
 use gpustream_core::memory::Registration;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{Call, operation};
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_core::track::StreamId;
+use gpustream_core::track::{Mode, StreamId};
 use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -298,7 +298,8 @@ impl Stream {
     pub fn record_shared(&self, event: &SharedEvent) -> Result<()> {
         let operation = operation("record_shared");
         let record = || {
-            self.core.check_thread()?;
+            // Before a mark is taken, which stays taken.
+            self.check_memory(&event.word(0))?;
             self.core.check_not_capturing("record a shared event; do so behind the graph's launch")?;
             event.check_not_abandoned()?;
             let Role::Recorder(slots) = &event.role else {
@@ -311,8 +312,9 @@ impl Stream {
             let mark = slots.next(self.core.id, |slot| event.reached(slot))?;
             let word = event.word(mark.slot);
             let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
-            // SAFETY: the word is aligned and page-locked, and all reach it by atomics.
-            unsafe { self.submit_on_word(operation, &word, work) }?;
+            // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the word
+            // outlives the work.
+            unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }?;
             event.page().last.store(mark.to_bits(), Ordering::Release);
             Ok(())
         };
@@ -335,7 +337,7 @@ impl Stream {
     pub fn wait_shared(&self, event: &SharedEvent) -> Result<()> {
         let operation = operation("wait_shared");
         let wait = || {
-            self.core.check_thread()?;
+            self.check_memory(&event.word(0))?;
             self.core.check_not_capturing("wait for a shared event; have the launching stream wait")?;
             let Some(mark) = event.awaited()? else { return Ok(()) };
             let device = self.device.info();
@@ -349,7 +351,7 @@ impl Stream {
             let word = event.word(mark.slot);
             let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
             // SAFETY: as in `record_shared`.
-            unsafe { self.submit_on_word(operation, &word, work) }
+            unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }
         };
         wait().map_err(|error| error.with_operation(operation))
     }

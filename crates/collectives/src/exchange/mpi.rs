@@ -46,7 +46,7 @@ impl MpiExchange {
         let stored = store.clone();
         let post = Post::join(limit, move |message| {
             if let Some((key, bytes)) = parse(message) {
-                // What was put twice stays as it was put first.
+                // A key that was put twice keeps its first bytes.
                 let _ = put(&stored, key, bytes);
             }
         })?;
