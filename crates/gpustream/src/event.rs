@@ -46,13 +46,13 @@ impl Event {
         &self.0
     }
 
-    /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     /// Returns the driver's handle (`CUevent`, `hipEvent_t`), for other libraries: their streams can wait for it while this
     /// value is alive. [`Stream::wait_raw`](crate::Stream::wait_raw) is the other way round.
     pub fn as_raw(&self) -> RawEvent {
         self.0.mark.cell.raw
     }
 
+    /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         inside::check_outside()?;
         match self.0.captured {

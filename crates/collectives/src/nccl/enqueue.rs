@@ -81,7 +81,7 @@ fn enqueue_in(
     handle: Handle,
     held: &Held<'_>,
 ) -> Result<()> {
-    let before = stream.record()?;
+    let before = seat.watch.before(stream)?;
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let label = calls[0].label();
     let (args, issues) = split(calls);
@@ -105,10 +105,10 @@ fn enqueue_over(
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
     let mut streams = Vec::new();
-    for (_, calls) in &mut *ranks {
+    for (seat, calls) in &mut *ranks {
         for call in calls {
             let (stream, label) = (call.call.stream, call.label());
-            let before = stream.record()?;
+            let before = seat.watch.before(stream)?;
             // SAFETY: nothing is enqueued.
             let raw =
                 unsafe { stream.external(label, &split(std::slice::from_mut(call)).0, Ok::<_, Error>) }?;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ struct Shared {
 
 struct State {
     pending: VecDeque<Pending>,
+    /// The point behind the newest call, while that is pending.
+    end: Weak<Event>,
     thread: Thread,
     open: bool,
 }
@@ -46,9 +48,9 @@ enum Thread {
 /// A call whose work may not be done.
 struct Pending {
     call: Signature,
-    /// The point in the stream before the work, and the one behind it.
-    before: Event,
-    after: Event,
+    /// The point in the stream before the work, and the one behind it, which may be the one before the next call's.
+    before: Arc<Event>,
+    after: Arc<Event>,
     failures: Failures,
     /// The time at which the stream was seen to have come to the work.
     since: Option<Instant>,
@@ -57,7 +59,7 @@ struct Pending {
 impl Watch {
     /// Starts the thread.
     pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
-        let state = State { pending: VecDeque::new(), thread: Thread::Between, open: true };
+        let state = State { pending: VecDeque::new(), end: Weak::new(), thread: Thread::Between, open: true };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let watched = shared.clone();
         let thread = thread::Builder::new().name("gpustream-nccl".into());
@@ -65,11 +67,21 @@ impl Watch {
         Ok(Self(shared))
     }
 
+    /// Returns the point in the stream before the next call: the one behind the call before, where nothing has come between.
+    pub(super) fn before(&self, stream: &Stream) -> Result<Arc<Event>> {
+        let end = self.0.lock().end.upgrade();
+        match end.filter(|end| stream.is_unchanged_since(end)) {
+            Some(end) => Ok(end),
+            None => Ok(Arc::new(stream.record()?)),
+        }
+    }
+
     /// Watches the work of a call between `before` and the end of what the stream has.
-    pub(super) fn add(&self, call: Signature, stream: &Stream, before: Event) -> Result<()> {
-        let pending =
-            Pending { call, before, after: stream.record()?, failures: stream.failures(), since: None };
+    pub(super) fn add(&self, call: Signature, stream: &Stream, before: Arc<Event>) -> Result<()> {
+        let after = Arc::new(stream.record()?);
+        let pending = Pending { call, before, after, failures: stream.failures(), since: None };
         let mut state = self.0.lock();
+        state.end = Arc::downgrade(&pending.after);
         state.pending.push_back(pending);
         if state.thread == Thread::Idle {
             self.0.changed.notify_all();

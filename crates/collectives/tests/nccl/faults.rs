@@ -15,6 +15,7 @@ tests!(
     lost_rank_is_an_error_for_the_others,
     rank_that_comes_late_does_no_harm,
     work_in_front_does_not_count,
+    call_behind_another_records_one_event,
     ended_connection_is_an_error,
     aborted_communicator_ends_its_work,
     panicking_rank_aborts_its_own_alone,
@@ -89,6 +90,34 @@ fn work_in_front_does_not_count() {
     }
     assert_eq!(Nccl.aborted(), 0, "the streams are held by other work");
     drop(gates);
+}
+
+/// The event behind a call stands in front of the next one, unless something comes between.
+fn call_behind_another_records_one_event() {
+    let ranks = ranks();
+    let streams = streams(&ranks);
+    let gates: Vec<_> = streams.iter().map(hold).collect();
+    let (rank, stream) = (&ranks[0], &streams[0]);
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 1u8).unwrap()).collect();
+    let mut records = |came_between: bool| {
+        if came_between {
+            stream.full(3, 1u8).unwrap();
+        }
+        let (_, calls) = with_recorder(|recorder| {
+            recorder.record(|| rank.all_reduce_in_place(stream, &mut memory[0], Op::Sum).unwrap())
+        });
+        calls.iter().filter(|call| call.name.ends_with("EventRecord")).count()
+    };
+    assert_eq!([records(true), records(false), records(false), records(true)], [2, 1, 1, 2]);
+    for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory).skip(1) {
+        for _ in 0..4 {
+            rank.all_reduce_in_place(stream, memory, Op::Sum).unwrap();
+        }
+    }
+    drop(gates);
+    for (memory, stream) in memory.iter().zip(&streams) {
+        assert_eq!(stream.download(memory).unwrap(), [81; 3]);
+    }
 }
 
 fn ended_connection_is_an_error() {

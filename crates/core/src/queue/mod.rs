@@ -336,8 +336,13 @@ impl StreamCore {
 
     /// Returns the place of an operation, for a trace.
     pub(super) fn place(&self, number: u64, after: Vec<Point>) -> InStream {
-        let is_exclusive = self.origin == Origin::Ours && !self.shared.load(Ordering::Relaxed);
-        InStream { stream: self.raw, point: Point { stream: self.id, number }, after, is_exclusive }
+        let point = Point { stream: self.id, number };
+        InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
+    }
+
+    /// Whether the stream's operations are all known here, and come after what is known here alone.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.origin == Origin::Ours && !self.shared.load(Ordering::Relaxed)
     }
 
     /// Returns the number that an event recorded now stands for. Where others use the stream it is a new one: what they have

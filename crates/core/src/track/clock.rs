@@ -6,7 +6,7 @@ use super::{Point, StreamId};
 
 /// The points that something comes after: for each stream, the number up to which its submissions come before. The list
 /// is short, because programs have few streams that hand work to each other; eight entries fit without allocating.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Clock(SmallVec<[(StreamId, u64); 8]>);
 
 /// Most clocks are empty, those of streams that have waited for no other, and their copies copy nothing.
