@@ -103,7 +103,7 @@ fn call_behind_another_records_one_event() {
         if came_between {
             stream.full(3, 1u8).unwrap();
         }
-        let (_, calls) = with_recorder(|recorder| {
+        let ((), calls) = with_recorder(|recorder| {
             recorder.record(|| rank.all_reduce_in_place(stream, &mut memory[0], Op::Sum).unwrap())
         });
         calls.iter().filter(|call| call.name.ends_with("EventRecord")).count()
