@@ -8,12 +8,12 @@ use std::thread;
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
-use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, StreamOptions, WaitValue};
+use gpustream::{Device, DeviceOptions, Event, ExitHold, Flag, Result, Stream, StreamOptions, WaitValue};
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
-    Isolated: a_forked_process_opens_no_device;
-    Part: from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
+    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process;
+    Part: with_a_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
 }
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
@@ -32,6 +32,27 @@ fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn a_hold_keeps_the_process(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "exit::with_a_hold").run()?;
+    assert_eq!(ended.code, Some(CODE), "{}", ended.output);
+    assert!(ended.output.contains("held until here"), "{}", ended.output);
+    Ok(())
+}
+
+/// The hold is given up once the process is ending, which a second hold finds out.
+fn with_a_hold(_: &Device) -> Result<()> {
+    let hold = ExitHold::of("a library");
+    assert!(hold.is_some());
+    thread::spawn(move || {
+        while ExitHold::of("a library").is_some() {
+            thread::yield_now();
+        }
+        println!("held until here");
+        drop(hold);
+    });
+    exit(CODE)
 }
 
 /// Neither drivers nor the library's threads survive a fork: a new device would wait for ever, or worse.

@@ -1,11 +1,14 @@
 //! Measures all-reduce over all CUDA devices of this machine, by NCCL alone and through gpustream, in one run.
 //!
-//! As nccl-tests does it: one thread has all devices, calls follow each other in each device's stream, and their number
-//! divides the time until the last one is done. Rounds of both alternate; the table has the medians.
+//! As nccl-tests does it: calls follow each other in each device's stream, and their number divides the time until the last one
+//! is done. One thread has all devices, or with `--threads` each device has one. Rounds of both ways alternate; the table has
+//! the medians.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
 use std::ptr;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -24,6 +27,9 @@ struct Args {
     /// Samples of each size
     #[arg(long, default_value_t = 21)]
     rounds: usize,
+    /// Give each device a thread of its own
+    #[arg(long)]
+    threads: bool,
 }
 
 /// The messages, in bytes, and the calls that follow each other in one sample.
@@ -70,10 +76,20 @@ fn run(args: &Args) -> Result<()> {
         let [mut raws, mut ours] = [Samples::default(), Samples::default()];
         // One round to warm up.
         for round in 0..=args.rounds {
-            let samples = [
-                sample(&streams, calls, || raw.all_reduce(&streams, &memory))?,
-                sample(&streams, calls, || all_reduce(&ranks, &streams, &mut memory))?,
-            ];
+            let samples = if args.threads {
+                let one =
+                    |rank: usize, memory: &mut Buffer<f32>| raw.all_reduce_one(rank, &streams[rank], memory);
+                let raws = sample_on_threads(&streams, &mut memory, calls, one)?;
+                let one = |rank: usize, memory: &mut Buffer<f32>| {
+                    Ok(ranks[rank].all_reduce_in_place(&streams[rank], memory, Op::Sum)?)
+                };
+                [raws, sample_on_threads(&streams, &mut memory, calls, one)?]
+            } else {
+                [
+                    sample(&streams, calls, || raw.all_reduce(&streams, &memory))?,
+                    sample(&streams, calls, || all_reduce(&ranks, &streams, &mut memory))?,
+                ]
+            };
             if round > 0 {
                 raws.add(samples[0]);
                 ours.add(samples[1]);
@@ -125,6 +141,32 @@ fn sample(streams: &[Stream], calls: usize, mut call: impl FnMut() -> Result<()>
     Ok([host, start.elapsed()].map(|time| time.as_secs_f64() / calls as f64))
 }
 
+/// As [`sample`], with a thread for each rank, whose calls `call` makes; the slowest one counts.
+fn sample_on_threads(
+    streams: &[Stream],
+    memory: &mut [Buffer<f32>],
+    calls: usize,
+    call: impl Fn(usize, &mut Buffer<f32>) -> Result<()> + Sync,
+) -> Result<[f64; 2]> {
+    let (start, call) = (Barrier::new(streams.len()), &call);
+    thread::scope(|threads| {
+        let ranks = streams.iter().zip(memory).enumerate().map(|(rank, (stream, memory))| {
+            let start = &start;
+            threads.spawn(move || {
+                start.wait();
+                sample(std::slice::from_ref(stream), calls, || call(rank, memory))
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let mut slowest = [0.0; 2];
+        for rank in ranks {
+            let times = rank.join().map_err(|_| anyhow!("a rank panicked"))??;
+            slowest.iter_mut().zip(times).for_each(|(slowest, time)| *slowest = time.max(*slowest));
+        }
+        Ok(slowest)
+    })
+}
+
 #[derive(Default)]
 struct Samples([Vec<f64>; 2]);
 
@@ -166,20 +208,28 @@ impl Raw {
         if self.comms.len() > 1 {
             nccl::group_start().map_err(failed)?;
         }
-        for ((&comm, stream), memory) in self.comms.iter().zip(streams).zip(memory) {
-            let address: *mut c_void = ptr::with_exposed_provenance_mut(memory.view().as_raw().0);
-            let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
-            let raw = ptr::with_exposed_provenance_mut(stream.as_raw().0);
-            // SAFETY: the memory has that many elements and stays, and the host waits for the stream before other calls use it.
-            unsafe { nccl::all_reduce(address, address, memory.len(), float, sum, comm, raw) }
-                .map_err(failed)?;
+        for (rank, (stream, memory)) in streams.iter().zip(memory).enumerate() {
+            self.all_reduce_one(rank, stream, memory)?;
         }
         if self.comms.len() > 1 {
             nccl::group_end().map_err(failed)?;
         }
         Ok(())
     }
+
+    fn all_reduce_one(&self, rank: usize, stream: &Stream, memory: &Buffer<f32>) -> Result<()> {
+        let address: *mut c_void = ptr::with_exposed_provenance_mut(memory.view().as_raw().0);
+        let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+        let raw = ptr::with_exposed_provenance_mut(stream.as_raw().0);
+        // SAFETY: the memory has that many elements and stays, and the host waits for the stream before other calls use it.
+        unsafe { nccl::all_reduce(address, address, memory.len(), float, sum, self.comms[rank], raw) }
+            .map_err(failed)?;
+        Ok(())
+    }
 }
+
+// SAFETY: NCCL binds a communicator to no thread, and here each is used by one at a time.
+unsafe impl Sync for Raw {}
 
 #[allow(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn failed(error: nccl::NcclError) -> anyhow::Error {

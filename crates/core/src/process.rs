@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// and the handler sets this and then reads the count, so that one of the two sees the other.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The number of threads inside [`at_driver`].
+/// The number of threads inside [`at_driver`], and of holds.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// The id of the process that opened the first device; 0 before.
@@ -105,12 +105,55 @@ pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Keeps the process from ending while a thread of one's own calls a driver, or a library on top of one.
+///
+/// A thread that calls a vendor's library while `exit` takes the library down can crash the process. A value of this type makes
+/// `exit`, and the return from `main`, wait until it is dropped: for five seconds at most, so that a call that never returns does
+/// not keep the process. The thread that ends the process must hold none. Values may be sent to other threads, so that work which
+/// one thread hands to another is waited for from the start.
+///
+/// Calls on the thread that ends the process, and all calls of this library, need no such value.
+///
+/// ```
+/// use std::thread;
+/// use gpustream::ExitHold;
+///
+/// let hold = ExitHold::of("example");
+/// thread::spawn(move || {
+///     let Some(_hold) = hold else { return };      // the process is ending
+///     // calls of the library
+/// });
+/// ```
+#[derive(Debug)]
+#[must_use = "the process is held for as long as the value lives"]
+pub struct ExitHold(());
+
+impl ExitHold {
+    /// Returns a hold on the process; `None` once the process is ending. Never blocks for long.
+    ///
+    /// `library` names the library that is called. The first hold with its name is taken when the library has been opened, so
+    /// that the process waits before the library's own exit handlers run.
+    pub fn of(library: &'static str) -> Option<Self> {
+        register(library, || {});
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        let hold = Self(());
+        // A hold that comes too late is given back.
+        (!ENDING.load(Ordering::SeqCst)).then_some(hold)
+    }
+}
+
+impl Drop for ExitHold {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Returns whether the process is ending.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// A backend, or a kind of thread.
+/// A backend, a kind of thread, or a library of the program's.
 struct Registered {
     name: &'static str,
     /// Wakes the thread of this kind, if there is one that sleeps, so that the thread sees the end of the process.

@@ -74,8 +74,6 @@ functions! {
             comm: *mut ncclComm_t, size: c_int, id: ncclUniqueId, rank: c_int, config: *mut ncclConfig_t
         );
         ncclCommSplit(comm: ncclComm_t, color: c_int, key: c_int, part: *mut ncclComm_t, config: *mut ncclConfig_t);
-        ncclCommCount(comm: ncclComm_t, size: *mut c_int);
-        ncclCommUserRank(comm: ncclComm_t, rank: *mut c_int);
         ncclCommGetAsyncError(comm: ncclComm_t, error: *mut ncclResult_t);
         ncclCommFinalize(comm: ncclComm_t);
         ncclCommDestroy(comm: ncclComm_t);
@@ -146,20 +144,21 @@ pub(crate) const INVALID_USAGE: Status = Status(5);
 pub(crate) const IN_PROGRESS: Status = Status(7);
 
 impl ncclConfig_t {
-    /// Returns the settings of a communicator whose calls do not block (`NCCL_CONFIG_INITIALIZER`, with `blocking = 0`).
-    pub(crate) fn non_blocking() -> Self {
+    /// Returns the settings of a communicator (`NCCL_CONFIG_INITIALIZER`): whether its calls block, and it shares what it has with
+    /// those that are split from it.
+    pub(crate) fn new(blocking: bool, shares: bool) -> Self {
         /// `NCCL_CONFIG_UNDEF_INT`
         const UNDEFINED: c_int = c_int::MIN;
         Self {
             size: size_of::<Self>(),
             magic: 0xcafe_beef,
             version: 21_800,
-            blocking: 0,
+            blocking: blocking.into(),
             cgaClusterSize: UNDEFINED,
             minCTAs: UNDEFINED,
             maxCTAs: UNDEFINED,
             netName: std::ptr::null(),
-            splitShare: UNDEFINED,
+            splitShare: shares.into(),
         }
     }
 }

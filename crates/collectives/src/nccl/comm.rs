@@ -1,7 +1,13 @@
-//! One rank's communicator of NCCL's: whole until something breaks it, and called by one thread at a time.
+//! One rank's communicator: whole until something breaks it, and called by one thread at a time.
+//!
+//! It is two of NCCL's. NCCL makes the calls of a non-blocking communicator on a thread that it starts for each, which takes
+//! ten times as long as the call; and a call of a blocking one waits for a lost rank for ever, and connecting the ranks with it.
+//! So the ranks meet by a non-blocking one, whose making can be ended, and it makes a blocking one, which has the calls. The
+//! two are one family, which share what tells NCCL to give up: a call that waits for a lost rank ends once the other of the two
+//! is aborted.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +26,8 @@ pub(super) struct Comm {
     /// The time that a call, or the work of one, may take.
     pub(super) limit: Duration,
     condition: Mutex<Condition>,
+    /// The non-blocking communicator. Its lock is taken while a call holds `condition`'s.
+    family: Mutex<Family>,
 }
 
 /// NCCL's handle, which any thread may use that holds the lock around it.
@@ -29,6 +37,24 @@ pub(super) struct Handle(pub(super) ncclComm_t);
 // SAFETY: NCCL binds a communicator to no thread, and asks for calls one after the other.
 unsafe impl Send for Handle {}
 
+/// The two communicators of NCCL's.
+#[derive(Clone, Copy)]
+pub(super) struct Handles {
+    /// The non-blocking one.
+    pub(super) family: Handle,
+    /// The blocking one.
+    pub(super) calls: Handle,
+}
+
+enum Family {
+    There(Handle),
+    /// Aborted, so that a call returned.
+    Interrupted(Broken),
+    /// Ended with the other one.
+    Ended,
+}
+
+/// The condition of the blocking communicator.
 enum Condition {
     Whole(Handle),
     /// No call succeeds any more, and the work that was enqueued goes on.
@@ -57,10 +83,11 @@ impl Comm {
     pub(super) fn new(
         api: &'static Api,
         (rank, size): (usize, usize),
-        handle: Handle,
+        Handles { family, calls }: Handles,
         limit: Duration,
     ) -> Self {
-        Self { api, rank, size, limit, condition: Mutex::new(Condition::Whole(handle)) }
+        let (condition, family) = (Mutex::new(Condition::Whole(calls)), Mutex::new(Family::There(family)));
+        Self { api, rank, size, limit, condition, family }
     }
 
     /// Takes the communicator for some calls.
@@ -68,14 +95,28 @@ impl Comm {
         Held { comm: self, condition: self.lock() }
     }
 
-    /// Breaks the communicator, unless it is broken, and ends its work on the device.
+    /// Breaks the communicator, unless it is broken, and ends its work on the device, and the call of another thread.
     pub(super) fn break_up(&self, broken: Broken) {
-        self.hold().break_up(broken);
+        let mut held = self.try_hold().unwrap_or_else(|| {
+            self.interrupt(broken.clone());
+            self.hold()
+        });
+        held.break_up(broken);
     }
 
-    /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending.
+    /// Has a call return that another thread is in.
+    fn interrupt(&self, broken: Broken) {
+        let mut family = self.family();
+        if let Family::There(handle) = *family {
+            *family = Family::Interrupted(broken);
+            self.abort(handle);
+        }
+    }
+
+    /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending. A call that
+    /// goes on meanwhile hears of a failure itself.
     pub(super) fn failure(&self, call: Signature) -> Option<Broken> {
-        let held = self.hold();
+        let held = self.try_hold()?;
         match &*held.condition {
             Condition::Broken(broken) => Some(broken.clone()),
             Condition::Whole(handle) | Condition::Refusing(handle, _) => {
@@ -88,17 +129,55 @@ impl Comm {
     /// Ends the communicator, whose work on this rank's device is done.
     pub(super) fn close(&self) {
         let mut held = self.hold();
-        let Some(handle) = held.condition.handle() else { return };
-        // SAFETY: the handle is alive.
-        let flushed = started(unsafe { self.api.ncclCommFinalize(handle.0) })
-            .and_then(|()| settle(self.api, &[handle], self.limit));
-        if flushed.is_ok() {
-            *held.condition = Condition::Broken(Broken::Aborted { rank: self.rank });
-            // SAFETY: the handle is alive, and nobody has it from here on.
-            let _ = unsafe { self.api.ncclCommDestroy(handle.0) };
-        } else {
-            held.break_up(Broken::Aborted { rank: self.rank });
+        let Some(calls) = held.condition.handle() else { return };
+        let ended = Broken::Aborted { rank: self.rank };
+        if self.close_one(calls).is_err() {
+            return held.break_up(ended);
         }
+        *held.condition = Condition::Broken(ended);
+        if let Some(family) = self.take_family()
+            && self.close_one(family).is_err()
+        {
+            self.abort(family);
+        }
+    }
+
+    /// Ends one of NCCL's communicators.
+    fn close_one(&self, handle: Handle) -> Result<()> {
+        // SAFETY: the handle is alive.
+        started(unsafe { self.api.ncclCommFinalize(handle.0) })?;
+        settle(self.api, &[handle], self.limit)?;
+        // SAFETY: the handle is alive, and nobody has it from here on.
+        let _ = unsafe { self.api.ncclCommDestroy(handle.0) };
+        Ok(())
+    }
+
+    /// Takes the communicator unless another thread has it.
+    fn try_hold(&self) -> Option<Held<'_>> {
+        let condition = match self.condition.try_lock() {
+            Ok(condition) => condition,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Held { comm: self, condition })
+    }
+
+    /// Aborts a communicator of NCCL's, which nobody has from here on.
+    fn abort(&self, handle: Handle) {
+        // SAFETY: the handle is alive.
+        let _ = unsafe { self.api.ncclCommAbort(handle.0) };
+    }
+
+    fn family(&self) -> MutexGuard<'_, Family> {
+        self.family.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the non-blocking communicator, which the caller ends.
+    fn take_family(&self) -> Option<Handle> {
+        let mut family = self.family();
+        let Family::There(handle) = *family else { return None };
+        *family = Family::Ended;
+        Some(handle)
     }
 
     fn lock(&self) -> MutexGuard<'_, Condition> {
@@ -120,7 +199,8 @@ impl Held<'_> {
         }
     }
 
-    /// Blocks until NCCL has done what it began in the background: connecting the ranks, for the most part.
+    /// Blocks until NCCL has done what it does in the background. That is nothing, unless `NCCL_COMM_BLOCKING=0` makes all
+    /// communicators non-blocking ones.
     ///
     /// # Errors
     /// NCCL's error; [`Broken::Stalled`] after the time limit.
@@ -140,14 +220,19 @@ impl Held<'_> {
     pub(super) fn break_up(&mut self, broken: Broken) {
         if let Some(handle) = self.condition.handle() {
             *self.condition = Condition::Broken(broken);
-            // SAFETY: the handle is alive, and nobody has it from here on.
-            let _ = unsafe { self.comm.api.ncclCommAbort(handle.0) };
+            self.comm.abort(handle);
+            if let Some(family) = self.comm.take_family() {
+                self.comm.abort(family);
+            }
         }
     }
 
     /// Returns the reason for which an error of NCCL's breaks the communicator; `None` for an error that is about a call's
     /// arguments alone.
     pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
+        if let Family::Interrupted(broken) = &*self.comm.family() {
+            return Some(broken.clone());
+        }
         match &*self.condition {
             Condition::Refusing(_, broken) | Condition::Broken(broken) => Some(broken.clone()),
             Condition::Whole(_) if error.kind() == ErrorKind::InvalidArgument => None,
@@ -172,14 +257,15 @@ pub(super) fn started(answer: Answer<'_, Api>) -> Result<()> {
     if answer.status == Some(IN_PROGRESS) { Ok(()) } else { answer.ok() }
 }
 
-/// Makes calls in a group, which is ended in any case.
-pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Makes calls in a group, which is ended in any case. Returns whether NCCL goes on with them in the background.
+pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<bool> {
     // SAFETY: a group takes nothing.
     unsafe { api.ncclGroupStart() }.ok()?;
     let made = calls();
     // SAFETY: the group was begun.
-    let ended = started(unsafe { api.ncclGroupEnd() });
-    made.and(ended)
+    let ended = unsafe { api.ncclGroupEnd() };
+    let goes_on = ended.status == Some(IN_PROGRESS);
+    made.and(started(ended)).map(|()| goes_on)
 }
 
 /// Blocks until NCCL does nothing in the background for these communicators.

@@ -83,17 +83,18 @@ fn enqueue_in(
 ) -> Result<()> {
     let before = seat.watch.before(stream)?;
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
-    let label = calls[0].label();
+    let (call, label) = (calls[0].call.signature, calls[0].label());
+    let _watched = seat.watch.call(call);
     let (args, issues) = split(calls);
     // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after what is there; what it uses
     // besides is NCCL's own. It is ended before the communicator is.
     unsafe {
         stream.external(label, &args, |raw| {
-            grouped(api, || issues.iter().try_for_each(|issue| issue.make(api, handle, (rank, size), raw)))?;
-            held.settle()
+            let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
+            if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
         })
     }?;
-    seat.watch.add(calls[0].call.signature, stream, before)
+    seat.watch.add(call, stream, before)
 }
 
 /// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
@@ -115,8 +116,10 @@ fn enqueue_over(
             streams.push((before, raw));
         }
     }
+    let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature));
+    let _watched: Vec<_> = watched.collect();
     let mut raws = streams.iter().map(|(_, raw)| *raw);
-    grouped(api, || {
+    let goes_on = grouped(api, || {
         for (((_, calls), &handle), held) in ranks.iter_mut().zip(handles).zip(held) {
             for (call, raw) in calls.iter_mut().zip(&mut raws) {
                 call.issue().make(api, handle, (held.comm.rank, held.comm.size), raw)?;
@@ -124,7 +127,9 @@ fn enqueue_over(
         }
         Ok(())
     })?;
-    held.iter().try_for_each(Held::settle)?;
+    if goes_on {
+        held.iter().try_for_each(Held::settle)?;
+    }
     let mut befores = streams.into_iter().map(|(before, _)| before);
     for (seat, calls) in ranks {
         for (call, before) in calls.iter_mut().zip(&mut befores) {
@@ -218,7 +223,8 @@ impl Prepared<'_> {
             Operation::AllToAll => "all_to_all",
             Operation::Send { .. } => "send",
             Operation::Recv { .. } => "recv",
-            Operation::Barrier | Operation::Split => "barrier",
+            Operation::Barrier => "barrier",
+            Operation::Split => "split",
             Operation::Compare => "comparison of calls",
         }
     }
@@ -266,9 +272,7 @@ impl Issue {
         // SAFETY: as above.
         let answer = unsafe {
             match operation {
-                Operation::Barrier | Operation::Split => {
-                    api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream)
-                }
+                Operation::Barrier => api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream),
                 Operation::AllReduce(op) => {
                     api.ncclAllReduce(src, dst, count, element, reduction(op), comm, stream)
                 }
@@ -278,7 +282,7 @@ impl Issue {
                 Operation::Reduce { op, root } => {
                     api.ncclReduce(src, dst, count, element, reduction(op), number(root), comm, stream)
                 }
-                Operation::AllGather | Operation::Compare => {
+                Operation::AllGather | Operation::Split | Operation::Compare => {
                     api.ncclAllGather(src, dst, count, element, comm, stream)
                 }
                 Operation::Broadcast { root } => {

@@ -1,20 +1,20 @@
 //! Ranks on GPUs of any number of processes, by NCCL or RCCL.
 //!
-//! The communicators are NCCL's non-blocking ones, so that no call waits for ever: what NCCL goes on with in the background
-//! is waited for here, up to the time limit, and what it enqueued is [watched](watch).
+//! No call waits for ever: a [communicator](comm) can end the call that a thread is in, and a thread [watches](watch) the calls
+//! and the work that they enqueue.
 
 mod api;
 mod comm;
 mod compare;
 mod enqueue;
 mod library;
+mod split;
 mod start;
 mod watch;
 
 use std::iter;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use gpustream::{Device, Result, Stream};
 
@@ -22,7 +22,7 @@ use crate::broken::Broken;
 use crate::call::{Call, Operation};
 use crate::exchange::Exchange;
 use crate::terms::Terms;
-use comm::{Comm, Handle};
+use comm::{Comm, Handles};
 pub(crate) use library::Vendor;
 use watch::Watch;
 
@@ -31,6 +31,7 @@ use watch::Watch;
 pub(crate) struct Seat {
     comm: Arc<Comm>,
     watch: Watch,
+    device: Device,
     /// The stream for comparisons of calls; none where calls are not checked, or where there is no other rank.
     comparisons: Option<Stream>,
 }
@@ -42,9 +43,7 @@ impl Seat {
         let api = Vendor::of(first.info().backend)?.library()?;
         let handles = start::in_process(api, devices, terms.limit)?;
         let ranks = handles.into_iter().zip(devices).enumerate();
-        let seat = |(rank, (handle, device))| {
-            Self::new(api, (rank, devices.len()), handle, terms.limit, terms.checked.then_some(device))
-        };
+        let seat = |(rank, (handles, device))| Self::new(api, (rank, devices.len()), handles, device, terms);
         ranks.map(seat).collect()
     }
 
@@ -56,22 +55,21 @@ impl Seat {
         terms: Terms,
     ) -> Result<Self> {
         let api = Vendor::of(device.info().backend)?.library()?;
-        let handle = start::among_processes(api, place, device, exchange, terms.limit)?;
-        Self::new(api, place, handle, terms.limit, terms.checked.then_some(device))
+        let handles = start::among_processes(api, place, device, exchange, terms.limit)?;
+        Self::new(api, place, handles, device, terms)
     }
 
-    /// Makes a rank's place, which compares its calls on a stream of the device `checked`, where that is given.
     fn new(
         api: &'static api::Api,
         place: (usize, usize),
-        handle: Handle,
-        limit: Duration,
-        checked: Option<&Device>,
+        handles: Handles,
+        device: &Device,
+        terms: Terms,
     ) -> Result<Self> {
-        let comm = Arc::new(Comm::new(api, place, handle, limit));
+        let comm = Arc::new(Comm::new(api, place, handles, terms.limit));
         let watch = Watch::start(comm.clone())?;
-        let comparisons = checked.filter(|_| place.1 > 1).map(Device::stream).transpose()?;
-        Ok(Self { comm, watch, comparisons })
+        let comparisons = (terms.checked && place.1 > 1).then(|| device.stream()).transpose()?;
+        Ok(Self { comm, watch, device: device.clone(), comparisons })
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -90,17 +88,10 @@ impl Seat {
 
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
-        let Comm { api, limit, .. } = *self.comm;
         compare::compare(iter::once((self, &Operation::Split.to_string())))?;
-        let mut held = self.comm.hold();
-        let whole = held.handle()?;
-        let (handle, place) = start::split(api, whole, color, key, limit).map_err(|error| {
-            match held.reason("`split`", &error) {
-                Some(broken) => enqueue::break_up(&self.watch, &mut held, broken),
-                None => error,
-            }
-        })?;
-        Self::new(api, place, handle, limit, self.comparisons.as_ref().map(Stream::device))
+        let (handles, place) = split::split(self, color, key)?;
+        let terms = Terms { limit: self.comm.limit, checked: self.comparisons.is_some() };
+        Self::new(self.comm.api, place, handles, &self.device, terms)
     }
 
     /// Ends the communicator and the work of its calls, for this rank; the others notice by the time limit.

@@ -1,4 +1,4 @@
-//! Making communicators of NCCL's: the ranks find each other by an id, which one of them makes.
+//! Making communicators: the ranks find each other by an id of NCCL's, which one of them makes.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use super::api::{Api, ncclComm_t, ncclConfig_t, ncclUniqueId};
-use super::comm::{Handle, grouped, settle, started};
+use super::comm::{Handle, Handles, grouped, settle, started};
 use crate::exchange::Exchange;
 
 /// The key under which rank 0 puts the id.
 const ID: &str = "nccl/id";
 
 /// Makes the communicators of ranks that are all in this process, one on each device.
-pub(super) fn in_process(api: &'static Api, devices: &[Device], limit: Duration) -> Result<Vec<Handle>> {
+pub(super) fn in_process(api: &'static Api, devices: &[Device], limit: Duration) -> Result<Vec<Handles>> {
     check_places(devices)?;
     let ranks: Vec<_> = devices.iter().enumerate().collect();
     connect(api, new_id(api)?, devices.len(), &ranks, limit)
@@ -26,7 +26,7 @@ pub(super) fn among_processes(
     device: &Device,
     exchange: &dyn Exchange,
     limit: Duration,
-) -> Result<Handle> {
+) -> Result<Handles> {
     let id = if rank == 0 {
         let id = new_id(api)?;
         exchange.put(ID, &id.internal.map(|byte| byte as u8))?;
@@ -41,40 +41,19 @@ pub(super) fn among_processes(
         };
         ncclUniqueId { internal: bytes.map(|byte| byte as _) }
     };
-    let mut handles = connect(api, id, size, &[(rank, device)], limit)?;
-    handles.pop().ok_or_else(|| Error::unsupported("a communicator of no ranks"))
+    connect_one(api, id, (rank, size), device, limit)
 }
 
-/// Makes the communicator of the ranks of one color (`ncclCommSplit`), with this rank's number among them and theirs.
-pub(super) fn split(
+/// Makes the communicator of one rank, which knows the id. Blocks until all ranks have come, for the time limit at most.
+pub(super) fn connect_one(
     api: &'static Api,
-    whole: Handle,
-    color: c_int,
-    key: c_int,
+    id: ncclUniqueId,
+    (rank, size): (usize, usize),
+    device: &Device,
     limit: Duration,
-) -> Result<(Handle, (usize, usize))> {
-    let mut made = Made::new();
-    let mut config = ncclConfig_t::non_blocking();
-    // SAFETY: the handle is alive; `made` outlives what goes on in the background; the settings are read during the call.
-    let begun = started(unsafe { api.ncclCommSplit(whole.0, color, key, made.out(), &raw mut config) });
-    let ready = begun.and_then(|()| settle(api, &[whole], limit)).and_then(|()| {
-        let part = made.handle();
-        settle(api, &[part], limit)?;
-        let (mut rank, mut size) = (0, 0);
-        // SAFETY: the handle is alive, and the pointers are to locals.
-        unsafe {
-            api.ncclCommUserRank(part.0, &raw mut rank).ok()?;
-            api.ncclCommCount(part.0, &raw mut size).ok()?;
-        }
-        Ok((count(rank), count(size)))
-    });
-    match ready {
-        Ok(place) => Ok((made.done(), place)),
-        Err(error) => {
-            made.abort(api);
-            Err(error)
-        }
-    }
+) -> Result<Handles> {
+    let mut handles = connect(api, id, size, &[(rank, device)], limit)?;
+    handles.pop().ok_or_else(|| Error::unsupported("a communicator of no ranks"))
 }
 
 /// Connects the ranks of this process with all others. Blocks until all have come, for the time limit at most.
@@ -84,32 +63,32 @@ fn connect(
     size: usize,
     ranks: &[(usize, &Device)],
     limit: Duration,
-) -> Result<Vec<Handle>> {
-    let mut made: Vec<Made> = ranks.iter().map(|_| Made::new()).collect();
-    let connected = begin(api, id, size, ranks, &mut made).and_then(|()| {
-        let handles: Vec<_> = made.iter().map(Made::handle).collect();
-        settle(api, &handles, limit)
-    });
-    match connected {
-        Ok(()) => Ok(made.into_iter().map(Made::done).collect()),
-        Err(error) => {
-            for made in made {
-                made.abort(api);
-            }
-            Err(error.with_context(format_args!("making the communicator of {size} ranks")))
+) -> Result<Vec<Handles>> {
+    let mut families: Vec<Made> = ranks.iter().map(|_| Made::new()).collect();
+    let mut calls: Vec<Made> = ranks.iter().map(|_| Made::new()).collect();
+    let connected = meet(api, id, size, ranks, &mut families, limit)
+        .and_then(|handles| add_calls(api, &handles, ranks, &mut calls, limit));
+    if let Err(error) = connected {
+        for made in calls.into_iter().chain(families) {
+            made.abort(api);
         }
+        return Err(error.with_context(format_args!("making the communicator of {size} ranks")));
     }
+    let both = families.into_iter().zip(calls);
+    Ok(both.map(|(family, calls)| Handles { family: family.done(), calls: calls.done() }).collect())
 }
 
-fn begin(
+/// Has the ranks meet, by non-blocking communicators.
+fn meet(
     api: &'static Api,
     id: ncclUniqueId,
     size: usize,
     ranks: &[(usize, &Device)],
     made: &mut [Made],
-) -> Result<()> {
+    limit: Duration,
+) -> Result<Vec<Handle>> {
     let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut Made)| {
-        let mut config = ncclConfig_t::non_blocking();
+        let mut config = ncclConfig_t::new(false, true);
         let call = |_| {
             // SAFETY: `made` outlives what goes on in the background; the settings are read during the call.
             started(unsafe {
@@ -119,7 +98,27 @@ fn begin(
         // SAFETY: the call enqueues nothing. It takes the device whose context is current, which is this one.
         unsafe { device.stream()?.external("ncclCommInitRankConfig", &[], call) }
     };
-    grouped(api, || ranks.iter().zip(made).try_for_each(begin_one))
+    grouped(api, || ranks.iter().zip(&mut *made).try_for_each(begin_one))?;
+    let handles: Vec<_> = made.iter().map(Made::handle).collect();
+    settle(api, &handles, limit)?;
+    Ok(handles)
+}
+
+/// Adds the blocking communicator of each rank to the rank's family.
+fn add_calls(
+    api: &'static Api,
+    families: &[Handle],
+    ranks: &[(usize, &Device)],
+    made: &mut [Made],
+    limit: Duration,
+) -> Result<()> {
+    let begin_one = |((family, &(rank, _)), made): ((&Handle, &(usize, &Device)), &mut Made)| {
+        let mut config = ncclConfig_t::new(true, false);
+        // SAFETY: the handle is alive; `made` outlives what goes on in the background; the settings are read during the call.
+        started(unsafe { api.ncclCommSplit(family.0, 0, number(rank)?, made.out(), &raw mut config) })
+    };
+    grouped(api, || families.iter().zip(ranks).zip(made).try_for_each(begin_one))?;
+    settle(api, families, limit)
 }
 
 /// The place for a handle that NCCL makes, and may write from a thread of its own until it has settled.
@@ -153,7 +152,7 @@ impl Made {
     }
 }
 
-fn new_id(api: &'static Api) -> Result<ncclUniqueId> {
+pub(super) fn new_id(api: &'static Api) -> Result<ncclUniqueId> {
     let mut id = ncclUniqueId { internal: [0; 128] };
     // SAFETY: the pointer is to a local.
     unsafe { api.ncclGetUniqueId(&raw mut id) }.ok()?;
@@ -181,8 +180,4 @@ fn check_places(devices: &[Device]) -> Result<()> {
 
 fn number(value: usize) -> Result<c_int> {
     c_int::try_from(value).map_err(|_| Error::unsupported(format_args!("a rank or size of {value}")))
-}
-
-fn count(value: c_int) -> usize {
-    usize::try_from(value).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! Watching the work of calls that were enqueued: a thread for each communicator ends what lasts too long, since a kernel of
-//! NCCL's waits for a lost rank for ever.
+//! Watching calls and the work that they enqueue: a thread for each communicator ends what lasts too long, since a call of NCCL's
+//! waits for a lost rank for ever, and so does a kernel.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,11 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpustream::{Error, Event, Failures, Result, Stream};
+use gpustream::{Error, Event, ExitHold, Failures, Result, Stream};
 
 use super::comm::Comm;
 use crate::broken::Broken;
 use crate::call::Signature;
+
+/// The name of the library for the end of the process.
+const LIBRARY: &str = "NCCL";
 
 /// The time between two looks at pending work.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -27,17 +30,27 @@ struct Shared {
 }
 
 struct State {
+    /// The call that a thread is in, and when it began. There is one at a time.
+    calling: Option<(Signature, Instant)>,
     pending: VecDeque<Pending>,
     /// The point behind the newest call, while that is pending.
     end: Weak<Event>,
+    /// The reason why the communicator was broken: what is enqueued from here on has failed.
+    broken: Option<Broken>,
     thread: Thread,
-    open: bool,
+    life: Life,
+}
+
+enum Life {
+    Open,
+    /// There are no more calls. The process does not end before the communicator is closed.
+    Closing(Option<ExitHold>),
 }
 
 /// The work of the thread.
 #[derive(PartialEq)]
 enum Thread {
-    /// It waits for a first call.
+    /// It waits for a call.
     Idle,
     /// It has taken the calls out, to look at their work.
     Looking,
@@ -59,7 +72,14 @@ struct Pending {
 impl Watch {
     /// Starts the thread.
     pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
-        let state = State { pending: VecDeque::new(), end: Weak::new(), thread: Thread::Between, open: true };
+        let state = State {
+            calling: None,
+            pending: VecDeque::new(),
+            end: Weak::new(),
+            broken: None,
+            thread: Thread::Between,
+            life: Life::Open,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let watched = shared.clone();
         let thread = thread::Builder::new().name("gpustream-nccl".into());
@@ -76,28 +96,49 @@ impl Watch {
         }
     }
 
-    /// Watches the work of a call between `before` and the end of what the stream has.
+    /// Watches a call until the value is dropped. The caller holds the communicator.
+    pub(super) fn call(&self, call: Signature) -> Calling<'_> {
+        let mut state = self.0.lock();
+        state.calling = Some((call, Instant::now()));
+        if state.thread == Thread::Idle {
+            self.0.changed.notify_all();
+        }
+        Calling(&self.0)
+    }
+
+    /// Watches the work of a call between `before` and the end of what the stream has. The call is watched meanwhile.
     pub(super) fn add(&self, call: Signature, stream: &Stream, before: Arc<Event>) -> Result<()> {
         let after = Arc::new(stream.record()?);
         let pending = Pending { call, before, after, failures: stream.failures(), since: None };
         let mut state = self.0.lock();
+        if let Some(broken) = &state.broken {
+            pending.failures.keep(Error::external(broken.clone()));
+            return Ok(());
+        }
         state.end = Arc::downgrade(&pending.after);
         state.pending.push_back(pending);
-        if state.thread == Thread::Idle {
-            self.0.changed.notify_all();
-        }
         Ok(())
     }
 
-    /// Reports to the streams of all pending calls that their work failed. What breaks the communicator comes after.
+    /// Reports to the streams of all pending calls that their work failed, and of those to come. What breaks the communicator
+    /// comes after.
     pub(super) fn fail(&self, broken: &Broken) {
         self.0.fail(broken);
     }
 }
 
+/// A call that is watched.
+pub(super) struct Calling<'a>(&'a Shared);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.lock().calling = None;
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.lock().open = false;
+        self.0.lock().life = Life::Closing(ExitHold::of(LIBRARY));
         self.0.changed.notify_all();
     }
 }
@@ -110,14 +151,22 @@ impl Shared {
     fn watch(&self, comm: &Comm) {
         loop {
             let mut state = self.lock();
-            while state.pending.is_empty() && state.open {
+            while state.pending.is_empty() && state.calling.is_none() && matches!(state.life, Life::Open) {
                 state.thread = Thread::Idle;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.pending.is_empty() {
+            let is_held = matches!(state.life, Life::Closing(Some(_)));
+            let hold = if is_held { None } else { ExitHold::of(LIBRARY) };
+            if !is_held && hold.is_none() {
+                // The process is ending, and takes NCCL down.
+                return;
+            }
+            if state.pending.is_empty() && state.calling.is_none() {
                 drop(state);
                 return comm.close();
             }
+            let is_late = |(_, since): &(Signature, Instant)| since.elapsed() > comm.limit;
+            let late_call = state.calling.filter(is_late).map(|(call, _)| call);
             // Looked at without the lock: asking the driver takes its time, and calls go on meanwhile.
             let calls = std::mem::take(&mut state.pending);
             state.thread = Thread::Looking;
@@ -131,7 +180,7 @@ impl Shared {
             state.thread = Thread::Between;
             drop(state);
             self.changed.notify_all();
-            let broken = match late {
+            let broken = match late.or(late_call) {
                 Some(call) => Some(Broken::Stalled { call: call.to_string(), limit: comm.limit }),
                 None => first.and_then(|call| comm.failure(call)),
             };
@@ -140,6 +189,7 @@ impl Shared {
                 self.fail(&broken);
                 comm.break_up(broken);
             }
+            drop(hold);
             thread::sleep(PERIOD);
         }
     }
@@ -150,6 +200,7 @@ impl Shared {
             .changed
             .wait_while(state, |state| state.thread == Thread::Looking)
             .unwrap_or_else(PoisonError::into_inner);
+        state.broken.get_or_insert_with(|| broken.clone());
         for Pending { after, failures, .. } in state.pending.drain(..) {
             if !after.is_done().unwrap_or(false) {
                 failures.keep(Error::external(broken.clone()));

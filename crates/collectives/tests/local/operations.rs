@@ -8,7 +8,7 @@ use gpustream::{Buffer, DeviceOptions, Stream, Tracking};
 use gpustream_collectives::{Communicator, Op, World, group};
 
 use crate::plain::{Number, OPS, brought, combined, every_type};
-use crate::{COMBINES_16_BITS, RANKS, devices, each, options, ranks, streams, tests};
+use crate::{COMBINES_16_BITS, devices, each, options, ranks, streams, tests};
 
 tests!(
     every_operation_is_right_on_threads,
@@ -174,6 +174,7 @@ fn one_rank_is_right() {
 
 /// Makes the calls of all ranks on this thread, for one type and length.
 fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len: usize) {
+    let size = ranks.len();
     let source = |len: usize| -> Vec<Buffer<T>> {
         let upload = |(rank, stream): (usize, &Stream)| stream.upload(&brought::<T>(rank, len)).unwrap();
         streams.iter().enumerate().map(upload).collect()
@@ -181,9 +182,9 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
     let room = |len: usize| -> Vec<Buffer<T>> {
         streams.iter().map(|stream| stream.upload(&brought::<T>(8, len)).unwrap()).collect()
     };
-    let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(RANKS * len));
-    let (mut exchanged, mut received, mut copied) = (room(RANKS * len), room(len), source(len));
-    let (long, short) = (source(RANKS * len), source(len));
+    let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(size * len));
+    let (mut exchanged, mut received, mut copied) = (room(size * len), room(len), source(len));
+    let (long, short) = (source(size * len), source(len));
     // Two calls of each, so that the order within a rank's calls counts.
     group(|group| {
         let results = reduced.iter_mut().zip(&mut scattered).zip(&mut gathered);
@@ -191,7 +192,7 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
         for (((rank, stream), ((reduced, scattered), gathered)), ((exchanged, received), copied)) in
             ranks.iter().zip(streams).zip(results).zip(more)
         {
-            let (own, next) = (rank.rank(), (rank.rank() + 1) % RANKS);
+            let (own, next) = (rank.rank(), (rank.rank() + 1) % size);
             let calls = group.on(rank);
             if can_combine::<T>() {
                 calls.all_reduce_in_place(stream, reduced, Op::Sum)?;
@@ -200,7 +201,7 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
             calls.send(stream, &short[own], next)?;
             calls.all_gather(stream, &short[own], gathered)?;
             calls.barrier(stream)?;
-            calls.recv(stream, received, (own + RANKS - 1) % RANKS)?;
+            calls.recv(stream, received, (own + size - 1) % size)?;
             calls.all_to_all(stream, &long[own], exchanged)?;
             calls.broadcast(stream, copied, 1)?;
         }
@@ -211,13 +212,13 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
         let part = |values: &[T]| values[rank * len..(rank + 1) * len].to_vec();
         let get = |buffers: &[Buffer<T>]| stream.download(&buffers[rank]).unwrap();
         if can_combine::<T>() {
-            assert_eq!(get(&reduced), combined(Op::Sum, RANKS, len));
-            assert_eq!(get(&scattered), part(&combined(Op::Max, RANKS, RANKS * len)));
+            assert_eq!(get(&reduced), combined(Op::Sum, size, len));
+            assert_eq!(get(&scattered), part(&combined(Op::Max, size, size * len)));
         }
-        assert_eq!(get(&gathered), (0..RANKS).flat_map(|rank| brought::<T>(rank, len)).collect::<Vec<_>>());
-        let want: Vec<T> = (0..RANKS).flat_map(|other| part(&brought(other, RANKS * len))).collect();
+        assert_eq!(get(&gathered), (0..size).flat_map(|rank| brought::<T>(rank, len)).collect::<Vec<_>>());
+        let want: Vec<T> = (0..size).flat_map(|other| part(&brought(other, size * len))).collect();
         assert_eq!(get(&exchanged), want);
-        assert_eq!(get(&received), brought((rank + RANKS - 1) % RANKS, len));
+        assert_eq!(get(&received), brought((rank + size - 1) % size, len));
         assert_eq!(get(&copied), brought(1, len));
     }
 }
@@ -236,9 +237,10 @@ fn parts_beyond_a_piece_are_right() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
         let mut memory = stream.upload(&brought::<u8>(rank.rank(), len)).unwrap();
-        rank.reduce_in_place(&stream, &mut memory, Op::Average, 2).unwrap();
-        if rank.rank() == 2 {
-            assert!(stream.download(&memory).unwrap() == combined::<u8>(Op::Average, RANKS, len));
+        let root = rank.size() - 1;
+        rank.reduce_in_place(&stream, &mut memory, Op::Average, root).unwrap();
+        if rank.rank() == root {
+            assert!(stream.download(&memory).unwrap() == combined::<u8>(Op::Average, rank.size(), len));
         }
     });
 }
@@ -248,7 +250,7 @@ fn pinned_memory_is_taken() {
         let stream = rank.device().stream().unwrap();
         let mut memory = rank.device().pinned_from(&brought::<i32>(rank.rank(), 77)).unwrap();
         rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
-        assert_eq!(*memory.read().unwrap(), combined::<i32>(Op::Sum, RANKS, 77));
+        assert_eq!(*memory.read().unwrap(), combined::<i32>(Op::Sum, rank.size(), 77));
     });
 }
 
@@ -284,6 +286,6 @@ fn runs_of_a_replay_contain_calls() {
             })
             .unwrap();
         }
-        assert_eq!(stream.download(&memory).unwrap(), [(RANKS as u32).pow(6); 33]);
+        assert_eq!(stream.download(&memory).unwrap(), [(rank.size() as u32).pow(6); 33]);
     });
 }

@@ -14,6 +14,7 @@ mod processes;
 #[path = "../local/ranks.rs"]
 mod ranks;
 mod real;
+mod several;
 #[path = "../local/splits.rs"]
 mod splits;
 
@@ -36,13 +37,15 @@ use recorder::Recorder;
 const COMBINES_16_BITS: bool = false;
 /// Whether the engine combines elements in the order of the ranks.
 const COMBINES_IN_ORDER: bool = true;
-/// The number of ranks in most tests.
+/// The number of ranks in most tests, as there are at most.
 const RANKS: usize = 3;
 
-/// The tests of the engine `Local` that NCCL does not promise: NaN, and what that engine does by itself.
-const LOCAL_ALONE: [&str; 4] = [
+/// The tests of the engine `Local` that NCCL does not promise: NaN, roots that wait for readers, and what that engine does by
+/// itself.
+const LOCAL_ALONE: [&str; 5] = [
     "splits::rank_that_leaves_a_part_leaves_no_other",
     "order::ranks_may_share_a_stream",
+    "order::later_writes_wait_for_the_other_ranks_reads",
     "operations::nan_gives_way_to_numbers",
     "splits::part_of_a_rank_that_gave_up_is_broken",
 ];
@@ -58,6 +61,9 @@ thread_local! {
 }
 
 fn main() -> ExitCode {
+    if several::play_role() {
+        return ExitCode::SUCCESS;
+    }
     let shared = [operations::TESTS, order::TESTS, splits::TESTS].concat();
     let mut trials = Vec::new();
     let mut add = |vendor: Option<&'static str>, checked: bool, tests: &[Test]| {
@@ -86,11 +92,17 @@ fn main() -> ExitCode {
                 add(Some(vendor), true, operations::TESTS);
             }
         }
-        Ok(names) if names.split(',').count() >= RANKS => {
-            add(None, false, &[on_three.as_slice(), real::TESTS].concat());
-            add(None, true, operations::TESTS);
+        Ok(names) => {
+            let count = names.split(',').count();
+            add(None, false, real::TESTS);
+            if count >= 2 {
+                add(None, false, &[operations::TESTS, order::TESTS, several::TESTS].concat());
+                add(None, true, operations::TESTS);
+            }
+            if count >= RANKS {
+                add(None, false, &[splits::TESTS, checked::TESTS].concat());
+            }
         }
-        Ok(_) => add(None, false, real::TESTS),
     }
     // The fakes are of the whole process, and so is a GPU's thread for host closures.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -130,7 +142,7 @@ fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
     FAKE.with_borrow(|fake| call(&fake.as_ref().unwrap().1))
 }
 
-/// Opens a device for each rank, or the only real one.
+/// Opens a device for each rank, or the real ones.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let names = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| {
         let vendor = FAKE.with_borrow(|fake| fake.as_ref().unwrap().0);
@@ -143,12 +155,12 @@ fn options(limit: Duration) -> CommunicatorOptions {
     CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit).checked(CHECKED.get())
 }
 
-/// Makes the communicators of three ranks, whose work lasts `limit` at most.
+/// Makes the communicators of all ranks, whose work lasts `limit` at most.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
     World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
 }
 
-/// Makes the communicators of three ranks. A test that hangs fails after a minute.
+/// Makes the communicators of all ranks. A test that hangs fails after a minute.
 fn ranks() -> Vec<Communicator> {
     ranks_within(Duration::from_secs(60))
 }

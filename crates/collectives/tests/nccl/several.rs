@@ -1,0 +1,168 @@
+//! The real NCCL on several GPUs: ranks that are lost, on threads and as processes, and processes that work together.
+
+use std::env;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
+use gpustream_collectives::{Broken, Communicator, FileExchange, Op, World};
+
+use crate::{broken, devices, each, options, ranks_within, tests};
+
+tests!(
+    rank_that_makes_no_call_is_an_error,
+    rank_that_stops_making_calls_is_an_error,
+    rank_that_sends_nothing_is_an_error,
+    processes_work_together,
+    killed_process_is_an_error_for_the_others,
+);
+
+/// A limit within which the ranks connect, and that a test waits for.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The time after which a test that waits for the limit has failed.
+const LATE: Duration = Duration::from_secs(60);
+/// The variable that tells a process what it does as a rank.
+const ROLE: &str = "GPUSTREAM_TEST_ROLE";
+/// The roles: to leave after a reduction, and to be killed instead.
+const WORK: &str = "work";
+const STAY: &str = "stay";
+
+fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
+    let mut memory = stream.full(100, 1.0f32)?;
+    rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;
+    Ok(memory)
+}
+
+/// Checks that a rank hears of another one that is lost, at the call or at the next wait, and that its stream goes on.
+#[track_caller]
+fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
+    let since = Instant::now();
+    let error = call.and_then(|()| stream.synchronize()).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
+    assert!(since.elapsed() < LATE, "{error}");
+    broken(&reduce(rank, stream).unwrap_err());
+    assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
+}
+
+/// NCCL connects the ranks in their first call, which waits for the lost one.
+fn rank_that_makes_no_call_is_an_error() {
+    let mut ranks = ranks_within(LIMIT);
+    let lost = ranks.pop().unwrap();
+    each(ranks, |rank| {
+        let stream = rank.device().stream().unwrap();
+        let call = reduce(&rank, &stream).map(drop);
+        hears_of_a_loss(&rank, &stream, call);
+    });
+    drop(lost);
+}
+
+/// Connected ranks wait on the device.
+fn rank_that_stops_making_calls_is_an_error() {
+    each(ranks_within(LIMIT), |rank| {
+        let stream = rank.device().stream().unwrap();
+        let memory = reduce(&rank, &stream).unwrap();
+        assert_eq!(stream.download(&memory).unwrap(), [rank.size() as f32; 100]);
+        if rank.rank() > 0 {
+            let call = reduce(&rank, &stream).map(drop);
+            hears_of_a_loss(&rank, &stream, call);
+        }
+    });
+}
+
+/// A message connects two ranks alone, behind work that all of them have done.
+fn rank_that_sends_nothing_is_an_error() {
+    each(ranks_within(LIMIT), |rank| {
+        let stream = rank.device().stream().unwrap();
+        reduce(&rank, &stream).unwrap();
+        if rank.rank() == 1 {
+            let mut memory = stream.alloc::<u8>(10).unwrap();
+            let call = rank.recv(&stream, &mut memory, 0);
+            hears_of_a_loss(&rank, &stream, call);
+        }
+    });
+}
+
+/// Does what this process was started for, if it was started by a test.
+pub(crate) fn play_role() -> bool {
+    let Ok(role) = env::var(ROLE) else { return false };
+    let world = World::from_env().unwrap();
+    let device = devices(DeviceOptions::default()).swap_remove(world.rank());
+    let rank = world.communicator_with(&device, options(LATE)).unwrap();
+    work(&rank, &device);
+    if role == STAY {
+        loop {
+            thread::park();
+        }
+    }
+    true
+}
+
+/// Makes a call that needs all ranks.
+fn work(rank: &Communicator, device: &Device) {
+    let stream = device.stream().unwrap();
+    let memory = reduce(rank, &stream).unwrap();
+    assert_eq!(stream.download(&memory).unwrap(), [rank.size() as f32; 100]);
+}
+
+/// Returns the variables by which Hydra tells a process its rank.
+fn place(rank: usize, count: usize) -> [(&'static str, String); 2] {
+    [("PMI_RANK", rank.to_string()), ("PMI_SIZE", count.to_string())]
+}
+
+/// The processes of all ranks but the first, which this process is.
+struct Others(Vec<Child>);
+
+impl Others {
+    fn start(role: &str, folder: &Path, count: usize) -> Self {
+        let start = |rank: usize| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.env(ROLE, role).env("GPUSTREAM_EXCHANGE", format!("file:{}", folder.display()));
+            command.envs(place(rank, count)).spawn().unwrap()
+        };
+        Self((1..count).map(start).collect())
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // An error means that the process has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts the other ranks as processes, and makes the communicator of the first rank.
+fn among_processes(role: &str, limit: Duration) -> (Communicator, Others, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut devices = devices(DeviceOptions::default());
+    let meeting = folder.path().join("meeting");
+    let variables = place(0, devices.len());
+    let lookup =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let world = World::from_variables(lookup).unwrap();
+    let world = world.with_exchange(Arc::new(FileExchange::create(&meeting).unwrap()));
+    let others = Others::start(role, &meeting, devices.len());
+    (world.communicator_with(&devices.swap_remove(0), options(limit)).unwrap(), others, folder)
+}
+
+fn processes_work_together() {
+    let (rank, mut others, _folder) = among_processes(WORK, LATE);
+    work(&rank, rank.device());
+    for process in &mut others.0 {
+        assert!(process.wait().unwrap().success());
+    }
+}
+
+fn killed_process_is_an_error_for_the_others() {
+    let (rank, others, _folder) = among_processes(STAY, LIMIT);
+    let stream = rank.device().stream().unwrap();
+    work(&rank, rank.device());
+    drop(others);
+    let call = reduce(&rank, &stream).map(drop);
+    hears_of_a_loss(&rank, &stream, call);
+}
