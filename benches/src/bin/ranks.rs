@@ -50,11 +50,9 @@ fn run(args: &Args) -> Result<()> {
     let devices = Device::all().into_iter().flatten().filter(|device| device.info().backend == "cuda");
     let devices: Vec<Device> = devices.collect();
     ensure!(!devices.is_empty(), "this machine has no CUDA device");
-    let options = CommunicatorOptions::default().engine(Engine::Nccl);
-    let ranks = World::local(&devices)?.communicators_with(options)?;
-    let streams = devices.iter().map(Device::stream).collect::<gpustream::Result<Vec<_>>>()?;
-    let raw = Raw::new(&devices)?;
-    println!("{} x {}, NCCL {}", ranks.len(), devices[0].info(), raw.version);
+    // Each has streams of its own: the library knows less of a stream whose handle it has given away.
+    let (ours, raw) = (Ours::new(&devices)?, Raw::new(&devices)?);
+    println!("{} x {}, NCCL {}", devices.len(), devices[0].info(), raw.version);
 
     let mut table = Table::new([
         "bytes",
@@ -71,32 +69,20 @@ fn run(args: &Args) -> Result<()> {
             break;
         }
         eprintln!("measuring {bytes} bytes");
-        let mut memory: Vec<Buffer<f32>> =
-            streams.iter().map(|stream| stream.zeros(bytes / 4)).collect::<gpustream::Result<_>>()?;
-        let [mut raws, mut ours] = [Samples::default(), Samples::default()];
+        let mut raw_memory = zeros(raw.streams(), bytes / 4)?;
+        let mut our_memory = zeros(ours.streams(), bytes / 4)?;
+        let [mut raws, mut our_samples] = [Samples::default(), Samples::default()];
         // One round to warm up.
         for round in 0..=args.rounds {
-            let samples = if args.threads {
-                let one =
-                    |rank: usize, memory: &mut Buffer<f32>| raw.all_reduce_one(rank, &streams[rank], memory);
-                let raws = sample_on_threads(&streams, &mut memory, calls, one)?;
-                let one = |rank: usize, memory: &mut Buffer<f32>| {
-                    Ok(ranks[rank].all_reduce_in_place(&streams[rank], memory, Op::Sum)?)
-                };
-                [raws, sample_on_threads(&streams, &mut memory, calls, one)?]
-            } else {
-                [
-                    sample(&streams, calls, || raw.all_reduce(&streams, &memory))?,
-                    sample(&streams, calls, || all_reduce(&ranks, &streams, &mut memory))?,
-                ]
-            };
+            let raw_sample = sample(&raw, &mut raw_memory, calls, args.threads)?;
+            let our_sample = sample(&ours, &mut our_memory, calls, args.threads)?;
             if round > 0 {
-                raws.add(samples[0]);
-                ours.add(samples[1]);
+                raws.add(raw_sample);
+                our_samples.add(our_sample);
             }
         }
-        let ([raw_host, raw_whole], [our_host, our_whole]) = (raws.medians(), ours.medians());
-        let (size, time) = (ranks.len() as f64, |seconds: f64| format!("{:.2}", seconds * 1e6));
+        let ([raw_host, raw_whole], [our_host, our_whole]) = (raws.medians(), our_samples.medians());
+        let (size, time) = (devices.len() as f64, |seconds: f64| format!("{:.2}", seconds * 1e6));
         let bus = |seconds: f64| format!("{:.1}", bytes as f64 / seconds * 2.0 * (size - 1.0) / size / 1e9);
         table.row([
             bytes.to_string(),
@@ -110,51 +96,43 @@ fn run(args: &Args) -> Result<()> {
         ]);
     }
     println!("{table}");
-    if ranks.len() == 1 {
+    if devices.len() == 1 {
         println!("a world of one moves nothing between devices: its times are those of the calls");
     }
     Ok(())
 }
 
-/// Makes one call for each rank.
-fn all_reduce(ranks: &[Communicator], streams: &[Stream], memory: &mut [Buffer<f32>]) -> Result<()> {
-    if let ([rank], [stream], [memory]) = (ranks, streams, &mut *memory) {
-        return Ok(rank.all_reduce_in_place(stream, memory, Op::Sum)?);
-    }
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(streams).zip(memory) {
-            group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
-        }
-        Ok(())
-    })?;
-    Ok(())
+fn zeros(streams: &[Stream], len: usize) -> gpustream::Result<Vec<Buffer<f32>>> {
+    streams.iter().map(|stream| stream.zeros(len)).collect()
 }
 
-/// Returns the seconds of one call of some that follow each other: until the calls have returned, and until all is done.
-fn sample(streams: &[Stream], calls: usize, mut call: impl FnMut() -> Result<()>) -> Result<[f64; 2]> {
-    let start = Instant::now();
-    for _ in 0..calls {
-        call()?;
-    }
-    let host = start.elapsed();
-    streams.iter().try_for_each(Stream::synchronize)?;
-    Ok([host, start.elapsed()].map(|time| time.as_secs_f64() / calls as f64))
+/// A way to sum memory over all ranks.
+trait Way: Sync {
+    fn streams(&self) -> &[Stream];
+
+    /// Makes the call of one rank.
+    fn one(&self, rank: usize, memory: &mut Buffer<f32>) -> Result<()>;
+
+    /// Makes the calls of several ranks as a group.
+    fn group(&self, memory: &mut [Buffer<f32>]) -> Result<()>;
 }
 
-/// As [`sample`], with a thread for each rank, whose calls `call` makes; the slowest one counts.
-fn sample_on_threads(
-    streams: &[Stream],
-    memory: &mut [Buffer<f32>],
-    calls: usize,
-    call: impl Fn(usize, &mut Buffer<f32>) -> Result<()> + Sync,
-) -> Result<[f64; 2]> {
-    let (start, call) = (Barrier::new(streams.len()), &call);
+/// Returns the seconds of one call of some that follow each other: until the calls have returned, and until all is done. With a
+/// thread for each rank the slowest one counts.
+fn sample(way: &impl Way, memory: &mut [Buffer<f32>], calls: usize, threads: bool) -> Result<[f64; 2]> {
+    let streams = way.streams();
+    if !threads {
+        return match memory {
+            [memory] => time(streams, calls, || way.one(0, memory)),
+            memory => time(streams, calls, || way.group(memory)),
+        };
+    }
+    let start = &Barrier::new(streams.len());
     thread::scope(|threads| {
-        let ranks = streams.iter().zip(memory).enumerate().map(|(rank, (stream, memory))| {
-            let start = &start;
+        let ranks = streams.chunks(1).zip(memory).enumerate().map(|(rank, (stream, memory))| {
             threads.spawn(move || {
                 start.wait();
-                sample(std::slice::from_ref(stream), calls, || call(rank, memory))
+                time(stream, calls, || way.one(rank, memory))
             })
         });
         let ranks: Vec<_> = ranks.collect();
@@ -165,6 +143,16 @@ fn sample_on_threads(
         }
         Ok(slowest)
     })
+}
+
+fn time(streams: &[Stream], calls: usize, mut call: impl FnMut() -> Result<()>) -> Result<[f64; 2]> {
+    let start = Instant::now();
+    for _ in 0..calls {
+        call()?;
+    }
+    let host = start.elapsed();
+    streams.iter().try_for_each(Stream::synchronize)?;
+    Ok([host, start.elapsed()].map(|time| time.as_secs_f64() / calls as f64))
 }
 
 #[derive(Default)]
@@ -183,9 +171,44 @@ impl Samples {
     }
 }
 
+/// The library's communicators.
+struct Ours {
+    ranks: Vec<Communicator>,
+    streams: Vec<Stream>,
+}
+
+impl Ours {
+    fn new(devices: &[Device]) -> Result<Self> {
+        let options = CommunicatorOptions::default().engine(Engine::Nccl);
+        let ranks = World::local(devices)?.communicators_with(options)?;
+        Ok(Self { ranks, streams: streams(devices)? })
+    }
+}
+
+impl Way for Ours {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn one(&self, rank: usize, memory: &mut Buffer<f32>) -> Result<()> {
+        Ok(self.ranks[rank].all_reduce_in_place(&self.streams[rank], memory, Op::Sum)?)
+    }
+
+    fn group(&self, memory: &mut [Buffer<f32>]) -> Result<()> {
+        group(|group| {
+            for ((rank, stream), memory) in self.ranks.iter().zip(&self.streams).zip(memory) {
+                group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
 /// Communicators of NCCL's own.
 struct Raw {
     comms: Vec<sys::ncclComm_t>,
+    streams: Vec<Stream>,
     version: c_int,
 }
 
@@ -201,35 +224,40 @@ impl Raw {
         unsafe { nccl::comm_init_all(comms.as_mut_ptr(), ordinals.len().try_into()?, ordinals.as_ptr()) }
             .map_err(failed)
             .context("ncclCommInitAll")?;
-        Ok(Self { comms, version: nccl::get_nccl_version().map_err(failed)? })
-    }
-
-    fn all_reduce(&self, streams: &[Stream], memory: &[Buffer<f32>]) -> Result<()> {
-        if self.comms.len() > 1 {
-            nccl::group_start().map_err(failed)?;
-        }
-        for (rank, (stream, memory)) in streams.iter().zip(memory).enumerate() {
-            self.all_reduce_one(rank, stream, memory)?;
-        }
-        if self.comms.len() > 1 {
-            nccl::group_end().map_err(failed)?;
-        }
-        Ok(())
-    }
-
-    fn all_reduce_one(&self, rank: usize, stream: &Stream, memory: &Buffer<f32>) -> Result<()> {
-        let address: *mut c_void = ptr::with_exposed_provenance_mut(memory.view().as_raw().0);
-        let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
-        let raw = ptr::with_exposed_provenance_mut(stream.as_raw().0);
-        // SAFETY: the memory has that many elements and stays, and the host waits for the stream before other calls use it.
-        unsafe { nccl::all_reduce(address, address, memory.len(), float, sum, self.comms[rank], raw) }
-            .map_err(failed)?;
-        Ok(())
+        let version = nccl::get_nccl_version().map_err(failed)?;
+        Ok(Self { comms, streams: streams(devices)?, version })
     }
 }
 
 // SAFETY: NCCL binds a communicator to no thread, and here each is used by one at a time.
 unsafe impl Sync for Raw {}
+
+impl Way for Raw {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn one(&self, rank: usize, memory: &mut Buffer<f32>) -> Result<()> {
+        let address: *mut c_void = ptr::with_exposed_provenance_mut(memory.view().as_raw().0);
+        let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+        let raw = ptr::with_exposed_provenance_mut(self.streams[rank].as_raw().0);
+        // SAFETY: the memory has that many elements and stays, and the host waits for the stream before other calls use it.
+        unsafe { nccl::all_reduce(address, address, memory.len(), float, sum, self.comms[rank], raw) }
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    fn group(&self, memory: &mut [Buffer<f32>]) -> Result<()> {
+        nccl::group_start().map_err(failed)?;
+        memory.iter_mut().enumerate().try_for_each(|(rank, memory)| self.one(rank, memory))?;
+        nccl::group_end().map_err(failed)?;
+        Ok(())
+    }
+}
+
+fn streams(devices: &[Device]) -> Result<Vec<Stream>> {
+    Ok(devices.iter().map(Device::stream).collect::<gpustream::Result<_>>()?)
+}
 
 #[allow(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn failed(error: nccl::NcclError) -> anyhow::Error {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use gpustream::{AsView, AsViewMut, Error, ErrorKind, Result, Stream, View, ViewMut};
+use smallvec::SmallVec;
 
 use crate::element::ElementType;
 use crate::op::Op;
@@ -82,6 +83,12 @@ pub(crate) struct Call<'a> {
     /// The memory for the rank's result, as bytes; absent where the rank gets none.
     pub(crate) dst: Option<ViewMut<'a, u8>>,
 }
+
+/// The calls of one rank that are made together. A single one takes no allocation.
+pub(crate) type Batch<'a> = SmallVec<[Call<'a>; 1]>;
+
+/// Such calls of several ranks, whose places are of type `S`.
+pub(crate) type Batches<'a, S> = SmallVec<[(&'a S, Batch<'a>); 1]>;
 
 impl Call<'_> {
     /// Returns a range of the bytes that the rank gives.

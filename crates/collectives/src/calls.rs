@@ -2,7 +2,7 @@
 
 use gpustream::{Device, Result, Stream, View, ViewMut};
 
-use crate::call::{Call, Operation, Signature};
+use crate::call::{Batch, Call, Operation, Signature};
 use crate::check;
 use crate::element::{Element, ElementType};
 use crate::engine::Seat;
@@ -21,12 +21,12 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub struct Calls<'a> {
     member: &'a Member,
-    calls: Vec<Call<'a>>,
+    calls: Batch<'a>,
 }
 
 impl<'a> Calls<'a> {
     pub(crate) fn new(member: &'a Member) -> Self {
-        Self { member, calls: Vec::new() }
+        Self { member, calls: Batch::new() }
     }
 
     /// Returns whether these are a rank's calls.
@@ -35,7 +35,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Returns the rank and its calls.
-    pub(crate) fn into_parts(self) -> (&'a Seat, Vec<Call<'a>>) {
+    pub(crate) fn into_parts(self) -> (&'a Seat, Batch<'a>) {
         (&self.member.seat, self.calls)
     }
 

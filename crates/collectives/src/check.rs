@@ -1,6 +1,6 @@
 //! Checks of one rank's call that need no other rank.
 
-use gpustream::{Device, Error, ErrorKind, Result, Stream};
+use gpustream::{Device, Error, ErrorKind, Result, Stream, check_outside_closures};
 
 /// Checks that a stream is of the rank's device and runs what it is given, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
@@ -14,9 +14,8 @@ pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
             ),
         ));
     }
-    // An error inside the library's closures, which must not wait, and where a stream may be locked that others need.
-    drop(stream.alloc::<u8>(0)?);
-    Ok(())
+    // Closures must not wait, and a stream may be locked there that others need.
+    check_outside_closures()
 }
 
 /// Checks that memory is of the rank's device.

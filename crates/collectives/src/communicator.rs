@@ -283,7 +283,7 @@ impl Communicator {
     pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut Calls<'a>) -> Result<R>) -> Result<R> {
         let mut calls = Calls::new(&self.0);
         let returned = add(&mut calls)?;
-        engine::run(vec![calls.into_parts()])?;
+        engine::run([calls.into_parts()])?;
         Ok(returned)
     }
 

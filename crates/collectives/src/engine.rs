@@ -2,7 +2,7 @@
 
 use gpustream::Result;
 
-use crate::call::Call;
+use crate::call::{Batch, Batches};
 use crate::{local, mpi, nccl};
 
 /// A way to move and combine the ranks' elements.
@@ -64,8 +64,8 @@ impl Seat {
 }
 
 /// Makes the calls of some ranks, so that none of them waits for another before all are made.
-pub(crate) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
-    let (mut local, mut nccl, mut mpi) = (Vec::new(), Vec::new(), Vec::new());
+pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Seat, Batch<'a>)>) -> Result<()> {
+    let (mut local, mut nccl, mut mpi) = (Vec::new(), Batches::new(), Batches::new());
     for (seat, calls) in sets {
         match seat {
             Seat::Local(seat) => local.push((seat, calls)),
@@ -74,7 +74,7 @@ pub(crate) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
         }
     }
     // All are posted before any is waited for.
-    let posted: Vec<_> = local.into_iter().map(|(seat, calls)| seat.post(calls)).collect();
+    let posted: Vec<_> = local.into_iter().map(|(seat, calls)| seat.post(calls.into_vec())).collect();
     let enqueued = [
         if nccl.is_empty() { Ok(()) } else { nccl::Seat::run(nccl) },
         if mpi.is_empty() { Ok(()) } else { mpi::Seat::run(mpi) },

@@ -36,7 +36,7 @@ use crate::engine;
 pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
     let returned = add(&mut group)?;
-    engine::run(group.calls.into_iter().map(Calls::into_parts).collect())?;
+    engine::run(group.calls.into_iter().map(Calls::into_parts))?;
     Ok(returned)
 }
 

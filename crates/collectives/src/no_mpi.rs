@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpustream::{Device, Error, ErrorKind, Result};
 
-use crate::call::Call;
+use crate::call::Batches;
 use crate::terms::Terms;
 
 /// A place that no rank has.
@@ -34,7 +34,7 @@ impl Seat {
     }
 
     #[allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "as with MPI")]
-    pub(crate) fn run(sets: Vec<(&Self, Vec<Call<'_>>)>) -> Result<()> {
+    pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         match sets.first() {
             Some((seat, _)) => match seat.0 {},
             None => Ok(()),

@@ -4,14 +4,33 @@ use std::fmt;
 use std::sync::Arc;
 
 use gpustream_core::failures as core;
-use gpustream_core::lint;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, operation};
+use gpustream_core::{inside, lint};
 use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
 use crate::launch::Arg;
 use crate::stream::Stream;
+
+/// Checks that this thread may call the library and wait. A library on top of this one asks before it locks something of its own
+/// that its callers elsewhere hold while they wait. Costs a look at a variable of the thread.
+///
+/// ```
+/// use gpustream::{ErrorKind, check_outside_closures};
+/// # let stream = gpustream::Device::open("cpu")?.stream()?;
+/// check_outside_closures()?;
+/// stream.host_fn(|| assert_eq!(check_outside_closures().unwrap_err().kind(), ErrorKind::InHostClosure))?;
+/// stream.synchronize()?;
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InHostClosure`] inside a host closure or the closure of [`Stream::external`].
+#[inline]
+pub fn check_outside_closures() -> Result<()> {
+    inside::check_outside()
+}
 
 type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
 

@@ -131,7 +131,7 @@ pub use copy::batch::CopyBatch;
 pub use device::{Device, backends};
 pub use event::{Event, TimedEvent};
 pub use export::Export;
-pub use external::Failures;
+pub use external::{Failures, check_outside_closures};
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].

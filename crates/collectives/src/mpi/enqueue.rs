@@ -11,7 +11,7 @@ use super::group::Piece;
 use super::process::Task;
 use super::stage::{SLOTS, Staging};
 use crate::broken::Broken;
-use crate::call::{Call, Operation, Signature};
+use crate::call::{Batches, Call, Operation, Signature};
 
 /// A call on its way through a lane.
 struct Transfer<'a> {
@@ -30,8 +30,7 @@ struct Transfer<'a> {
 }
 
 /// Enqueues the calls of some ranks together. Never blocks for another rank.
-pub(super) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
-    let mut ranks: Vec<_> = sets;
+pub(super) fn run(mut ranks: Batches<'_, Seat>) -> Result<()> {
     // Two threads that hold the same communicators hold them in the same order.
     ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
     let (mut seats, mut staging) = (Vec::new(), Vec::new());

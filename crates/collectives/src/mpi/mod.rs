@@ -22,7 +22,7 @@ use std::thread;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::broken::Broken;
-use crate::call::{Call, Operation};
+use crate::call::{Batches, Operation};
 use crate::compare::{SHOWN, different, show, texts};
 use crate::terms::Terms;
 use bond::Bond;
@@ -83,7 +83,7 @@ impl Seat {
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are
     /// checked.
-    pub(crate) fn run(sets: Vec<(&Self, Vec<Call<'_>>)>) -> Result<()> {
+    pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         let texts: Vec<_> = sets.iter().map(|(seat, calls)| (*seat, texts(calls))).collect();
         let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
         for at in 0..most {

@@ -1,9 +1,10 @@
 //! Checked calls: the ranks show each other what they call, and find out which of them differ, before NCCL gets the calls.
 
 use gpustream::{AsView, AsViewMut, Buffer, Error, Result, Stream};
+use smallvec::smallvec;
 
 use super::{Seat, enqueue};
-use crate::call::{Call, Operation, Signature};
+use crate::call::{Batch, Call, Operation, Signature};
 use crate::compare::{SHOWN, different, show, texts};
 use crate::element::ElementType;
 
@@ -18,7 +19,7 @@ struct Show<'a> {
 
 /// Compares the calls of some ranks, but for sends and receives, with those of all others. Blocks until these have shown
 /// theirs.
-pub(super) fn compare_calls(sets: &[(&Seat, Vec<Call<'_>>)]) -> Result<()> {
+pub(super) fn compare_calls(sets: &[(&Seat, Batch<'_>)]) -> Result<()> {
     let checked = sets.iter().filter(|(seat, _)| seat.comparisons.is_some());
     let texts: Vec<_> = checked.map(|(seat, calls)| (*seat, texts(calls))).collect();
     let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
@@ -38,7 +39,7 @@ pub(super) fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -
     let signature = Signature { operation: Operation::Compare, element: ElementType::U8, count: SHOWN };
     let calls = shows.iter_mut().map(|Show { seat, stream, own, all, .. }| {
         let (src, dst) = (Some(own.view()), Some(all.view_mut()));
-        (*seat, vec![Call { signature, stream, src, dst }])
+        (*seat, smallvec![Call { signature, stream, src, dst }])
     });
     enqueue::run(calls.collect())?;
     let mut outcome = Ok(());

@@ -4,13 +4,14 @@ use std::ffi::{c_int, c_void};
 
 use gpustream::hal::{RawBuffer, RawStream};
 use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
+use smallvec::SmallVec;
 
 use super::Seat;
 use super::api::{Api, element, op};
 use super::comm::{Handle, Held, grouped, started};
 use super::watch::Watch;
 use crate::broken::Broken;
-use crate::call::{Call, Operation, Signature};
+use crate::call::{Batches, Call, Operation, Signature};
 use crate::element::ElementType;
 use crate::op::Op;
 
@@ -22,6 +23,8 @@ struct Prepared<'a> {
     element: u32,
     count: usize,
 }
+
+type PreparedBatch<'a> = SmallVec<[Prepared<'a>; 1]>;
 
 /// The arguments of NCCL's functions for a call, but for communicator and stream.
 #[derive(Clone, Copy)]
@@ -36,17 +39,17 @@ struct Issue {
 }
 
 /// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
-pub(super) fn run(sets: Vec<(&Seat, Vec<Call<'_>>)>) -> Result<()> {
-    let mut ranks = Vec::with_capacity(sets.len());
+pub(super) fn run(sets: Batches<'_, Seat>) -> Result<()> {
+    let mut ranks = SmallVec::<[_; 1]>::new();
     for (seat, calls) in sets {
         let calls = calls.into_iter().filter_map(|call| prepare(call, seat.rank()).transpose());
-        ranks.push((seat, calls.collect::<Result<Vec<_>>>()?));
+        ranks.push((seat, calls.collect::<Result<PreparedBatch<'_>>>()?));
     }
     ranks.retain(|(_, calls)| !calls.is_empty());
     // Two threads that hold the same communicators hold them in the same order.
     ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
-    let mut held: Vec<Held<'_>> = ranks.iter().map(|(seat, _)| seat.comm.hold()).collect();
-    let handles = held.iter().map(Held::handle).collect::<Result<Vec<_>>>()?;
+    let mut held: SmallVec<[Held<'_>; 1]> = ranks.iter().map(|(seat, _)| seat.comm.hold()).collect();
+    let handles = held.iter().map(Held::handle).collect::<Result<SmallVec<[_; 1]>>>()?;
     let Some(first) = ranks.first().and_then(|(_, calls)| calls.first()) else { return Ok(()) };
     let (call, stream) = (first.call.signature, first.call.stream);
     let is_one = ranks.len() == 1 && ranks[0].1.iter().all(|call| std::ptr::eq(call.call.stream, stream));
@@ -77,7 +80,7 @@ pub(super) fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Er
 /// Enqueues calls of one rank in one stream, as one operation.
 fn enqueue_in(
     stream: &Stream,
-    (seat, calls): &mut (&Seat, Vec<Prepared<'_>>),
+    (seat, calls): &mut (&Seat, PreparedBatch<'_>),
     handle: Handle,
     held: &Held<'_>,
 ) -> Result<()> {
@@ -100,7 +103,7 @@ fn enqueue_in(
 /// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
 /// that holds its memory's place in front of that, and one behind it.
 fn enqueue_over(
-    ranks: &mut [(&Seat, Vec<Prepared<'_>>)],
+    ranks: &mut [(&Seat, PreparedBatch<'_>)],
     handles: &[Handle],
     held: &[Held<'_>],
 ) -> Result<()> {
@@ -199,9 +202,9 @@ fn reduction(op: Op) -> u32 {
 }
 
 /// Returns the memory that some calls touch, and the arguments of their functions.
-fn split<'p>(calls: &'p mut [Prepared<'_>]) -> (Vec<Arg<'p>>, Vec<Issue>) {
+fn split<'p>(calls: &'p mut [Prepared<'_>]) -> (SmallVec<[Arg<'p>; 2]>, SmallVec<[Issue; 1]>) {
     let issues = calls.iter().map(Prepared::issue).collect();
-    let mut args = Vec::with_capacity(2 * calls.len());
+    let mut args = SmallVec::new();
     for Prepared { call, barrier, .. } in calls {
         args.extend(call.src.as_ref().map(Arg::read));
         args.extend(call.dst.as_mut().map(Arg::write));

@@ -19,7 +19,7 @@ use std::thread;
 use gpustream::{Device, Result, Stream};
 
 use crate::broken::Broken;
-use crate::call::{Call, Operation};
+use crate::call::{Batches, Operation};
 use crate::exchange::Exchange;
 use crate::terms::Terms;
 use comm::{Comm, Handles};
@@ -81,7 +81,7 @@ impl Seat {
     }
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.
-    pub(crate) fn run(sets: Vec<(&Self, Vec<Call<'_>>)>) -> Result<()> {
+    pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         compare::compare_calls(&sets)?;
         enqueue::run(sets)
     }

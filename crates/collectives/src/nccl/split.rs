@@ -2,6 +2,7 @@
 //! so that what breaks the part leaves the whole alone.
 
 use gpustream::{Pod, Result, Stream};
+use smallvec::smallvec;
 
 use super::api::ncclUniqueId;
 use super::comm::Handles;
@@ -33,6 +34,6 @@ fn show<T: Pod>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
     let signature =
         Signature { operation: Operation::Split, element: ElementType::U8, count: size_of::<T>() };
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
-    enqueue::run(vec![(seat, vec![Call { signature, stream, src, dst }])])?;
+    enqueue::run(smallvec![(seat, smallvec![Call { signature, stream, src, dst }])])?;
     stream.download(&all)
 }

@@ -35,6 +35,9 @@ struct State {
     pending: VecDeque<Pending>,
     /// The point behind the newest call, while that is pending.
     end: Weak<Event>,
+    /// Points of calls that are done, while others are pending. The next calls drop them, at a time at which their streams can
+    /// take them back.
+    past: Vec<Arc<Event>>,
     /// The reason why the communicator was broken: what is enqueued from here on has failed.
     broken: Option<Broken>,
     thread: Thread,
@@ -76,6 +79,7 @@ impl Watch {
             calling: None,
             pending: VecDeque::new(),
             end: Weak::new(),
+            past: Vec::new(),
             broken: None,
             thread: Thread::Between,
             life: Life::Open,
@@ -108,6 +112,8 @@ impl Watch {
 
     /// Watches the work of a call between `before` and the end of what the stream has. The call is watched meanwhile.
     pub(super) fn add(&self, call: Signature, stream: &Stream, before: Arc<Event>) -> Result<()> {
+        let past = self.0.lock().past.pop();
+        drop(past);
         let after = Arc::new(stream.record()?);
         let pending = Pending { call, before, after, failures: stream.failures(), since: None };
         let mut state = self.0.lock();
@@ -171,14 +177,18 @@ impl Shared {
             let calls = std::mem::take(&mut state.pending);
             state.thread = Thread::Looking;
             drop(state);
-            let (left, late) = look(calls, comm.limit);
+            let (left, done, late) = look(calls, comm.limit);
             let first = left.front().map(|pending| pending.call);
             let mut state = self.lock();
             for pending in left.into_iter().rev() {
                 state.pending.push_front(pending);
             }
+            state.past.extend(done);
+            let forgotten =
+                if state.pending.is_empty() { std::mem::take(&mut state.past) } else { Vec::new() };
             state.thread = Thread::Between;
             drop(state);
+            drop(forgotten);
             self.changed.notify_all();
             let broken = match late.or(late_call) {
                 Some(call) => Some(Broken::Stalled { call: call.to_string(), limit: comm.limit }),
@@ -209,19 +219,30 @@ impl Shared {
     }
 }
 
-/// Returns the calls whose work is not done, and the first one whose work has lasted beyond the limit.
-fn look(mut calls: VecDeque<Pending>, limit: Duration) -> (VecDeque<Pending>, Option<Signature>) {
-    // A device that has failed does nothing more, and says so itself.
-    calls.retain(|call| matches!(call.after.is_done(), Ok(false)));
+/// Returns the calls whose work is not done, the points of the others, and the first call whose work has lasted beyond the limit.
+fn look(
+    calls: VecDeque<Pending>,
+    limit: Duration,
+) -> (VecDeque<Pending>, Vec<Arc<Event>>, Option<Signature>) {
+    let (mut left, mut done) = (VecDeque::<Pending>::new(), Vec::new());
     let now = Instant::now();
-    for call in &mut calls {
-        if call.since.is_none() && call.before.is_done().unwrap_or(true) {
-            call.since = Some(now);
+    for mut call in calls {
+        // A call that begins where one ends that is not done needs no question.
+        if !left.back().is_some_and(|front| Arc::ptr_eq(&front.after, &call.before)) {
+            // A device that has failed does nothing more, and says so itself.
+            if !matches!(call.after.is_done(), Ok(false)) {
+                done.push(call.after);
+                continue;
+            }
+            if call.since.is_none() && call.before.is_done().unwrap_or(true) {
+                call.since = Some(now);
+            }
         }
+        left.push_back(call);
     }
     let is_late = |call: &&Pending| call.since.is_some_and(|since| now.duration_since(since) > limit);
-    let late = calls.iter().find(is_late).map(|call| call.call);
-    (calls, late)
+    let late = left.iter().find(is_late).map(|call| call.call);
+    (left, done, late)
 }
 
 impl fmt::Debug for Watch {

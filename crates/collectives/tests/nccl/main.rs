@@ -20,14 +20,15 @@ mod splits;
 
 use std::cell::{Cell, RefCell};
 use std::env;
+use std::os::unix::process::CommandExt as _;
 use std::panic;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fake_nccl::Nccl;
 use gpustream::{Device, DeviceOptions};
-use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
+use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ranks::Test;
 pub(crate) use ranks::{broken, each, hold, streams, tests};
@@ -37,6 +38,10 @@ use recorder::Recorder;
 const COMBINES_16_BITS: bool = false;
 /// Whether the engine combines elements in the order of the ranks.
 const COMBINES_IN_ORDER: bool = true;
+/// The variable with the names of the devices.
+const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
+/// The variable that tells CUDA when to load kernels.
+const LOADING: &str = "CUDA_MODULE_LOADING";
 /// The number of ranks in most tests, as there are at most.
 const RANKS: usize = 3;
 
@@ -61,6 +66,14 @@ thread_local! {
 }
 
 fn main() -> ExitCode {
+    if env::var_os(DEVICES).is_some() && env::var_os(LOADING).is_none() {
+        // CUDA loads a kernel of NCCL's at its first launch, and waits for the device to be idle. Tests hold devices up.
+        let error = Command::new(env::current_exe().unwrap())
+            .args(env::args_os().skip(1))
+            .env(LOADING, "EAGER")
+            .exec();
+        panic!("the test cannot start itself again: {error}");
+    }
     if several::play_role() {
         return ExitCode::SUCCESS;
     }
@@ -85,7 +98,7 @@ fn main() -> ExitCode {
         }
     };
     let on_three = [shared.as_slice(), checked::TESTS].concat();
-    match env::var("GPUSTREAM_TEST_DEVICES") {
+    match env::var(DEVICES) {
         Err(_) => {
             for vendor in VENDORS {
                 add(Some(vendor), false, &[on_three.as_slice(), faults::TESTS, processes::TESTS].concat());
@@ -144,7 +157,7 @@ fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
 
 /// Opens a device for each rank, or the real ones.
 fn devices(options: DeviceOptions) -> Vec<Device> {
-    let names = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| {
+    let names = env::var(DEVICES).unwrap_or_else(|_| {
         let vendor = FAKE.with_borrow(|fake| fake.as_ref().unwrap().0);
         (0..RANKS).map(|rank| format!("{vendor}:{rank}")).collect::<Vec<_>>().join(",")
     });
@@ -157,7 +170,37 @@ fn options(limit: Duration) -> CommunicatorOptions {
 
 /// Makes the communicators of all ranks, whose work lasts `limit` at most.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
+    let ranks = new_ranks_within(limit);
+    if env::var_os(DEVICES).is_some() {
+        warm_up(&ranks);
+    }
+    ranks
+}
+
+/// Makes communicators whose ranks have yet to be connected.
+fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
     World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
+}
+
+/// Makes calls that connect the ranks, copies, and has the pools get memory. A real driver may wait for all devices of the
+/// process at such a time, and tests hold them up.
+fn warm_up(ranks: &[Communicator]) {
+    let streams = streams(ranks);
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(1 << 20, 1u8).unwrap()).collect();
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
+            let calls = group.on(rank);
+            calls.barrier(stream)?;
+            calls.all_reduce_in_place(stream, &mut *memory, Op::Sum)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    for (stream, memory) in streams.iter().zip(&memory) {
+        stream.upload(&stream.download(memory).unwrap()).unwrap();
+        stream.host_fn(|| ()).unwrap();
+        stream.synchronize().unwrap();
+    }
 }
 
 /// Makes the communicators of all ranks. A test that hangs fails after a minute.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, FileExchange, Op, World};
 
-use crate::{broken, devices, each, options, ranks_within, tests};
+use crate::{broken, devices, each, new_ranks_within, options, ranks_within, tests};
 
 tests!(
     rank_that_makes_no_call_is_an_error,
@@ -49,7 +49,7 @@ fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
 
 /// NCCL connects the ranks in their first call, which waits for the lost one.
 fn rank_that_makes_no_call_is_an_error() {
-    let mut ranks = ranks_within(LIMIT);
+    let mut ranks = new_ranks_within(LIMIT);
     let lost = ranks.pop().unwrap();
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
