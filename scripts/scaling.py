@@ -6,14 +6,14 @@ from math import log2
 
 US, GB = 1e-6, 1e9
 
-# Seen on two H200 with NVLink, through PyTorch.
-BUS = 328 * GB  # bus bandwidth of an all-reduce of 1 GiB
-CALL = 24 * US  # an all-reduce of 8 bytes, from its call to its end
+# Seen on two H100 with NVLink: `bench/ranks --threads`, and the example `poisson` with 511 points a side on one of them.
+BUS = 331 * GB  # bus bandwidth of an all-reduce of 1 GiB
+CALL = 13 * US  # an all-reduce of 8 bytes, where calls follow each other
+MEMORY = 2540 * GB  # 112 bytes for each of the 511 ** 3 points in 5.89 ms
 
 # Assumed.
 PER_HOST = 8
 NETWORK = 45 * GB  # of each GPU's 400 Gb/s adapter, in each direction
-MEMORY = 4000 * GB  # of 4800, an H200's data sheet
 
 # Microseconds of a step, within a host and between hosts: the table in NCCL's `tuning.cc` (2.2x) for its protocols.
 STEPS = {

@@ -69,7 +69,8 @@
 //!
 //! These ranks differ from those of one process:
 //!
-//! * A call waits for no other rank on the host, except where NCCL has yet to connect the two.
+//! * A call waits for no other rank on the host, except where NCCL has yet to connect the two, and then up to the
+//!   [time limit](CommunicatorOptions::time_limit).
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
 //!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls report
 //!   [`Broken::Stalled`]. Other ranks find out in the same way.
@@ -77,6 +78,9 @@
 //!   the elements it is given, or waits for ever, which the time limit ends.
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
 //! * The streams of one group wait for each other.
+//! * In one process, calls of CUDA's that allocate, page-lock or load a kernel may wait until all its GPUs are idle. A thread
+//!   that makes one while another rank's work waits for this thread's call waits for ever, and the time limit cannot end that. Let
+//!   each rank allocate, copy and make a call of each kind first, set `CUDA_MODULE_LOADING=EAGER`, or give each GPU a process.
 //!
 //! # Ranks by MPI
 //!
