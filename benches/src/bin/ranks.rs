@@ -1,21 +1,21 @@
 //! Measures all-reduce over all CUDA devices of this machine, by NCCL alone and through gpustream, in one run.
 //!
 //! As nccl-tests does it: calls follow each other in each device's stream, and their number divides the time until the last one
-//! is done. One thread has all devices, or with `--threads` each device has one. Rounds of both ways alternate; the table has
-//! the medians.
+//! is done. One thread has all devices, or with `--threads` each device has one, or with `--processes` a process that torchrun or
+//! its like has started. Rounds of both ways alternate; the table has the medians.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::process::ExitCode;
 use std::ptr;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser;
 use cudarc::nccl::{result as nccl, sys};
 use gpustream::{AsView as _, Buffer, Device, Stream};
-use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
+use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, Rendezvous, World, group};
 use text::Table;
 
 /// Measures all-reduce over all CUDA devices, by NCCL alone and through gpustream
@@ -30,11 +30,17 @@ struct Args {
     /// Give each device a thread of its own
     #[arg(long)]
     threads: bool,
+    /// Be one rank of several processes, as the variables of their launcher say
+    #[arg(long, conflicts_with = "threads")]
+    processes: bool,
 }
 
 /// The messages, in bytes, and the calls that follow each other in one sample.
 const SIZES: [(usize, usize); 6] =
     [(8, 200), (8 << 10, 200), (1 << 20, 200), (32 << 20, 50), (256 << 20, 20), (1 << 30, 10)];
+
+/// The time within which all processes come.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -47,12 +53,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let devices = Device::all().into_iter().flatten().filter(|device| device.info().backend == "cuda");
-    let devices: Vec<Device> = devices.collect();
-    ensure!(!devices.is_empty(), "this machine has no CUDA device");
     // Each has streams of its own: the library knows less of a stream whose handle it has given away.
-    let (ours, raw) = (Ours::new(&devices)?, Raw::new(&devices)?);
-    println!("{} x {}, NCCL {}", devices.len(), devices[0].info(), raw.version);
+    let (ours, raw) = if args.processes { of_process()? } else { of_devices()? };
+    let (size, is_first) = (ours.ranks[0].size(), ours.ranks[0].rank() == 0);
+    if is_first {
+        println!("{size} x {}, NCCL {}", ours.ranks[0].device().info(), raw.version);
+    }
 
     let mut table = Table::new([
         "bytes",
@@ -68,13 +74,17 @@ fn run(args: &Args) -> Result<()> {
         if bytes > args.most {
             break;
         }
-        eprintln!("measuring {bytes} bytes");
+        if is_first {
+            eprintln!("measuring {bytes} bytes");
+        }
         let mut raw_memory = zeros(raw.streams(), bytes / 4)?;
         let mut our_memory = zeros(ours.streams(), bytes / 4)?;
         let [mut raws, mut our_samples] = [Samples::default(), Samples::default()];
         // One round to warm up.
         for round in 0..=args.rounds {
+            ours.meet()?;
             let raw_sample = sample(&raw, &mut raw_memory, calls, args.threads)?;
+            ours.meet()?;
             let our_sample = sample(&ours, &mut our_memory, calls, args.threads)?;
             if round > 0 {
                 raws.add(raw_sample);
@@ -82,7 +92,7 @@ fn run(args: &Args) -> Result<()> {
             }
         }
         let ([raw_host, raw_whole], [our_host, our_whole]) = (raws.medians(), our_samples.medians());
-        let (size, time) = (devices.len() as f64, |seconds: f64| format!("{:.2}", seconds * 1e6));
+        let (size, time) = (size as f64, |seconds: f64| format!("{:.2}", seconds * 1e6));
         let bus = |seconds: f64| format!("{:.1}", bytes as f64 / seconds * 2.0 * (size - 1.0) / size / 1e9);
         table.row([
             bytes.to_string(),
@@ -95,10 +105,68 @@ fn run(args: &Args) -> Result<()> {
             format!("{:.3}", raw_whole / our_whole),
         ]);
     }
-    println!("{table}");
-    if devices.len() == 1 {
-        println!("a world of one moves nothing between devices: its times are those of the calls");
+    if is_first {
+        println!("{table}");
+        if size == 1 {
+            println!("a world of one moves nothing between devices: its times are those of the calls");
+        }
     }
+    Ok(())
+}
+
+/// Makes the ranks of all devices.
+fn of_devices() -> Result<(Ours, Raw)> {
+    let devices = Device::all().into_iter().flatten().filter(|device| device.info().backend == "cuda");
+    let devices: Vec<Device> = devices.collect();
+    ensure!(!devices.is_empty(), "this machine has no CUDA device");
+    let ranks = World::local(&devices)?.communicators_with(options())?;
+    let mut comms = vec![ptr::null_mut(); devices.len()];
+    let ordinals = devices.iter().map(|device| Ok(c_int::try_from(device.info().ordinal)?));
+    let ordinals = ordinals.collect::<Result<Vec<_>>>()?;
+    check_library()?;
+    // SAFETY: both have one place for each device.
+    unsafe { nccl::comm_init_all(comms.as_mut_ptr(), ordinals.len().try_into()?, ordinals.as_ptr()) }
+        .map_err(failed)
+        .context("ncclCommInitAll")?;
+    Ok((Ours { ranks, streams: streams(&devices)? }, Raw::new(comms, &devices)?))
+}
+
+/// Makes this process's rank, on the device with the process's number on its host.
+fn of_process() -> Result<(Ours, Raw)> {
+    let world = World::from_env()?;
+    let (rank, size, local) = (world.rank(), world.size(), world.local_rank().unwrap_or(0));
+    let devices = [Device::open(&format!("cuda:{local}"))?];
+    let exchange = Rendezvous::from_env()?.join(rank, LIMIT)?;
+    let world = world.with_exchange(exchange.clone());
+    let ranks = vec![world.communicator_with(&devices[0], options())?];
+    check_library()?;
+    let mut id = sys::ncclUniqueId { internal: [0; 128] };
+    if rank == 0 {
+        id = nccl::get_uniqueid().map_err(failed)?;
+        exchange.put("bench/id", &id.internal.map(|byte| byte as u8))?;
+    } else {
+        let bytes = exchange.get("bench/id", LIMIT)?;
+        id.internal.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte as c_char);
+    }
+    let ours = Ours { ranks, streams: streams(&devices)? };
+    let mut comm = ptr::null_mut();
+    // SAFETY: the call enqueues nothing. It takes the device whose context is current, which is the stream's.
+    unsafe {
+        ours.streams[0].external("ncclCommInitRank", &[], |_| {
+            nccl::comm_init_rank(&raw mut comm, size.try_into()?, id, rank.try_into()?).map_err(failed)
+        })
+    }?;
+    Ok((ours, Raw::new(vec![comm], &devices)?))
+}
+
+fn options() -> CommunicatorOptions {
+    CommunicatorOptions::default().engine(Engine::Nccl)
+}
+
+fn check_library() -> Result<()> {
+    // SAFETY: looks for the library, and loads what is trusted to be NCCL.
+    let is_there = unsafe { sys::is_culib_present() };
+    ensure!(is_there, "cudarc does not find NCCL: put libnccl.so.2 on the loader's path");
     Ok(())
 }
 
@@ -178,10 +246,11 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(devices: &[Device]) -> Result<Self> {
-        let options = CommunicatorOptions::default().engine(Engine::Nccl);
-        let ranks = World::local(devices)?.communicators_with(options)?;
-        Ok(Self { ranks, streams: streams(devices)? })
+    /// Blocks until all processes have come here.
+    fn meet(&self) -> Result<()> {
+        let [rank] = self.ranks.as_slice() else { return Ok(()) };
+        rank.barrier(&self.streams[0])?;
+        Ok(self.streams[0].synchronize()?)
     }
 }
 
@@ -213,17 +282,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(devices: &[Device]) -> Result<Self> {
-        // SAFETY: looks for the library, and loads what is trusted to be NCCL.
-        let is_there = unsafe { sys::is_culib_present() };
-        ensure!(is_there, "cudarc does not find NCCL: put libnccl.so.2 on the loader's path");
-        let ordinals = devices.iter().map(|device| Ok(c_int::try_from(device.info().ordinal)?));
-        let ordinals = ordinals.collect::<Result<Vec<_>>>()?;
-        let mut comms = vec![ptr::null_mut(); devices.len()];
-        // SAFETY: both have one place for each device.
-        unsafe { nccl::comm_init_all(comms.as_mut_ptr(), ordinals.len().try_into()?, ordinals.as_ptr()) }
-            .map_err(failed)
-            .context("ncclCommInitAll")?;
+    fn new(comms: Vec<sys::ncclComm_t>, devices: &[Device]) -> Result<Self> {
         let version = nccl::get_nccl_version().map_err(failed)?;
         Ok(Self { comms, streams: streams(devices)?, version })
     }
