@@ -1,10 +1,9 @@
 //! One rank's communicator: whole until something breaks it, and called by one thread at a time.
 //!
-//! It is two of NCCL's. NCCL makes the calls of a non-blocking communicator on a thread that it starts for each, which takes
-//! ten times as long as the call; and a call of a blocking one waits for a lost rank for ever, and connecting the ranks with it.
-//! So the ranks meet by a non-blocking one, whose making can be ended, and it makes a blocking one, which has the calls. The
-//! two are one family, which share what tells NCCL to give up: a call that waits for a lost rank ends once the other of the two
-//! is aborted.
+//! Each rank has two communicators of NCCL's. A non-blocking one can be ended at any time, but NCCL starts a thread for each of
+//! its calls, which makes a call ten times as long. A blocking one has short calls, but a call waits for a lost rank for ever.
+//! So the ranks meet by a non-blocking communicator, and the calls go to a blocking one that is split from it. The two are one
+//! family: an abort of the first makes a waiting call of the second return.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -26,7 +25,7 @@ pub(super) struct Comm {
     /// The time that a call, or the work of one, may take.
     pub(super) limit: Duration,
     condition: Mutex<Condition>,
-    /// The non-blocking communicator. Its lock is taken while a call holds `condition`'s.
+    /// The non-blocking communicator. It is locked also while a call holds `condition`.
     family: Mutex<Family>,
 }
 

@@ -1,7 +1,7 @@
 //! Splitting a communicator: its ranks show each other their colors and keys, and those of one color meet by an id of their own,
 //! so that what breaks the part leaves the whole alone.
 
-use gpustream::{Pod, Result, Stream};
+use gpustream::{Error, Pod, Result, Stream};
 use smallvec::smallvec;
 
 use super::api::ncclUniqueId;
@@ -22,7 +22,9 @@ pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usiz
     let place = part.iter().take_while(|(_, rank)| *rank != seat.rank()).count();
     let own = if place == 0 { start::new_id(api)?.internal } else { [0; 128] };
     let ids = show(seat, &stream, own)?;
-    let id = ncclUniqueId { internal: ids[part[0].1] };
+    let id = part.first().and_then(|&(_, first)| ids.get(first)).copied();
+    let id = id.ok_or_else(|| Error::external("the ranks' colors came back without this rank's"))?;
+    let id = ncclUniqueId { internal: id };
     let place = (place, part.len());
     let handles = start::connect_one(api, id, place, &seat.device, seat.comm.limit)?;
     Ok((handles, place))
