@@ -226,12 +226,17 @@ impl Held<'_> {
         }
     }
 
+    /// Returns the reason for which another thread had the call return.
+    pub(super) fn interrupted(&self) -> Option<Broken> {
+        match &*self.comm.family() {
+            Family::Interrupted(broken) => Some(broken.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns the reason for which an error of NCCL's breaks the communicator; `None` for an error that is about a call's
     /// arguments alone.
     pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
-        if let Family::Interrupted(broken) = &*self.comm.family() {
-            return Some(broken.clone());
-        }
         match &*self.condition {
             Condition::Refusing(_, broken) | Condition::Broken(broken) => Some(broken.clone()),
             Condition::Whole(_) if error.kind() == ErrorKind::InvalidArgument => None,

@@ -59,7 +59,10 @@ pub(super) fn run(sets: Batches<'_, Seat>) -> Result<()> {
         enqueue_over(&mut ranks, &handles, &held)
     };
     enqueued.map_err(|error| {
-        let reasons: Vec<_> = held.iter().map(|held| held.reason(call, &error)).collect();
+        // The calls of one group end together, whichever rank's were interrupted.
+        let interrupted = held.iter().find_map(Held::interrupted);
+        let reason = |held: &Held<'_>| interrupted.clone().or_else(|| held.reason(call, &error));
+        let reasons: Vec<_> = held.iter().map(reason).collect();
         let mut returned = error;
         for (((seat, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
             if let Some(broken) = reason {
