@@ -9,7 +9,7 @@ use clap::Parser;
 use cudarc::cublas::{CudaBlas, Gemv, GemvConfig, sys::cublasOperation_t};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use examples::DeviceArg;
-use gpustream::hal::{RawBuffer, RawStream};
+use gpustream::hal::RawStream;
 use gpustream::{Arg, Buffer, Stream};
 use gpustream_kernels::elementwise;
 
@@ -76,9 +76,9 @@ fn run() -> Result<()> {
 
 /// Makes a buffer of a slice of cudarc's, ready in the order of the stream, which is one for both libraries.
 fn adopt(ours: &Stream, theirs: &Arc<CudaStream>, slice: CudaSlice<f32>) -> Result<Buffer<f32>> {
-    let (len, address) = (slice.len(), RawBuffer(slice.device_ptr(theirs).0 as usize));
+    let (len, memory) = (slice.len(), slice.device_ptr(theirs).0 as *mut f32);
     // SAFETY: the slice keeps the memory, and nobody else uses it.
-    Ok(unsafe { Buffer::from_raw(ours, address, len, slice) }?)
+    Ok(unsafe { Buffer::from_raw(ours, memory, len, slice) }?)
 }
 
 /// Makes a slice of cudarc's for memory of ours, which cudarc must not free.

@@ -13,7 +13,7 @@ use std::thread;
 use conformance::Gate;
 use conformance::executor::block_on;
 use conformance::sync::Kernels;
-use gpustream::hal::{FillPattern, RawBuffer};
+use gpustream::hal::FillPattern;
 use gpustream::{
     Arg, Buffer, CopyBatch, Device, Flag, Graph, Pinned, Result, Stream, StreamOptions, WaitValue,
 };
@@ -249,7 +249,7 @@ impl<'a> Worker<'a> {
             25 => {
                 let (send, gone) = mpsc::channel::<()>();
                 let mut memory = vec![value; N];
-                let address = RawBuffer(memory.as_mut_ptr() as usize);
+                let address = memory.as_mut_ptr();
                 // SAFETY: the vector keeps its elements where they are, and nobody else uses them.
                 let mut theirs = unsafe { Buffer::<u32>::from_raw(s, address, N, (memory, send)) }?;
                 shared.kernels.step(own, &mut theirs, 1, N)?;

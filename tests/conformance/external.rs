@@ -358,7 +358,7 @@ fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
                     let (address, stream) = (theirs.as_raw(), &streams[random.below(3)]);
                     stream.wait(&theirs.stream().record()?)?;
                     // SAFETY: `theirs` keeps the memory, and `stream` comes after the fill.
-                    buffers[x] = unsafe { Buffer::from_raw(stream, address, LEN, theirs) }?;
+                    buffers[x] = unsafe { Buffer::from_raw(stream, address.as_mut_ptr(), LEN, theirs) }?;
                     want[x] = value;
                 }
             }

@@ -51,7 +51,7 @@ impl Theirs {
     /// Hands the memory to us.
     fn hand_over(self, stream: &Stream) -> Result<Buffer<u32>> {
         // SAFETY: the value keeps the memory, and nobody else uses it.
-        unsafe { Buffer::from_raw(stream, self.address, N, self) }
+        unsafe { Buffer::from_raw(stream, self.address.as_mut_ptr(), N, self) }
     }
 }
 
@@ -167,7 +167,7 @@ fn an_owner_that_panics_harms_nobody(device: &Device) -> Result<()> {
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
     let (address, owner) = (theirs.address, Panics(theirs));
     // SAFETY: the value keeps the memory, and nobody else uses it.
-    drop(unsafe { Buffer::<u32>::from_raw(&a, address, N, owner) }?);
+    drop(unsafe { Buffer::<u32>::from_raw(&a, address.as_mut_ptr(), N, owner) }?);
     gone.recv().unwrap();
     // The thread that drops owners is as good as before.
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
@@ -191,11 +191,11 @@ fn addresses_that_cannot_be_right_are_refused(device: &Device) -> Result<()> {
     let address = theirs.address;
     // SAFETY: each of these is refused.
     unsafe {
-        let null = Buffer::<u32>::from_raw(&stream, RawBuffer(0), N, ());
+        let null = Buffer::<u32>::from_raw(&stream, std::ptr::null_mut(), N, ());
         refused(null, ErrorKind::InvalidArgument, &["null address", "from_raw"]);
-        let odd = Buffer::<u32>::from_raw(&stream, address.offset(2), N - 1, theirs);
+        let odd = Buffer::<u32>::from_raw(&stream, address.offset(2).as_mut_ptr(), N - 1, theirs);
         refused(odd, ErrorKind::InvalidArgument, &["multiple of 4 bytes", "from_raw"]);
-        let huge = Buffer::<u32>::from_raw(&stream, address, usize::MAX, ());
+        let huge = Buffer::<u32>::from_raw(&stream, address.as_mut_ptr(), usize::MAX, ());
         refused(huge, ErrorKind::OutOfMemory, &["address space"]);
         let null = Pinned::<u32>::from_raw(device, std::ptr::null_mut(), N, ());
         refused(null, ErrorKind::InvalidArgument, &["host memory"]);
@@ -217,7 +217,7 @@ fn empty_memory_needs_no_address(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let (sender, gone) = mpsc::channel();
     // SAFETY: there is no memory.
-    let empty = unsafe { Buffer::<u32>::from_raw(&stream, RawBuffer(0), 0, sender) }?;
+    let empty = unsafe { Buffer::<u32>::from_raw(&stream, std::ptr::null_mut(), 0, sender) }?;
     assert!(stream.download(&empty)?.is_empty());
     drop(empty.into_raw(&stream)?);
     assert_eq!(gone.recv().ok(), None::<()>);
@@ -232,11 +232,11 @@ fn borrowed_memory_goes_back_in_the_order_of_its_stream(device: &Device) -> Resu
     let gate = Gate::new(device)?;
     // SAFETY: the memory lives until everything is done, and is used in the order of stream a.
     unsafe {
-        Buffer::<u32>::with_raw(&a, address, N, |x| {
+        Buffer::<u32>::with_raw(&a, address.as_mut_ptr(), N, |x| {
             a.fill(x, 3)?;
             kernels.add_when(&b, gate.flag(), x, 1, N)
         })?;
-        let refused_work = Buffer::<u32>::with_raw(&a, address, N, |x| x.slice(..=N).map(drop));
+        let refused_work = Buffer::<u32>::with_raw(&a, address.as_mut_ptr(), N, |x| x.slice(..=N).map(drop));
         refused(refused_work, ErrorKind::OutOfBounds, &[]);
         a.external("copy", &[Arg::write(&mut y)], |raw| {
             device.raw().copy_on_device(to, address, 4 * N, raw)
@@ -408,7 +408,7 @@ fn loans_and_owners_leak_nothing(device: &Device) -> Result<()> {
         let theirs = Theirs::new(device, 4 * N)?;
         let (address, owner) = (theirs.address, Counted(theirs, dropped.clone()));
         // SAFETY: the value keeps the memory, and nobody else uses it.
-        let mut x = unsafe { Buffer::<u32>::from_raw(&a, address, N, owner) }?;
+        let mut x = unsafe { Buffer::<u32>::from_raw(&a, address.as_mut_ptr(), N, owner) }?;
         kernels.step(if round % 2 == 0 { &a } else { &b }, &mut x, 1, N)?;
         drop(x.into_raw(&b)?);
         drop(b.full(N, 1u32)?.into_raw(&a)?);

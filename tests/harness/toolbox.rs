@@ -162,7 +162,10 @@ impl Toolbox {
             note("Stream::external", stream.external("external", &[], |_| Ok(())));
             note("Stream::external_host", stream.external_host("external", &[], || ()));
             note("Stream::wait_raw", stream.wait_raw(RawEvent(0)));
-            note("Buffer::from_raw", Buffer::<u32>::from_raw(stream, x.as_raw(), N, ()).map(drop));
+            note(
+                "Buffer::from_raw",
+                Buffer::<u32>::from_raw(stream, x.as_raw().as_mut_ptr(), N, ()).map(drop),
+            );
             note(
                 "Pinned::from_raw",
                 Pinned::from_raw(device, std::ptr::dangling_mut::<u32>(), N, ()).map(drop),

@@ -243,7 +243,7 @@ fn memory_that_changes_hands_costs_a_hand_over_at_most() {
     on_both(|scene, _, [a, b]| {
         let address = scene.device.raw().alloc(40).unwrap();
         // SAFETY: the memory is freed below, when nothing uses it.
-        let taken = || unsafe { Buffer::<u32>::from_raw(&a, address, 10, ()) }.unwrap();
+        let taken = || unsafe { Buffer::<u32>::from_raw(&a, address.as_mut_ptr(), 10, ()) }.unwrap();
         let mut x = None;
         assert_eq!(scene.calls(|| x = Some(taken())), ["ask about an address"]);
         let mut x = x.unwrap();
@@ -266,7 +266,7 @@ fn memory_of_another_device_is_refused() {
         let address = other.raw().alloc(40).unwrap();
         let stream = scene.device.stream().unwrap();
         // SAFETY: it is refused.
-        let refused = unsafe { Buffer::<u32>::from_raw(&stream, address, 10, ()) }.unwrap_err();
+        let refused = unsafe { Buffer::<u32>::from_raw(&stream, address.as_mut_ptr(), 10, ()) }.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::DeviceMismatch, "{refused}");
         assert!(refused.message().contains("is of device 1"), "{refused}");
         // SAFETY: nothing uses it.

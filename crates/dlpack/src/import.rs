@@ -1,8 +1,8 @@
 //! Tensors of other libraries.
 
 use std::fmt;
+use std::ptr;
 
-use gpustream::hal::RawBuffer;
 use gpustream::{AsView as _, AsViewMut as _, Buffer, Error, ErrorKind, Result, Stream, View, ViewMut};
 
 use crate::element::{self, Element};
@@ -108,6 +108,6 @@ pub unsafe fn from_dlpack<T: Element, F: Form>(stream: &Stream, managed: Managed
         }
     };
     // SAFETY: the caller's promise; the managed tensor keeps the memory until it is dropped.
-    let memory = unsafe { Buffer::from_raw(stream, RawBuffer(start), len, managed) }?;
+    let memory = unsafe { Buffer::from_raw(stream, ptr::with_exposed_provenance_mut(start), len, managed) }?;
     Ok(Tensor { memory, shape, read_only })
 }

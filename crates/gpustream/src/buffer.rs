@@ -111,11 +111,10 @@ impl<T: Pod> Buffer<T> {
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
-    /// use gpustream::{Buffer, hal::RawBuffer};
     /// let mut owner: Vec<f32> = vec![1.0; 1000]; // the CPU device's memory is the host's
-    /// let (address, len) = (RawBuffer(owner.as_mut_ptr() as usize), owner.len());
+    /// let (memory, len) = (owner.as_mut_ptr(), owner.len());
     /// // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
-    /// let mut buffer = unsafe { Buffer::<f32>::from_raw(&stream, address, len, owner) }?;
+    /// let mut buffer = unsafe { gpustream::Buffer::from_raw(&stream, memory, len, owner) }?;
     /// stream.fill(&mut buffer, 2.0)?;
     /// assert_eq!(stream.download(&buffer)?[999], 2.0);
     /// # Ok::<(), gpustream::Error>(())
@@ -127,19 +126,20 @@ impl<T: Pod> Buffer<T> {
     /// size of an element up to 16 bytes. The owner is dropped then.
     ///
     /// # Safety
-    /// * `address` is that of `len` elements of type `T` which the device of `stream` reaches and which stay there until
-    ///   `owner` is dropped. The contents count as written. An address has no type: name it, `Buffer::<f32>::from_raw`, or
-    ///   rustc finds one by the uses, such as `f64` for a fill with `2.0`.
+    /// * `memory` is the address of `len` elements which the device of `stream` reaches and which stay there until `owner` is
+    ///   dropped. The contents count as written. Where another library gives the address as a number, its cast to a pointer
+    ///   (`address as *mut f32`) says the type.
     /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
     ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
     #[track_caller]
     pub unsafe fn from_raw(
         stream: &Stream,
-        address: RawBuffer,
+        memory: *mut T,
         len: usize,
         owner: impl Send + 'static,
     ) -> Result<Self> {
         let operation = operation("from_raw");
+        let address = RawBuffer(memory.expose_provenance());
         let device = stream.device();
         let check = || -> Result<usize> {
             inside::check_outside()?;
@@ -163,11 +163,10 @@ impl<T: Pod> Buffer<T> {
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
-    /// use gpustream::{Buffer, hal::RawBuffer};
     /// let mut theirs = vec![1.0f32; 1000]; // the CPU device's memory is the host's
-    /// let address = RawBuffer(theirs.as_mut_ptr() as usize);
+    /// let memory = theirs.as_mut_ptr();
     /// // SAFETY: the vector is used by nobody else until the stream is done.
-    /// unsafe { Buffer::<f32>::with_raw(&stream, address, theirs.len(), |x| stream.fill(x, 2.0)) }?;
+    /// unsafe { gpustream::Buffer::with_raw(&stream, memory, theirs.len(), |x| stream.fill(x, 2.0)) }?;
     /// stream.synchronize()?;
     /// assert_eq!(theirs[999], 2.0);
     /// # Ok::<(), gpustream::Error>(())
@@ -183,7 +182,7 @@ impl<T: Pod> Buffer<T> {
     #[track_caller]
     pub unsafe fn with_raw<R>(
         stream: &Stream,
-        address: RawBuffer,
+        memory: *mut T,
         len: usize,
         work: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
@@ -201,7 +200,7 @@ impl<T: Pod> Buffer<T> {
         }
 
         // SAFETY: passed on to the caller.
-        let buffer = unsafe { Self::from_raw(stream, address, len, ()) }?;
+        let buffer = unsafe { Self::from_raw(stream, memory, len, ()) }?;
         let mut borrowed = Return(None, stream, operation("with_raw"));
         let outcome = work(borrowed.0.insert(buffer));
         borrowed.end().and(outcome)

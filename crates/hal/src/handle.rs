@@ -47,4 +47,10 @@ impl RawBuffer {
     pub const fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
     }
+
+    /// Returns the address as a pointer. On a GPU the host reaches nothing through it.
+    #[must_use]
+    pub fn as_mut_ptr<T>(self) -> *mut T {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
 }

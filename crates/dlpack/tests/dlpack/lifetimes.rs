@@ -4,7 +4,6 @@ use std::panic::panic_any;
 use std::slice;
 use std::sync::mpsc::{TryRecvError, channel};
 
-use gpustream::hal::RawBuffer;
 use gpustream::{Buffer, ErrorKind};
 use gpustream_dlpack::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use gpustream_dlpack::{Tensor, from_dlpack, into_dlpack};
@@ -127,9 +126,9 @@ fn owner_that_panics_does_no_harm() {
     let stream = stream();
     let (dropped, drops) = channel();
     let mut owner = Panics(vec![3.0; 4], dropped);
-    let address = RawBuffer(owner.0.as_mut_ptr().expose_provenance());
+    let memory = owner.0.as_mut_ptr();
     // SAFETY: the owner keeps its values where they are.
-    let buffer = unsafe { Buffer::<f32>::from_raw(&stream, address, 4, owner) }.unwrap();
+    let buffer = unsafe { Buffer::<f32>::from_raw(&stream, memory, 4, owner) }.unwrap();
     let theirs = into_dlpack::<DLManagedTensorVersioned, _>(buffer, &[4], &stream).unwrap().into_raw();
     // SAFETY: the work on the CPU is done, and the consumer deletes the tensor once.
     unsafe {
