@@ -73,7 +73,8 @@
 //!   [time limit](CommunicatorOptions::time_limit).
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
 //!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls report
-//!   [`Broken::Stalled`]. Other ranks find out in the same way.
+//!   [`Broken::Stalled`]. Other ranks find out in the same way. Waits for other streams do not report it: where results are used
+//!   on another stream, wait for the call's stream as well before you trust them.
 //! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
 //!   the elements it is given, or waits for ever, which the time limit ends.
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.

@@ -170,7 +170,7 @@ impl Stream {
 
     /// Returns the place in which another library's failures wait for the stream's next wait. Work that was enqueued without
     /// an error may turn out to have failed later, where nobody can be told but a wait: a connection to another host ended,
-    /// say. The place may outlive the stream.
+    /// say. Waits for other streams do not report it, also where these came after the work. The place may outlive the stream.
     ///
     /// ```
     /// use gpustream::{Error, ErrorKind};
