@@ -18,6 +18,8 @@ tests!(
     call_behind_another_records_one_event,
     call_that_does_not_return_is_ended_at_the_limit,
     call_that_does_not_return_is_ended_by_an_abort,
+    threads_that_share_a_rank_hear_the_same,
+    threads_that_share_a_rank_take_turns,
     calls_that_go_on_in_the_background_are_waited_for,
     ended_connection_is_an_error,
     aborted_communicator_ends_its_work,
@@ -160,6 +162,39 @@ fn call_that_does_not_return_is_ended_by_an_abort() {
         }
         ranks[2].abort();
         assert_eq!(broken(&call.join().unwrap()), &Broken::Aborted { rank: 2 });
+    });
+}
+
+/// The second thread waits for the first one's call, which does not return.
+fn threads_that_share_a_rank_hear_the_same() {
+    let ranks = ranks_within(SHORT);
+    let rank = &ranks[0];
+    Nccl.hold_calls(true);
+    thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let stream = rank.device().stream().unwrap();
+                stalled(reduce(rank, &stream), "all_reduce");
+                stream.synchronize().unwrap();
+            });
+        }
+    });
+}
+
+/// All calls are alike, so that their order does not matter.
+fn threads_that_share_a_rank_take_turns() {
+    each(ranks(), |rank| {
+        thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    let stream = rank.device().stream().unwrap();
+                    for _ in 0..20 {
+                        let memory = reduce(&rank, &stream).unwrap();
+                        assert_eq!(stream.download(&memory).unwrap(), [3.0; 100]);
+                    }
+                });
+            }
+        });
     });
 }
 
