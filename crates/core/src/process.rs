@@ -105,25 +105,7 @@ pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Keeps the process from ending while a thread of one's own calls a driver, or a library on top of one.
-///
-/// A thread that calls a vendor's library while `exit` takes the library down can crash the process. A value of this type makes
-/// `exit`, and the return from `main`, wait until it is dropped: for five seconds at most, so that a call that never returns does
-/// not keep the process. The thread that ends the process must hold none. Values may be sent to other threads, so that work which
-/// one thread hands to another is waited for from the start.
-///
-/// Calls on the thread that ends the process, and all calls of this library, need no such value.
-///
-/// ```
-/// use std::thread;
-/// use gpustream::ExitHold;
-///
-/// let hold = ExitHold::of("example");
-/// thread::spawn(move || {
-///     let Some(_hold) = hold else { return };      // the process is ending
-///     // calls of the library
-/// });
-/// ```
+/// A hold counts like a thread that calls the driver.
 #[derive(Debug)]
 #[must_use = "the process is held for as long as the value lives"]
 pub struct ExitHold(());
