@@ -81,12 +81,17 @@ fn calls_elsewhere(recorder: &Recorder) -> usize {
 /// Checks that the reactor goes to sleep, and that nothing wakes it while this thread submits and asks.
 fn sleeps(recorder: &Recorder, stream: &Stream) {
     let reactor = ReactorThread::find().expect("a reactor");
-    // The thread may take a while to see that no future waits.
-    while reactor.sleeps_until_woken() == Some(false) {
-        thread::yield_now();
-    }
     let look = || (calls_elsewhere(recorder), reactor.switches());
-    let before = look();
+    // The thread may take a while to see that no future waits. One that waits for a lock looks like one that sleeps, so it
+    // has to stay like that for some time in which others run.
+    let (mut before, mut looks) = (look(), 0);
+    while looks < 50 {
+        thread::yield_now();
+        let now = look();
+        let rests = reactor.sleeps_until_woken() != Some(false) && now == before;
+        looks = if rests { looks + 1 } else { 0 };
+        before = now;
+    }
     for _ in 0..1000 {
         let event = stream.record().unwrap();
         assert!(!event.is_done().unwrap());
