@@ -8,7 +8,8 @@ use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, Op, World, group};
 
 use crate::{
-    RANKS, broken, closed, devices, each, hold, options, ranks, ranks_within, streams, tests, with_recorder,
+    RANKS, broken, closed, devices, each, hold, options, ranks, ranks_within, reduce, streams, tests,
+    with_recorder,
 };
 
 tests!(
@@ -34,12 +35,6 @@ tests!(
 const SHORT: Duration = Duration::from_secs(1);
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
-
-fn reduce(rank: &Communicator, stream: &Stream) -> Result<gpustream::Buffer<f32>> {
-    let mut memory = stream.full(100, 1.0f32)?;
-    rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;
-    Ok(memory)
-}
 
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
     match broken(&outcome.unwrap_err()) {

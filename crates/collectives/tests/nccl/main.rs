@@ -27,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fake_nccl::Nccl;
-use gpustream::{Device, DeviceOptions};
+use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ranks::Test;
@@ -77,7 +77,6 @@ fn main() -> ExitCode {
     if several::play_role() {
         return ExitCode::SUCCESS;
     }
-    let shared = [operations::TESTS, order::TESTS, splits::TESTS].concat();
     let mut trials = Vec::new();
     let mut add = |vendor: Option<&'static str>, checked: bool, tests: &[Test]| {
         for &(name, test) in tests {
@@ -97,11 +96,12 @@ fn main() -> ExitCode {
             }));
         }
     };
-    let on_three = [shared.as_slice(), checked::TESTS].concat();
+    let on_several = [operations::TESTS, order::TESTS].concat();
+    let on_three = [splits::TESTS, checked::TESTS].concat();
     match env::var(DEVICES) {
         Err(_) => {
             for vendor in VENDORS {
-                add(Some(vendor), false, &[on_three.as_slice(), faults::TESTS, processes::TESTS].concat());
+                add(Some(vendor), false, &[&on_several, &on_three, faults::TESTS, processes::TESTS].concat());
                 add(Some(vendor), true, operations::TESTS);
             }
         }
@@ -109,11 +109,11 @@ fn main() -> ExitCode {
             let count = names.split(',').count();
             add(None, false, real::TESTS);
             if count >= 2 {
-                add(None, false, &[operations::TESTS, order::TESTS, several::TESTS].concat());
+                add(None, false, &[&on_several, several::TESTS].concat());
                 add(None, true, operations::TESTS);
             }
             if count >= RANKS {
-                add(None, false, &[splits::TESTS, checked::TESTS].concat());
+                add(None, false, &on_three);
             }
         }
     }
@@ -201,6 +201,13 @@ fn warm_up(ranks: &[Communicator]) {
         stream.host_fn(|| ()).unwrap();
         stream.synchronize().unwrap();
     }
+}
+
+/// Enqueues the sum of a hundred ones of each rank.
+fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
+    let mut memory = stream.full(100, 1.0f32)?;
+    rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;
+    Ok(memory)
 }
 
 /// Makes the communicators of all ranks. A test that hangs fails after a minute.

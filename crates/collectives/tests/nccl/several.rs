@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, FileExchange, Op, World};
+use gpustream::{Device, DeviceOptions, Result, Stream};
+use gpustream_collectives::{Broken, Communicator, FileExchange, World};
 
-use crate::{broken, devices, each, new_ranks_within, options, ranks_within, tests};
+use crate::{broken, devices, each, new_ranks_within, options, ranks_within, reduce, tests};
 
 tests!(
     rank_that_makes_no_call_is_an_error,
@@ -29,12 +29,6 @@ const ROLE: &str = "GPUSTREAM_TEST_ROLE";
 /// The roles: to leave after a reduction, and to be killed instead.
 const WORK: &str = "work";
 const STAY: &str = "stay";
-
-fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
-    let mut memory = stream.full(100, 1.0f32)?;
-    rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;
-    Ok(memory)
-}
 
 /// Checks that a rank hears of another one that is lost, at the call or at the next wait, and that its stream goes on.
 #[track_caller]
