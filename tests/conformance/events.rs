@@ -9,8 +9,7 @@ tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, an_event_outlives_its_stream,
         events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them, a_timed_event_orders_too,
         events_of_another_opening_are_waited_for, every_wait_policy_waits, an_event_has_a_wait_policy_of_its_own,
-        many_events_can_be_waited_for_in_any_order, events_carry_what_their_stream_waited_for,
-        a_stream_tells_whether_anything_came_since;
+        many_events_can_be_waited_for_in_any_order, events_carry_what_their_stream_waited_for;
 }
 
 /// An event is done when the work before it is, whatever was submitted after it.
@@ -189,36 +188,4 @@ fn events_carry_what_their_stream_waited_for(device: &Device) -> Result<()> {
     assert!(!c.is_done()?, "c waits for a through b");
     gate.open();
     c.synchronize()
-}
-
-fn a_stream_tells_whether_anything_came_since(device: &Device) -> Result<()> {
-    let (kernels, [a, b]) = kernels_and_streams(device)?;
-    let mut x = a.zeros::<u32>(10)?;
-    let event = a.record()?;
-    a.synchronize()?;
-    assert!(a.is_unchanged_since(&event) && a.is_unchanged_since(&a.record()?));
-    assert!(!b.is_unchanged_since(&event), "an event of another stream");
-    let graph = a.capture(|s| {
-        assert!(!s.is_unchanged_since(&event), "within a capture");
-        assert!(!s.is_unchanged_since(&s.record()?), "an event of the capture");
-        s.fill(&mut x, 1)
-    })?;
-    assert!(a.is_unchanged_since(&event), "a capture runs nothing");
-    graph.launch(&a)?;
-    assert!(!a.is_unchanged_since(&event), "a launch of a graph");
-
-    let event = a.record()?;
-    a.fill(&mut x, 2)?;
-    assert!(!a.is_unchanged_since(&event), "an operation");
-
-    let gate = Gate::on(&kernels, &b)?;
-    let event = a.record()?;
-    a.wait(&b.record()?)?;
-    assert!(!a.is_unchanged_since(&event), "a wait for another stream");
-    gate.open();
-
-    a.as_raw();
-    assert!(!a.is_unchanged_since(&a.record()?), "others have the stream's handle");
-    a.synchronize()?;
-    b.synchronize()
 }

@@ -45,6 +45,7 @@ mod pool;
 mod printing;
 mod replay;
 mod replay_random;
+mod sections;
 mod shared_events;
 mod shared_memory;
 mod staging;
@@ -59,7 +60,7 @@ mod types;
 
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
-    staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, external, external_memory, shared_memory, shared_events, traces, traces_layer, faults,
+    staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, external, external_memory, sections, shared_memory, shared_events, traces, traces_layer, faults,
     kernels, combine, idioms, patterns, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

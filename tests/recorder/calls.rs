@@ -9,7 +9,7 @@ use fake_cuda::codes;
 use gpustream::hal::FillPattern;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
-    Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
+    Launch, ModuleSource, ParamInfo, Result, Section, Stream, ViewMut, WaitPolicy, WaitValue,
 };
 use recorder::{Call, Live, Recorder};
 
@@ -235,6 +235,41 @@ fn an_external_operation_costs_what_a_launch_does() {
         assert_eq!(chain(&a), ["launch", "fill", "launch"]);
         assert_eq!(chain(&b), ["launch", "record", "wait", "fill", "record", "wait", "launch"]);
         assert_eq!(a.download(&x).unwrap(), [6; 10]);
+    });
+}
+
+/// Events of sections are recorded in front of what follows, or once somebody asks.
+#[test]
+fn sections_that_follow_each_other_share_an_event() {
+    on_both(|scene, _, [a]| {
+        let mut x = a.zeros::<u32>(10).unwrap();
+        let to = x.as_raw();
+        let fill = |grown: Option<&Section>, x: &mut Buffer<u32>| {
+            let raw = scene.device.raw();
+            // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
+            let filled = unsafe {
+                a.external_section("theirs", &[Arg::write(x)], grown, |stream| {
+                    raw.fill(to, FillPattern::U32(5), 10, stream)
+                })
+            };
+            filled.unwrap().1
+        };
+        let mut sections = Vec::new();
+        for expected in [["record", "fill"], ["record", "fill"]] {
+            assert_eq!(scene.calls(|| sections.extend(fill(None, &mut x))), expected);
+            assert_eq!(scene.calls(|| assert!(fill(sections.last(), &mut x).is_none())), ["fill"]);
+        }
+        assert_eq!(scene.calls(|| scene.launch(&a, &mut x).unwrap()), ["record", "launch"]);
+        assert_eq!(scene.calls(|| scene.launch(&a, &mut x).unwrap()), ["launch"]);
+        assert_eq!(scene.calls(|| sections.extend(fill(None, &mut x))), ["record", "fill"]);
+        assert_eq!(scene.calls(|| _ = sections[2].is_done().unwrap()), ["record", "ask event"]);
+        assert_eq!(scene.calls(|| _ = sections[2].is_done().unwrap()), ["ask event"]);
+        // The stream keeps the events of the sections for the next ones.
+        let ((), calls) = scene.recorder.record(|| {
+            sections.clear();
+            sections.extend(fill(None, &mut x));
+        });
+        assert_eq!(calls.iter().map(Call::word).collect::<Vec<_>>(), ["record", "fill"]);
     });
 }
 

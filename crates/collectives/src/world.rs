@@ -282,8 +282,9 @@ pub struct CommunicatorOptions {
 
 impl CommunicatorOptions {
     /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
-    /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. Without this the limit is
-    /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
+    /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. With
+    /// [`Engine::Nccl`], calls of at most 64 KiB that follow each other directly in a stream have that time together, up to
+    /// sixteen of them. Without this the limit is `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);

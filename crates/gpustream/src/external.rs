@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, Kept, Submission, Waited, operation};
+use gpustream_core::queue::Section;
 use gpustream_core::{inside, lint};
-use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
+use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
 use crate::launch::Arg;
@@ -87,7 +88,65 @@ impl Stream {
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
-        let operation = operation(label);
+        // SAFETY: by this function's contract.
+        let submit = |submission: Submission<'_>| unsafe { self.core.submit(submission) };
+        self.submit_external(operation(label), memory, call, submit).map(|(value, ())| value)
+    }
+
+    /// As [`external`](Self::external), for somebody who watches the work: also returns the operation's [`Section`] of the
+    /// stream, which tells whether it has begun and is done.
+    ///
+    /// Between sections the stream needs an event, of which the work behind takes notice: small kernels of an H100 take up to 2
+    /// microseconds longer each. Operations that follow each other directly can do without: give the section of the operation
+    /// before as `grown`. If the stream has been given nothing since, and nobody has asked whether that section is done, the
+    /// operation becomes its last one, and `None` is returned. Events are recorded late, before the stream is given something
+    /// else or once somebody asks, and cover no more than the section.
+    ///
+    /// ```
+    /// use gpustream::{Arg, Result};
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// # let mut y = stream.zeros::<f32>(100)?;
+    /// let routine = |_| -> Result<()> { Ok(()) };
+    /// // SAFETY: nothing is enqueued.
+    /// let ((), first) = unsafe { stream.external_section("first", &[Arg::write(&mut y)], None, routine) }?;
+    /// let first = first.expect("there is none to grow");
+    /// // SAFETY: as before.
+    /// let ((), second) = unsafe { stream.external_section("second", &[Arg::write(&mut y)], Some(&first), routine) }?;
+    /// assert!(second.is_none());
+    ///
+    /// stream.synchronize()?;
+    /// assert!(first.has_begun()? && first.is_done()?);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`external`](Self::external), and [`ErrorKind::Captured`] where the stream is recorded. An error leaves `grown`
+    /// as a section that includes the operation or not.
+    ///
+    /// # Safety
+    /// As for [`external`](Self::external).
+    #[track_caller]
+    pub unsafe fn external_section<R, E: From<Error>>(
+        &self,
+        label: &'static str,
+        memory: &[Arg<'_>],
+        grown: Option<&Section>,
+        call: impl FnOnce(RawStream) -> Result<R, E>,
+    ) -> Result<(R, Option<Section>), E> {
+        // SAFETY: by this function's contract.
+        let submit = |submission: Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
+        self.submit_external(operation(label), memory, call, submit)
+    }
+
+    /// Submits an operation of another library's by `submit`.
+    fn submit_external<R, S, E: From<Error>>(
+        &self,
+        operation: Operation,
+        memory: &[Arg<'_>],
+        call: impl FnOnce(RawStream) -> Result<R, E>,
+        submit: impl FnOnce(Submission<'_>) -> Result<S>,
+    ) -> Result<(R, S), E> {
         let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
@@ -101,10 +160,11 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        // SAFETY: by this function's contract.
-        let submitted = unsafe { self.submit(operation, &accesses, Call::External(&mut calls)) };
+        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
+        let call = Call::External(&mut calls);
+        let submitted = submit(Submission { operation, rules, accesses: &accesses, call, kept, waited });
         match (outcome, submitted) {
-            (Some(Ok(value)), Ok(())) => Ok(value),
+            (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),
             (_, submitted) => Err(submitted.err().unwrap_or_else(not_enqueued).into()),
         }

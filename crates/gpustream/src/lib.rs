@@ -171,6 +171,8 @@ pub use gpustream_core::pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy}
 #[doc(inline)]
 pub use gpustream_core::process::ExitHold;
 #[doc(inline)]
+pub use gpustream_core::queue::Section;
+#[doc(inline)]
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};

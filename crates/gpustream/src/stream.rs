@@ -120,29 +120,6 @@ impl Stream {
         Ok(Event::new(recorded))
     }
 
-    /// Returns whether the stream has been given nothing since `event` was recorded in it: an event recorded now would be
-    /// reached at the same time, and need not be. Costs no driver call, and never blocks.
-    ///
-    /// `false` also where this cannot be known: another thread uses the stream at this moment, or code outside this library
-    /// may have used it; and for an event of another stream or of a capture.
-    ///
-    /// ```
-    /// # let device = gpustream::Device::open("cpu")?;
-    /// # let stream = device.stream()?;
-    /// let event = stream.record()?;
-    /// assert!(stream.is_unchanged_since(&event));
-    ///
-    /// let x = stream.upload(&[1.0f32, 2.0])?;
-    /// assert!(!stream.is_unchanged_since(&event));
-    /// # Ok::<(), gpustream::Error>(())
-    /// ```
-    pub fn is_unchanged_since(&self, event: &Event) -> bool {
-        let recorded = event.recorded();
-        Arc::ptr_eq(&recorded.stream, &self.core)
-            && recorded.captured.is_none()
-            && self.core.is_unchanged_since(&recorded.mark)
-    }
-
     /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
     fn record_inside(&self, state: StateGuard<'_>) -> Result<Event> {

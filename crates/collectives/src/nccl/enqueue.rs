@@ -16,15 +16,15 @@ use crate::element::ElementType;
 use crate::op::Op;
 
 /// A call, with memory for a barrier's.
-struct Prepared<'a> {
-    call: Call<'a>,
+struct Prepared<'c, 'a> {
+    call: &'c mut Call<'a>,
     barrier: Option<Buffer<u8>>,
     /// NCCL's type of element, and their number: bytes where nothing is combined.
     element: u32,
     count: usize,
 }
 
-type PreparedBatch<'a> = SmallVec<[Prepared<'a>; 1]>;
+type PreparedBatch<'c, 'a> = SmallVec<[Prepared<'c, 'a>; 1]>;
 
 /// The arguments of NCCL's functions for a call, but for communicator and stream.
 #[derive(Clone, Copy)]
@@ -39,13 +39,17 @@ struct Issue {
 }
 
 /// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
-pub(super) fn run(sets: Batches<'_, Seat>) -> Result<()> {
+pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     let mut ranks = SmallVec::<[_; 1]>::new();
-    for (seat, calls) in sets {
-        let calls = calls.into_iter().filter_map(|call| prepare(call, seat.rank()).transpose());
-        ranks.push((seat, calls.collect::<Result<PreparedBatch<'_>>>()?));
+    for (seat, calls) in &mut sets {
+        let mut prepared = PreparedBatch::new();
+        for call in calls {
+            prepared.extend(prepare(call, seat.rank())?);
+        }
+        if !prepared.is_empty() {
+            ranks.push((*seat, prepared));
+        }
     }
-    ranks.retain(|(_, calls)| !calls.is_empty());
     // Two threads that hold the same communicators hold them in the same order.
     ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
     let mut held: SmallVec<[Held<'_>; 1]> = ranks.iter().map(|(seat, _)| seat.comm.hold()).collect();
@@ -83,48 +87,48 @@ pub(super) fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Er
 /// Enqueues calls of one rank in one stream, as one operation.
 fn enqueue_in(
     stream: &Stream,
-    (seat, calls): &mut (&Seat, PreparedBatch<'_>),
+    (seat, calls): &mut (&Seat, PreparedBatch<'_, '_>),
     handle: Handle,
     held: &Held<'_>,
 ) -> Result<()> {
-    let before = seat.watch.before(stream)?;
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let (call, label) = (calls[0].call.signature, calls[0].label());
-    let _watched = seat.watch.call(call);
+    let watched = seat.watch.call(call, bytes(calls));
     let (args, issues) = split(calls);
     // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after what is there; what it uses
     // besides is NCCL's own. It is ended before the communicator is.
-    unsafe {
-        stream.external(label, &args, |raw| {
+    let ((), section) = unsafe {
+        stream.external_section(label, &args, watched.grown(), |raw| {
             let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
             if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
         })
     }?;
-    seat.watch.add(call, stream, before)
+    watched.add(call, stream, section, None);
+    Ok(())
 }
 
 /// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
 /// that holds its memory's place in front of that, and one behind it.
 fn enqueue_over(
-    ranks: &mut [(&Seat, PreparedBatch<'_>)],
+    ranks: &mut [(&Seat, PreparedBatch<'_, '_>)],
     handles: &[Handle],
     held: &[Held<'_>],
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
+    let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature, bytes(calls)));
+    let watched: Vec<_> = watched.collect();
     let mut streams = Vec::new();
-    for (seat, calls) in &mut *ranks {
+    for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
+        let grown = if calls.len() == 1 { watched.grown() } else { None };
         for call in calls {
             let (stream, label) = (call.call.stream, call.label());
-            let before = seat.watch.before(stream)?;
+            let (args, _) = split(std::slice::from_mut(call));
             // SAFETY: nothing is enqueued.
-            let raw =
-                unsafe { stream.external(label, &split(std::slice::from_mut(call)).0, Ok::<_, Error>) }?;
-            streams.push((before, raw));
+            let (raw, front) = unsafe { stream.external_section(label, &args, grown, Ok::<_, Error>) }?;
+            streams.push((raw, front));
         }
     }
-    let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature));
-    let _watched: Vec<_> = watched.collect();
-    let mut raws = streams.iter().map(|(_, raw)| *raw);
+    let mut raws = streams.iter().map(|(raw, _)| *raw);
     let goes_on = grouped(api, || {
         for (((_, calls), &handle), held) in ranks.iter_mut().zip(handles).zip(held) {
             for (call, raw) in calls.iter_mut().zip(&mut raws) {
@@ -136,20 +140,28 @@ fn enqueue_over(
     if goes_on {
         held.iter().try_for_each(Held::settle)?;
     }
-    let mut befores = streams.into_iter().map(|(before, _)| before);
-    for (seat, calls) in ranks {
-        for (call, before) in calls.iter_mut().zip(&mut befores) {
-            let (stream, label) = (call.call.stream, call.label());
+    let mut fronts = streams.into_iter().map(|(_, front)| front);
+    for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
+        for (call, front) in calls.iter_mut().zip(&mut fronts) {
+            let (signature, stream, label) = (call.call.signature, call.call.stream, call.label());
+            let (args, _) = split(std::slice::from_mut(call));
+            let grown = front.as_ref().or(watched.grown());
             // SAFETY: nothing is enqueued: the work of the call, which touches this memory alone, is there already.
-            unsafe { stream.external(label, &split(std::slice::from_mut(call)).0, |_| Ok::<_, Error>(())) }?;
-            seat.watch.add(call.call.signature, stream, before)?;
+            let ((), behind) =
+                unsafe { stream.external_section(label, &args, grown, |_| Ok::<_, Error>(())) }?;
+            watched.add(signature, stream, front, behind);
         }
     }
     Ok(())
 }
 
+/// Returns the bytes that one rank gives in some calls.
+fn bytes(calls: &[Prepared<'_, '_>]) -> usize {
+    calls.iter().map(|call| call.call.signature.bytes()).sum()
+}
+
 /// Prepares a call of a rank's; `None` for one without an element, which all ranks make alike.
-fn prepare(mut call: Call<'_>, rank: usize) -> Result<Option<Prepared<'_>>> {
+fn prepare<'c, 'a>(call: &'c mut Call<'a>, rank: usize) -> Result<Option<Prepared<'c, 'a>>> {
     let Signature { operation, element, count } = call.signature;
     let (barrier, element, count) = match operation {
         Operation::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
@@ -205,7 +217,7 @@ fn reduction(op: Op) -> u32 {
 }
 
 /// Returns the memory that some calls touch, and the arguments of their functions.
-fn split<'p>(calls: &'p mut [Prepared<'_>]) -> (SmallVec<[Arg<'p>; 2]>, SmallVec<[Issue; 1]>) {
+fn split<'p>(calls: &'p mut [Prepared<'_, '_>]) -> (SmallVec<[Arg<'p>; 2]>, SmallVec<[Issue; 1]>) {
     let issues = calls.iter().map(Prepared::issue).collect();
     let mut args = SmallVec::new();
     for Prepared { call, barrier, .. } in calls {
@@ -216,7 +228,7 @@ fn split<'p>(calls: &'p mut [Prepared<'_>]) -> (SmallVec<[Arg<'p>; 2]>, SmallVec
     (args, issues)
 }
 
-impl Prepared<'_> {
+impl Prepared<'_, '_> {
     fn label(&self) -> &'static str {
         match self.call.signature.operation {
             Operation::AllReduce(_) => "all_reduce",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpustream::{Error, Event, ExitHold, Failures, Result, Stream};
+use gpustream::{Error, ExitHold, Failures, Result, Section, Stream};
 
 use super::comm::Comm;
 use crate::broken::Broken;
@@ -18,6 +18,16 @@ const LIBRARY: &str = "NCCL";
 
 /// The time between two looks at pending work.
 const PERIOD: Duration = Duration::from_millis(10);
+
+/// Pending sections from which on a call looks itself which of them are done: their events then serve again while they lie in
+/// the processor's cache, and the thread finds few of them.
+const MANY: usize = 256;
+
+/// The bytes up to which the time of an event matters to a call.
+const SMALL: usize = 64 << 10;
+
+/// The most small calls in one section. The time limit counts for all of them together.
+const MOST: usize = 16;
 
 /// The calls of one communicator whose work is pending, and the thread that looks after them. Once this is dropped and all
 /// work is done, the thread closes the communicator.
@@ -30,14 +40,19 @@ struct Shared {
 }
 
 struct State {
-    /// The call that a thread is in, and when it began. There is one at a time.
-    calling: Option<(Signature, Instant)>,
+    /// The call that a thread is in. There is one at a time.
+    calling: Option<Signature>,
+    /// The number of calls that threads were in.
+    called: u64,
+    /// In the order in which NCCL does the work, whatever the streams.
     pending: VecDeque<Pending>,
-    /// The point behind the newest call, while that is pending.
-    end: Weak<Event>,
-    /// Points of calls that are done, while others are pending. The next calls drop them, at a time at which their streams can
-    /// take them back.
-    past: Vec<Arc<Event>>,
+    /// The number of pending sections at which the next call looks which are done.
+    many: usize,
+    /// The section of the newest call, if that is small, and the number of its calls.
+    newest: (Weak<Section>, usize),
+    /// Sections that are done, while others are pending. The next calls drop them, at a time at which their streams can take the
+    /// events back.
+    past: Vec<Pending>,
     /// The reason why the communicator was broken: what is enqueued from here on has failed.
     broken: Option<Broken>,
     thread: Thread,
@@ -61,12 +76,13 @@ enum Thread {
     Between,
 }
 
-/// A call whose work may not be done.
+/// Calls that follow each other in a stream, whose work may not be done.
 struct Pending {
+    /// The first of them.
     call: Signature,
-    /// The point in the stream before the work, and the one behind it, which may be the one before the next call's.
-    before: Arc<Event>,
-    after: Arc<Event>,
+    /// The section that begins in front of the work, and the one that ends behind it. They are mostly the same.
+    begin: Arc<Section>,
+    end: Arc<Section>,
     failures: Failures,
     /// The time at which the stream was seen to have come to the work.
     since: Option<Instant>,
@@ -77,8 +93,10 @@ impl Watch {
     pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
         let state = State {
             calling: None,
+            called: 0,
             pending: VecDeque::new(),
-            end: Weak::new(),
+            many: MANY,
+            newest: (Weak::new(), 0),
             past: Vec::new(),
             broken: None,
             thread: Thread::Between,
@@ -91,39 +109,18 @@ impl Watch {
         Ok(Self(shared))
     }
 
-    /// Returns the point in the stream before the next call: the one behind the call before, where nothing has come between.
-    pub(super) fn before(&self, stream: &Stream) -> Result<Arc<Event>> {
-        let end = self.0.lock().end.upgrade();
-        match end.filter(|end| stream.is_unchanged_since(end)) {
-            Some(end) => Ok(end),
-            None => Ok(Arc::new(stream.record()?)),
-        }
-    }
-
-    /// Watches a call until the value is dropped. The caller holds the communicator.
-    pub(super) fn call(&self, call: Signature) -> Calling<'_> {
+    /// Watches a call of so many bytes until the value is dropped. The caller holds the communicator.
+    pub(super) fn call(&self, call: Signature, bytes: usize) -> Calling<'_> {
         let mut state = self.0.lock();
-        state.calling = Some((call, Instant::now()));
+        state.calling = Some(call);
+        state.called += 1;
         if state.thread == Thread::Idle {
             self.0.changed.notify_all();
         }
-        Calling(&self.0)
-    }
-
-    /// Watches the work of a call between `before` and the end of what the stream has. The call is watched meanwhile.
-    pub(super) fn add(&self, call: Signature, stream: &Stream, before: Arc<Event>) -> Result<()> {
-        let past = self.0.lock().past.pop();
-        drop(past);
-        let after = Arc::new(stream.record()?);
-        let pending = Pending { call, before, after, failures: stream.failures(), since: None };
-        let mut state = self.0.lock();
-        if let Some(broken) = &state.broken {
-            pending.failures.keep(Error::external(broken.clone()));
-            return Ok(());
-        }
-        state.end = Arc::downgrade(&pending.after);
-        state.pending.push_back(pending);
-        Ok(())
+        let is_small = bytes <= SMALL;
+        let (newest, calls) = &state.newest;
+        let grown = if is_small && *calls < MOST { newest.upgrade() } else { None };
+        Calling { shared: &self.0, is_small, grown }
     }
 
     /// Reports to the streams of all pending calls that their work failed, and of those to come. What breaks the communicator
@@ -134,11 +131,52 @@ impl Watch {
 }
 
 /// A call that is watched.
-pub(super) struct Calling<'a>(&'a Shared);
+pub(super) struct Calling<'a> {
+    shared: &'a Shared,
+    is_small: bool,
+    grown: Option<Arc<Section>>,
+}
+
+impl Calling<'_> {
+    /// Returns the section of the call before, to which this one's work may be added.
+    pub(super) fn grown(&self) -> Option<&Section> {
+        self.grown.as_deref()
+    }
+
+    /// Watches the work of a call, from the section in front of it to the one behind it: in each place none where the section in
+    /// front of that was added to.
+    pub(super) fn add(
+        &self,
+        call: Signature,
+        stream: &Stream,
+        front: Option<Section>,
+        behind: Option<Section>,
+    ) {
+        let has_grown = front.is_none() && behind.is_none();
+        let begin = front.map(Arc::new).or_else(|| self.grown.clone());
+        let end = behind.map(Arc::new).or_else(|| begin.clone());
+        let mut state = self.shared.lock();
+        if let Some(broken) = &state.broken {
+            stream.failures().keep(Error::external(broken.clone()));
+            return;
+        }
+        if has_grown {
+            state.newest.1 += 1;
+            return;
+        }
+        let (Some(begin), Some(end)) = (begin, end) else { return };
+        state.newest = (if self.is_small { Arc::downgrade(&end) } else { Weak::new() }, 1);
+        state.pending.push_back(Pending { call, begin, end, failures: stream.failures(), since: None });
+        let past = state.take_past();
+        drop(state);
+        // The next event that the stream records is one of its.
+        drop(past);
+    }
+}
 
 impl Drop for Calling<'_> {
     fn drop(&mut self) {
-        self.0.lock().calling = None;
+        self.shared.lock().calling = None;
     }
 }
 
@@ -155,6 +193,8 @@ impl Shared {
     }
 
     fn watch(&self, comm: &Comm) {
+        // The number of the call that a thread was seen in, and the time.
+        let mut seen = (0, Instant::now());
         loop {
             let mut state = self.lock();
             while state.pending.is_empty() && state.calling.is_none() && matches!(state.life, Life::Open) {
@@ -171,18 +211,20 @@ impl Shared {
                 drop(state);
                 return comm.close();
             }
-            let is_late = |(_, since): &(Signature, Instant)| since.elapsed() > comm.limit;
-            let late_call = state.calling.filter(is_late).map(|(call, _)| call);
+            if seen.0 != state.called {
+                seen = (state.called, Instant::now());
+            }
+            let late_call = state.calling.filter(|_| seen.1.elapsed() > comm.limit);
             // Looked at without the lock: asking the driver takes its time, and calls go on meanwhile.
-            let calls = std::mem::take(&mut state.pending);
+            let mut calls = std::mem::take(&mut state.pending);
             state.thread = Thread::Looking;
             drop(state);
-            let (left, done, late) = look(calls, comm.limit);
-            let first = left.front().map(|pending| pending.call);
+            let done: Vec<_> = take_done(&mut calls).collect();
+            let late = calls.front_mut().and_then(|call| call.late(comm.limit));
+            let first = calls.front().map(|pending| pending.call);
             let mut state = self.lock();
-            for pending in left.into_iter().rev() {
-                state.pending.push_front(pending);
-            }
+            calls.append(&mut state.pending);
+            state.pending = calls;
             state.past.extend(done);
             let forgotten =
                 if state.pending.is_empty() { std::mem::take(&mut state.past) } else { Vec::new() };
@@ -211,38 +253,43 @@ impl Shared {
             .wait_while(state, |state| state.thread == Thread::Looking)
             .unwrap_or_else(PoisonError::into_inner);
         state.broken.get_or_insert_with(|| broken.clone());
-        for Pending { after, failures, .. } in state.pending.drain(..) {
-            if !after.is_done().unwrap_or(false) {
+        for Pending { end, failures, .. } in state.pending.drain(..) {
+            if !end.is_done().unwrap_or(false) {
                 failures.keep(Error::external(broken.clone()));
             }
         }
     }
 }
 
-/// Returns the calls whose work is not done, the points of the others, and the first call whose work has lasted beyond the limit.
-fn look(
-    calls: VecDeque<Pending>,
-    limit: Duration,
-) -> (VecDeque<Pending>, Vec<Arc<Event>>, Option<Signature>) {
-    let (mut left, mut done) = (VecDeque::<Pending>::new(), Vec::new());
-    let now = Instant::now();
-    for mut call in calls {
-        // A call that begins where one ends that is not done needs no question.
-        if !left.back().is_some_and(|front| Arc::ptr_eq(&front.after, &call.before)) {
-            // A device that has failed does nothing more, and says so itself.
-            if !matches!(call.after.is_done(), Ok(false)) {
-                done.push(call.after);
-                continue;
-            }
-            if call.since.is_none() && call.before.is_done().unwrap_or(true) {
-                call.since = Some(now);
-            }
+impl State {
+    /// Returns a section that is done, if there is one.
+    fn take_past(&mut self) -> Option<Pending> {
+        if self.pending.len() >= self.many {
+            self.past.extend(take_done(&mut self.pending));
+            self.many = MANY.max(2 * self.pending.len());
         }
-        left.push_back(call);
+        self.past.pop()
     }
-    let is_late = |call: &&Pending| call.since.is_some_and(|since| now.duration_since(since) > limit);
-    let late = left.iter().find(is_late).map(|call| call.call);
-    (left, done, late)
+}
+
+/// Takes the calls out whose work is done. Asks about few of them: about the first alone where that is not done, so that the
+/// newest section can grow.
+fn take_done(calls: &mut VecDeque<Pending>) -> impl Iterator<Item = Pending> {
+    // A device that has failed does nothing more, and says so itself.
+    let is_done = |call: &Pending| !matches!(call.end.is_done(), Ok(false));
+    let any = calls.front().is_some_and(is_done);
+    let done = if any { calls.partition_point(is_done) } else { 0 };
+    calls.drain(..done)
+}
+
+impl Pending {
+    /// Returns the call if its work, which is the first that is not done, has lasted beyond the limit.
+    fn late(&mut self, limit: Duration) -> Option<Signature> {
+        if self.since.is_none() && self.begin.has_begun().unwrap_or(true) {
+            self.since = Some(Instant::now());
+        }
+        self.since.is_some_and(|since| since.elapsed() > limit).then_some(self.call)
+    }
 }
 
 impl fmt::Debug for Watch {

@@ -16,7 +16,7 @@ tests!(
     lost_rank_is_an_error_for_the_others,
     rank_that_comes_late_does_no_harm,
     work_in_front_does_not_count,
-    call_behind_another_records_one_event,
+    calls_that_follow_each_other_record_few_events,
     call_that_does_not_return_is_ended_at_the_limit,
     call_that_does_not_return_is_ended_by_an_abort,
     threads_that_share_a_rank_hear_the_same,
@@ -92,31 +92,41 @@ fn work_in_front_does_not_count() {
     drop(gates);
 }
 
-/// The event behind a call stands in front of the next one, unless something comes between.
-fn call_behind_another_records_one_event() {
+/// Small calls that follow each other have one event in front of them, sixteen at a time, and larger ones one each.
+fn calls_that_follow_each_other_record_few_events() {
+    const SMALL: usize = 64 << 10;
     let ranks = ranks();
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
     let (rank, stream) = (&ranks[0], &streams[0]);
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 1u8).unwrap()).collect();
-    let mut records = |came_between: bool| {
-        if came_between {
-            stream.full(3, 1u8).unwrap();
-        }
+    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(SMALL + 1, 1u8).unwrap()).collect();
+    let mut records = |bytes: usize| {
+        let mut memory = memory[0].slice_mut(..bytes).unwrap();
         let ((), calls) = with_recorder(|recorder| {
-            recorder.record(|| rank.all_reduce_in_place(stream, &mut memory[0], Op::Sum).unwrap())
+            recorder.record(|| rank.all_reduce_in_place(stream, &mut memory, Op::Sum).unwrap())
         });
         calls.iter().filter(|call| call.name.ends_with("EventRecord")).count()
     };
-    assert_eq!([records(true), records(false), records(false), records(true)], [2, 1, 1, 2]);
+    // While the first call is not done, the watching thread asks for no other.
+    assert_eq!([records(SMALL + 1), records(SMALL + 1)], [1, 1]);
+    let small: Vec<_> = (0..33).map(|_| records(SMALL)).collect();
+    let first = [1].into_iter().chain([0; 15]);
+    assert!(small.iter().copied().eq(first.clone().chain(first).chain([1])), "{small:?}");
+    assert_eq!([records(SMALL + 1), records(1), records(1)], [1, 1, 0]);
+    stream.full(3, 1u8).unwrap();
+    assert_eq!(records(1), 1, "something came between");
     for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory).skip(1) {
-        for _ in 0..4 {
-            rank.all_reduce_in_place(stream, memory, Op::Sum).unwrap();
+        for bytes in [vec![SMALL + 1; 2], vec![SMALL; 33], vec![SMALL + 1], vec![1; 3]].concat() {
+            let mut memory = memory.slice_mut(..bytes).unwrap();
+            rank.all_reduce_in_place(stream, &mut memory, Op::Sum).unwrap();
         }
     }
     drop(gates);
     for (memory, stream) in memory.iter().zip(&streams) {
-        assert_eq!(stream.download(memory).unwrap(), [81; 3]);
+        // The sum of three ranks, that often.
+        let expected = [39, 36, 3].map(|calls| (0..calls).fold(1u8, |value, _| value.wrapping_mul(3)));
+        let memory = stream.download(memory).unwrap();
+        assert_eq!([memory[0], memory[1], memory[SMALL]], expected);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
 
+use super::section::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
@@ -16,6 +17,9 @@ use crate::track::{Clock, Mode};
 
 /// Marks kept per stream before old ones are looked at.
 const MARKS: usize = 32;
+
+/// Events kept per stream for the next records. A driver takes twice as long to make one as to record it.
+const SPARE: usize = 256;
 
 /// A driver event. Recycled through its stream once nobody else holds it.
 pub struct EventCell {
@@ -80,35 +84,46 @@ pub struct Recorded {
     pub ordinary: bool,
 }
 
-/// A use of memory that the host reaches, which nothing else has followed.
-pub(super) struct Owed {
-    /// The address of the block. A block that is gone is asked for by nobody.
-    block: usize,
-    range: Range<usize>,
-    mode: Mode,
+/// An event that is recorded before something follows.
+pub(super) enum Owed {
+    /// For a use of memory that the host reaches.
+    Use {
+        /// The address of the block. A block that is gone is asked for by nobody.
+        block: usize,
+        range: Range<usize>,
+        mode: Mode,
+    },
+    /// For those who hold the point.
+    Point(LatePoint),
 }
 
 impl Owed {
     #[inline]
     pub(super) fn new(access: &Access<'_>) -> Self {
-        Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
+        Self::Use { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
     }
 
-    /// A use of memory that no later access is known to cover.
-    pub(super) const ANYTHING: Self = Self { block: 0, range: 0..0, mode: Mode::Write };
+    /// For a use of memory that no later access is known to cover.
+    pub(super) const ANYTHING: Self = Self::Use { block: 0, range: 0..0, mode: Mode::Write };
 
     /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
-        self.block == Arc::as_ptr(access.block).addr()
-            && self.mode == access.mode
-            && access.range.start <= self.range.start
-            && self.range.end <= access.range.end
+        match self {
+            Self::Use { block, range, mode } => {
+                *block == Arc::as_ptr(access.block).addr()
+                    && *mode == access.mode
+                    && access.range.start <= range.start
+                    && range.end <= access.range.end
+            }
+            Self::Point(_) => false,
+        }
     }
 }
 
 impl StreamCore {
     /// Records the event by which the host can wait for the last operation alone, unless the host will wait for `accesses`
-    /// as well. Called before they are submitted, under each lock that something is submitted under.
+    /// as well, and nobody watches the operation. Called before they are submitted, under each lock that something is submitted
+    /// under.
     #[inline]
     pub fn pay<'a>(
         &self,
@@ -126,14 +141,19 @@ impl StreamCore {
     ) -> Result<()> {
         // The same operation again names its memory in the same order, so each is looked for behind the last one found.
         let mut rest = accesses.clone();
-        let covered = |owed: &Owed| {
+        let mut covered = |owed: &Owed| {
             rest.any(|access| owed.is_covered_by(access.borrow()))
                 || accesses.clone().any(|access| owed.is_covered_by(access.borrow()))
         };
-        if !state.owed.iter().all(covered) {
+        let is_use = |owed: &&Owed| matches!(owed, Owed::Use { .. });
+        if !state.owed.iter().filter(is_use).all(&mut covered) {
             let raw = self.caught_up_in_segment(state)?;
             let number = state.number;
             self.mark_on(state, raw, number)?;
+        } else if state.is_watched() {
+            let raw = self.caught_up_in_segment(state)?;
+            let mark = self.record_mark(state, raw, state.number)?;
+            state.settle(&mark);
         }
         Ok(())
     }
@@ -174,6 +194,18 @@ impl StreamCore {
         raw: RawStream,
         number: u64,
     ) -> Result<&'s Mark> {
+        let mark = self.record_mark(state, raw, number)?;
+        if state.marks.len() >= MARKS {
+            self.forget_marks(state);
+        }
+        state.settle(&mark);
+        state.owed.clear();
+        state.marks.push_back(mark);
+        Ok(&state.marks[state.marks.len() - 1])
+    }
+
+    /// Records an event on `raw`, as [`mark_on`](Self::mark_on) does, for the caller alone.
+    pub(super) fn record_mark(&self, state: &mut StreamState, raw: RawStream, number: u64) -> Result<Mark> {
         self.check_thread()?;
         if state.is_recorded() {
             return Err(refused(
@@ -192,13 +224,7 @@ impl StreamCore {
         };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.device.event_record(cell.raw, raw) }?;
-        if state.marks.len() >= MARKS {
-            self.forget_marks(state);
-        }
-        let mark = state.recorded(number, cell);
-        state.owed.clear();
-        state.marks.push_back(mark);
-        Ok(&state.marks[state.marks.len() - 1])
+        Ok(state.recorded(number, cell))
     }
 
     /// Makes room among the marks: removes the marks that are reached, or else every other one of the older half, which makes
@@ -247,7 +273,7 @@ impl StreamCore {
         let stream = unsafe { &*stream };
         if let Some(mut state) = stream.state.try_lock()
             && !state.closed
-            && state.spare.len() < MARKS
+            && state.spare.len() < SPARE
         {
             state.spare.push(recorded);
             stream.resting.store(state.spare.len(), Ordering::Release);
@@ -271,6 +297,17 @@ impl StreamState {
         Mark { number, record: self.count_record(), cell, clock: self.clock.clone() }
     }
 
+    /// Gives the points that are owed an event the one just recorded.
+    fn settle(&mut self, mark: &Mark) {
+        self.owed.retain(|owed| {
+            if let Owed::Point(point) = owed {
+                // A point is owed until it has its mark.
+                let _ = point.set(mark.clone());
+            }
+            matches!(owed, Owed::Use { .. })
+        });
+    }
+
     /// Counts an event that has just been recorded, and returns its number among the stream's records.
     pub fn count_record(&mut self) -> u64 {
         self.records += 1;
@@ -279,7 +316,7 @@ impl StreamState {
 
     /// Keeps an event for later, unless somebody still waits on it.
     pub(super) fn recycle(&mut self, cell: Arc<EventCell>) {
-        if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
+        if Arc::strong_count(&cell) == 1 && self.free.len() < SPARE {
             self.free.push(cell);
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
 //! | `mark` | events recorded at a stream's end, by which others wait for it |
+//! | `section` | operations that somebody watches, by events that are recorded late |
 //! | `progress` | known, poll, wait: how far the stream has come |
 //! | `capture` | streams whose operations a driver records |
 //! | `sink` | the places that operations go to |
@@ -28,6 +29,7 @@ mod capture;
 mod context;
 mod mark;
 mod progress;
+mod section;
 mod short_path;
 mod sink;
 mod step;
@@ -56,6 +58,7 @@ use mark::Owed;
 pub use capture::{Capture, CapturedPoint};
 pub(crate) use context::ContextHold;
 pub use mark::{EventCell, Mark, Recorded};
+pub use section::Section;
 pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
 pub use sink::{Recording, Sink};
@@ -81,8 +84,8 @@ pub struct StreamState {
     waited: Vec<Point>,
     /// Recorded events, oldest first.
     marks: VecDeque<Mark>,
-    /// The host memory that the last operation touched, while no event tells when exactly that operation is done. The event
-    /// is recorded before the next submission, unless that touches the same memory in the same way.
+    /// The events that tell when exactly the last operation is done, of which none has been recorded. One is, before the next
+    /// submission; for host memory only where that does not touch the same memory in the same way.
     owed: SmallVec<[Owed; 2]>,
     /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,

@@ -145,15 +145,6 @@ impl StreamCore {
         Ok(reached)
     }
 
-    /// Whether nothing is known to have been submitted since the mark was recorded on this stream, by anybody.
-    pub fn is_unchanged_since(&self, mark: &Mark) -> bool {
-        let Some(state) = self.try_state() else { return false };
-        self.is_exclusive()
-            && !state.is_recorded()
-            && !state.holds_any()
-            && (mark.number, &mark.clock) == (state.number, &state.clock)
-    }
-
     /// Blocks until everything submitted is done, and reports failures that the driver does not know of.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {

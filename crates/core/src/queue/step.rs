@@ -1,5 +1,6 @@
 //! Steps: operations that are held back, until a graph stands for them or somebody needs the driver to have them.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -82,6 +83,14 @@ impl StreamCore {
     /// none is held back from here on until the step's run ends.
     pub fn handle(&self) -> RawStream {
         self.shared.store(true, Ordering::Relaxed);
+        // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too.
+        if let Some(mut state) = self.try_state()
+            && state.is_watched()
+            && !state.is_recorded()
+        {
+            // The next submission meets a failure as well.
+            let _ = self.pay(&mut state, &iter::empty::<&Access<'_>>());
+        }
         // An external operation's closure runs with the state locked, when nothing is held back.
         if self.is_in_step() && !is_inside() {
             let mut state = self.state.lock();

@@ -307,7 +307,7 @@ impl StreamCore {
             }
         } else if result.is_ok() && owes {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
-            state.owed.clear();
+            state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
             let owed =
                 accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
             state.owed.extend(owed.flatten());
