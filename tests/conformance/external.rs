@@ -21,7 +21,8 @@ tests! {
         replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead, a_child_graph_is_ordered_by_its_memory,
         host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways,
         events_stand_for_the_work_of_others, strict_tracking_reports_a_missing_order,
-        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, failures_wait_for_the_next_wait, the_lint_reports_a_stray_capture;
+        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
+        failures_reach_the_streams_that_come_after, the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
 
@@ -372,21 +373,22 @@ fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
 
 type Wait = fn(&Stream, &Buffer<u32>) -> Result<()>;
 
+const WAITS: [(&str, Wait); 5] = [
+    ("stream", |a, _| a.synchronize()),
+    ("query", |a, _| {
+        while !a.is_done()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }),
+    ("event", |a, _| a.record()?.synchronize()),
+    ("download", |a, x| a.download(x).map(drop)),
+    ("future", |a, x| block_on(a.download_async(x)?).map(drop)),
+];
+
 /// Each wait reports a failure once, where work is pending and where none is; the stream goes on.
 fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
-    let waits: [(&str, Wait); 5] = [
-        ("stream", |a, _| a.synchronize()),
-        ("query", |a, _| {
-            while !a.is_done()? {
-                std::thread::yield_now();
-            }
-            Ok(())
-        }),
-        ("event", |a, _| a.record()?.synchronize()),
-        ("download", |a, x| a.download(x).map(drop)),
-        ("future", |a, x| block_on(a.download_async(x)?).map(drop)),
-    ];
-    for (name, wait) in waits {
+    for (name, wait) in WAITS {
         for pending in [true, false] {
             let (_, [a]) = kernels_and_streams(device)?;
             let x = a.full(N, 7u32)?;
@@ -403,6 +405,46 @@ fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
             let failures = a.failures();
             drop((x, a));
             failures.keep(Error::external("nobody waits"));
+        }
+    }
+    Ok(())
+}
+
+/// Whichever way they come after it, whether its own stream has reported it or not, and each once.
+fn failures_reach_the_streams_that_come_after(device: &Device) -> Result<()> {
+    for (name, wait) in WAITS {
+        for reported in [false, true] {
+            let (_, [a, by_memory, by_event, by_another, before]) = kernels_and_streams(device)?;
+            let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
+            before.wait(&a.record()?)?;
+            let mut of_before = before.full(N, 7u32)?;
+            fill(&a, &mut x, 7)?;
+            let failures = a.failures();
+            by_memory.copy(&x, &mut y)?;
+            by_event.wait(&a.record()?)?;
+            let of_event = by_event.full(N, 7u32)?;
+            let z = by_another.duplicate(&y)?;
+            a.fill(&mut x, 8)?;
+            failures.keep(Error::external("the other host is gone"));
+            failures.keep(Error::external("and another one"));
+            let told = |stream: &Stream, x: &Buffer<u32>, text: &str| {
+                refused(wait(stream, x), ErrorKind::External, &[text]);
+                let again = wait(stream, x);
+                again.map_err(|error| error.with_context(format_args!("{name}, reported: {reported}")))
+            };
+            wait(&before, &of_before)?;
+            if reported {
+                told(&a, &x, "and another one")?;
+            }
+            told(&by_memory, &y, "the other host is gone")?;
+            told(&by_event, &of_event, "the other host is gone")?;
+            told(&by_another, &z, "the other host is gone")?;
+            before.copy(&x, &mut of_before)?;
+            told(&before, &of_before, "the other host is gone")?;
+            if !reported {
+                told(&a, &x, "and another one")?;
+            }
+            assert_all(&a, &x, 8)?;
         }
     }
     Ok(())

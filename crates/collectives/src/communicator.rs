@@ -26,7 +26,8 @@ use crate::op::Op;
 /// because nothing has written an input, every rank has that error; the memory for the results then holds anything, and the
 /// communicator goes on.
 ///
-/// By NCCL and MPI, a lost rank is an error of the others' waits for their streams; [the crate's page](crate) says what else differs.
+/// By NCCL and MPI, a lost rank is an error of the others' waits for their streams, and for the streams that come after;
+/// [the crate's page](crate) says what else differs.
 /// Dropping a communicator waits for nothing: it is closed once its work is done.
 ///
 /// A communicator is `Send` and `Sync`. Threads that share one take care of the order of its calls themselves.

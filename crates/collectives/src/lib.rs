@@ -72,9 +72,8 @@
 //! * A call waits for no other rank on the host, except where NCCL has yet to connect the two, and then up to the
 //!   [time limit](CommunicatorOptions::time_limit).
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
-//!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls report
-//!   [`Broken::Stalled`]. Other ranks find out in the same way. Waits for other streams do not report it: where results are used
-//!   on another stream, wait for the call's stream as well before you trust them.
+//!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls, and for
+//!   those that come after, report [`Broken::Stalled`]. Other ranks find out in the same way.
 //! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
 //!   the elements it is given, or waits for ever, which the time limit ends.
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.

@@ -217,7 +217,7 @@ impl DeviceCore {
         self.raw.synchronize()?;
         drop(context);
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
-        streams.iter().try_for_each(|stream| stream.failures.report())
+        streams.iter().try_for_each(|stream| stream.report_failures())
     }
 }
 

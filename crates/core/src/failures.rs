@@ -1,10 +1,16 @@
-//! Failures that a driver does not know of, on their way from the work to the next wait for its stream.
+//! Failures that a driver does not know of, on their way from the work to the waits that come after it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpustream_hal::{Error, Result};
+use smallvec::SmallVec;
 
 use crate::sync::{Mutex, lock};
+use crate::track::{Clock, Point, StreamId};
+
+/// The most failures that are kept for other streams.
+const MOST: usize = 64;
 
 /// The last failure of a stream's host closures, or of another library's work in it, until a wait for the stream reports it.
 #[derive(Default)]
@@ -14,10 +20,41 @@ pub struct Failures {
     last: Mutex<Option<Error>>,
 }
 
+/// A failure of work at a point, for the streams that come after it.
+struct Placed {
+    point: Point,
+    error: Error,
+    /// The streams whose waits have reported it.
+    told: SmallVec<[StreamId; 4]>,
+}
+
+/// The last failures of the process whose points are known. Locked behind a stream's.
+static PLACED: Mutex<VecDeque<Placed>> = Mutex::new(VecDeque::new());
+/// Whether there are any: waits look here first.
+static ANY_PLACED: AtomicBool = AtomicBool::new(false);
+
 impl Failures {
     /// Keeps a failure for the next wait.
     pub fn keep(&self, error: Error) {
         *lock(&self.last) = Some(error);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Keeps the failure of the work at `point` for the stream's next wait, and for the next one of each stream that comes after
+    /// it. Of several before the stream's next wait, other streams are told the first.
+    pub fn keep_at(&self, point: Point, error: Error) {
+        let mut last = lock(&self.last);
+        let mut placed = lock(&PLACED);
+        let is_before =
+            |placed: &Placed| placed.point.stream == point.stream && placed.point.number <= point.number;
+        if last.is_none() || !placed.iter().any(is_before) {
+            if placed.len() == MOST {
+                placed.pop_front();
+            }
+            placed.push_back(Placed { point, error: error.clone(), told: SmallVec::new() });
+            ANY_PLACED.store(true, Ordering::Release);
+        }
+        *last = Some(error);
         self.any.store(true, Ordering::Release);
     }
 
@@ -33,4 +70,26 @@ impl Failures {
         self.any.store(false, Ordering::Relaxed);
         last.take().map_or(Ok(()), Err)
     }
+}
+
+/// Whether [`report_before`] may have something to report.
+#[inline]
+pub fn any_placed() -> bool {
+    ANY_PLACED.load(Ordering::Acquire)
+}
+
+/// Reports the failures of work on other streams that `stream`, whose clock this is, comes after: each once to each stream.
+///
+/// # Errors
+/// The last one that the stream has not been told.
+pub fn report_before(stream: StreamId, clock: &Clock) -> Result<()> {
+    let mut newest = None;
+    for Placed { point, error, told } in lock(&PLACED).iter_mut() {
+        // A clock may have its own stream, as others know it.
+        if point.stream != stream && clock.covers(*point) && !told.contains(&stream) {
+            told.push(stream);
+            newest = Some(error.clone());
+        }
+    }
+    newest.map_or(Ok(()), Err)
 }

@@ -83,7 +83,7 @@ impl Event {
         // SAFETY: the event is alive, and so is the stream it was recorded on.
         trace::waiting("synchronize", place, point, || unsafe { self.0.mark.cell.synchronize() })?;
         self.0.stream.set_reached(&self.0.mark);
-        self.0.stream.failures.report()
+        self.0.stream.report_failures()
     }
 }
 

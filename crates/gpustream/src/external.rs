@@ -7,6 +7,7 @@ use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, Kept, Submission, Waited, operation};
 use gpustream_core::queue::Section;
+use gpustream_core::track::Point;
 use gpustream_core::{inside, lint};
 use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
@@ -228,24 +229,31 @@ impl Stream {
         unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
     }
 
-    /// Returns the place in which another library's failures wait for the stream's next wait. Work that was enqueued without
-    /// an error may turn out to have failed later, where nobody can be told but a wait: a connection to another host ended,
-    /// say. Waits for other streams do not report it, also where these came after the work. The place may outlive the stream.
+    /// Returns the place for failures of another library's work, which the stream has been given by now. Work that was enqueued
+    /// without an error may turn out to have failed later, where nobody can be told but a wait: a connection to another host
+    /// ended, say. The next wait for this stream reports it, and so does the next one for each stream that comes after the work.
+    /// The place may outlive the stream.
     ///
     /// ```
     /// use gpustream::{Error, ErrorKind};
-    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let (stream, other) = (device.stream()?, device.stream()?);
+    /// let x = stream.upload(&[1.0f32, 2.0])?;
     /// let failures = stream.failures();
+    /// other.wait(&stream.record()?)?;
     /// // Later, on a thread that watches the work:
     /// failures.keep(Error::external("the other host is gone"));
     ///
-    /// let error = stream.synchronize().unwrap_err();
-    /// assert_eq!((error.kind(), error.message()), (ErrorKind::External, "the other host is gone"));
-    /// stream.synchronize()?;                            // Each failure is reported once.
+    /// for stream in [stream, other] {
+    ///     let error = stream.synchronize().unwrap_err();
+    ///     assert_eq!((error.kind(), error.message()), (ErrorKind::External, "the other host is gone"));
+    ///     stream.synchronize()?;                        // Each stream reports a failure once.
+    /// }
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     pub fn failures(&self) -> Failures {
-        Failures(self.core.failures.clone())
+        let point = Point { stream: self.core.id, number: self.core.counted() };
+        Failures { list: self.core.failures.clone(), point }
     }
 
     /// Returns whether work that is submitted now is recorded, into a capture or a node, instead of run. Other libraries ask
@@ -278,15 +286,20 @@ fn not_enqueued() -> Error {
     Error::new(ErrorKind::Driver, "another library's calls failed")
 }
 
-/// The failures of other libraries' work in a stream, for its next wait: see [`Stream::failures`].
+/// The failures of other libraries' work in a stream, for the waits that come after it: see [`Stream::failures`].
 #[derive(Clone)]
-pub struct Failures(Arc<core::Failures>);
+pub struct Failures {
+    list: Arc<core::Failures>,
+    /// The last operation of the stream at the time at which the value was made.
+    point: Point,
+}
 
 impl Failures {
     /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event),
-    /// a future of the stream. Of several, the last one is reported, as of host closures that panicked.
+    /// a future of the stream. Of several, the last one is reported, as of host closures that panicked. Streams that come after
+    /// the work report the first of those that this one has not reported; the process keeps 64 for them.
     pub fn keep(&self, error: Error) {
-        self.0.keep(error);
+        self.list.keep_at(self.point, error);
     }
 }
 

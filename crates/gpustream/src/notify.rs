@@ -109,7 +109,7 @@ impl Future for Synchronize {
                         State::Waiting { .. } => return Poll::Pending,
                         State::Resolved => {
                             return Poll::Ready(
-                                streams.iter().try_for_each(|stream| stream.failures.report()),
+                                streams.iter().try_for_each(|stream| stream.report_failures()),
                             );
                         }
                         _ => {}
@@ -121,7 +121,7 @@ impl Future for Synchronize {
                         return inside::check_outside()
                             .map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
                     };
-                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.failures.report()));
+                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_failures()));
                     self.0 = State::Resolved;
                     return Poll::Ready(outcome);
                 }

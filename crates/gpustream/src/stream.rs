@@ -225,7 +225,7 @@ impl Stream {
         let state = self.core.running("ask whether a captured stream is done")?;
         let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
         streams().set_done(&clock);
-        self.core.failures.report()?;
+        self.core.report_failures()?;
         Ok(true)
     }
 

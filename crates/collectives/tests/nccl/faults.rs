@@ -48,10 +48,13 @@ fn lost_rank_is_an_error_for_the_others() {
     // Its place is kept, and it makes no call.
     let lost = ranks.pop().unwrap();
     each(ranks, |rank| {
-        let stream = rank.device().stream().unwrap();
+        let (stream, other) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
         let memory = reduce(&rank, &stream).unwrap();
+        let copied = other.duplicate(&memory).unwrap();
+        stalled(other.download(&copied), "all_reduce");
         stalled(stream.synchronize(), "all_reduce");
-        // The stream goes on, and the communicator does not.
+        // The streams go on, and the communicator does not.
+        other.download(&copied).unwrap();
         stream.download(&memory).unwrap();
         stalled(reduce(&rank, &stream), "all_reduce");
         stalled(rank.split(0, 0), "all_reduce");

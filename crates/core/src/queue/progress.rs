@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{EventCell, Mark, StateGuard, StreamCore, StreamTable};
+use crate::failures;
 use crate::inside;
 use crate::trace;
 use crate::track::{Clock, Point};
@@ -145,6 +146,19 @@ impl StreamCore {
         Ok(reached)
     }
 
+    /// Reports failures that the driver does not know of: this stream's, and those of work on other streams that it comes after.
+    #[inline]
+    pub fn report_failures(&self) -> Result<()> {
+        self.failures.report()?;
+        if failures::any_placed() { self.report_others() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn report_others(&self) -> Result<()> {
+        let clock = self.state.lock().clock.clone();
+        failures::report_before(self.id, &clock)
+    }
+
     /// Blocks until everything submitted is done, and reports failures that the driver does not know of.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
@@ -160,7 +174,7 @@ impl StreamCore {
         trace::waiting("synchronize", place, end, || unsafe { cell.synchronize() })?;
         StreamTable::shared().set_done(&clock);
         self.pass(number, cell);
-        self.failures.report()
+        self.report_failures()
     }
 
     /// Blocks until the submission of that number is done, and reports failures that the driver does not know of.
@@ -169,14 +183,14 @@ impl StreamCore {
         let place = Location::caller();
         if self.needs_no_wait(number) {
             // A host closure leaves the report to the next wait outside.
-            return if inside::is_inside() { Ok(()) } else { self.failures.report() };
+            return if inside::is_inside() { Ok(()) } else { self.report_failures() };
         }
         let point = Some(Point { stream: self.id, number });
         let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         trace::waiting("wait for memory", place, point, || unsafe { cell.synchronize() })?;
         self.pass(number, cell);
-        self.failures.report()
+        self.report_failures()
     }
 
     /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
