@@ -255,7 +255,11 @@ impl<'a> Calls<'a> {
     }
 
     fn check_stream(&self, stream: &Stream) -> Result<()> {
-        check::stream(stream, self.member.seat.rank(), &self.member.device)
+        let rank = self.member.seat.rank();
+        if !matches!(self.member.seat, Seat::Nccl(_)) {
+            check::not_recorded(stream, rank)?;
+        }
+        check::stream(stream, rank, &self.member.device)
     }
 
     fn add<T: Element>(

@@ -2,20 +2,25 @@
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, check_outside_closures};
 
-/// Checks that a stream is of the rank's device and runs what it is given, and that the calling thread may wait.
+/// Checks that a stream is of the rank's device, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
     place(stream.device(), "the stream", rank, own)?;
-    if stream.is_captured() {
-        return Err(Error::new(
-            ErrorKind::Captured,
-            format!(
-                "a graph contains no calls of communicators, which may break before the graph is launched, and the stream of \
-                 rank {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
-            ),
-        ));
-    }
     // Closures must not wait, and a stream may be locked there that others need.
     check_outside_closures()
+}
+
+/// Checks that a stream runs what it is given.
+pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
+    if !stream.is_captured() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Captured,
+        format!(
+            "a graph contains no calls in which the host takes part, as it does by the engines `Local` and `Mpi`, and the stream of \
+             rank {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
+        ),
+    ))
 }
 
 /// Checks that memory is of the rank's device.

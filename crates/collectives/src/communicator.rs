@@ -67,7 +67,7 @@ impl Communicator {
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` and `dst` differ in length. For
     /// this and every other operation here:
     /// [`DeviceMismatch`](gpustream::ErrorKind::DeviceMismatch) for a stream or memory of another device than the rank's;
-    /// [`Captured`](gpustream::ErrorKind::Captured) for a stream that is recorded;
+    /// [`Captured`](gpustream::ErrorKind::Captured) for a stream that is recorded, unless by NCCL;
     /// [`InHostClosure`](gpustream::ErrorKind::InHostClosure) inside a closure that the library runs;
     /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a rank that does not exist;
     /// [`External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks cannot work

@@ -76,6 +76,9 @@
 //!   those that come after, report [`Broken::Stalled`]. Other ranks find out in the same way.
 //! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
 //!   the elements it is given, or waits for ever, which the time limit ends.
+//! * Calls can be recorded into a graph ([`Stream::capture`](gpustream::Stream::capture)), those of a group for one rank and in one
+//!   stream. Each launch makes them anew, in the order that all ranks keep to, and has the time limit as one call does. The graph
+//!   keeps the communicator, which is closed once both are dropped.
 //! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
 //! * The streams of one group wait for each other.
 //! * In one process, calls of CUDA's that allocate, page-lock or load a kernel may wait until all its GPUs are idle. A thread

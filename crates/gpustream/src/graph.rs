@@ -197,21 +197,23 @@ impl Graph {
         // Held until the run is entered: a guard that is taken meanwhile waits for the run.
         let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
         let _replay = replay.map_err(|error| error.with_operation(operation))?;
-        let what = "launch a graph inside it";
-        stream.core.submit_outside_captures(
-            stream.device.0.rules,
-            operation,
-            what,
-            trace::Work::Graph { operations: self.node_count() as u32 },
-            uses.accesses(),
-            |device, raw| {
-                let _alone = lock(&parts.calls);
-                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
-                // SAFETY: both are alive, and the graph owns what it refers to.
-                unsafe { device.graph_launch(parts.exec.raw, raw) }
-                    .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
-            },
-        )
+        let launch = || {
+            stream.core.submit_outside_captures(
+                stream.device.0.rules,
+                operation,
+                "launch a graph inside it",
+                trace::Work::Graph { operations: self.node_count() as u32 },
+                uses.accesses(),
+                |device, raw| {
+                    let _alone = lock(&parts.calls);
+                    parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
+                    // SAFETY: both are alive, and the graph owns what it refers to.
+                    unsafe { device.graph_launch(parts.exec.raw, raw) }
+                        .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
+                },
+            )
+        };
+        if parts.contents.watched { stream.launch_watched(&parts.contents, launch) } else { launch() }
     }
 
     /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not fit, and

@@ -73,6 +73,7 @@ mod flag;
 mod global;
 mod graph;
 mod graph_builder;
+mod graph_watcher;
 pub mod guide;
 mod launch;
 mod managed;
@@ -176,6 +177,7 @@ pub use gpustream_core::queue::Section;
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
+pub use graph_watcher::GraphWatcher;
 pub use hal::{
     AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
     GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source,

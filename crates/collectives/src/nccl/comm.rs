@@ -6,16 +6,20 @@
 //! family: an abort of the first makes a waiting call of the second return.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream::hal::driver::{Answer, Status};
-use gpustream::{Error, ErrorKind, Result};
+use gpustream::{Error, ErrorKind, ExitHold, Result};
 
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
 use crate::broken::Broken;
 use crate::call::Signature;
+
+/// The name of the library for the end of the process.
+pub(super) const LIBRARY: &str = "NCCL";
 
 /// A communicator of NCCL's.
 pub(super) struct Comm {
@@ -24,6 +28,8 @@ pub(super) struct Comm {
     pub(super) size: usize,
     /// The time that a call, or the work of one, may take.
     pub(super) limit: Duration,
+    /// Whether graphs may contain calls, or have contained some.
+    pub(super) in_graphs: AtomicBool,
     condition: Mutex<Condition>,
     /// The non-blocking communicator. It is locked also while a call holds `condition`.
     family: Mutex<Family>,
@@ -86,7 +92,7 @@ impl Comm {
         limit: Duration,
     ) -> Self {
         let (condition, family) = (Mutex::new(Condition::Whole(calls)), Mutex::new(Family::There(family)));
-        Self { api, rank, size, limit, condition, family }
+        Self { api, rank, size, limit, in_graphs: AtomicBool::new(false), condition, family }
     }
 
     /// Takes the communicator for some calls.
@@ -108,8 +114,13 @@ impl Comm {
         let mut family = self.family();
         if let Family::There(handle) = *family {
             *family = Family::Interrupted(broken);
-            self.abort(handle);
+            abort(self.api, handle);
         }
+    }
+
+    /// Returns the reason why the communicator is of no use, if that is known: a call may go on meanwhile.
+    pub(super) fn check(&self) -> Result<()> {
+        self.try_hold().map_or(Ok(()), |held| held.handle().map(|_| ()))
     }
 
     /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending. A call that
@@ -137,7 +148,7 @@ impl Comm {
         if let Some(family) = self.take_family()
             && self.close_one(family).is_err()
         {
-            self.abort(family);
+            abort(self.api, family);
         }
     }
 
@@ -161,10 +172,19 @@ impl Comm {
         Some(Held { comm: self, condition })
     }
 
-    /// Aborts a communicator of NCCL's, which nobody has from here on.
-    fn abort(&self, handle: Handle) {
-        // SAFETY: the handle is alive.
-        let _ = unsafe { self.api.ncclCommAbort(handle.0) };
+    /// Aborts the communicators of NCCL's, which nobody has from here on.
+    fn abort(&self, handles: impl Iterator<Item = Handle> + Send + 'static) {
+        let api = self.api;
+        let abort_all = move || handles.for_each(|handle| abort(api, handle));
+        if !self.in_graphs.load(Ordering::Acquire) {
+            return abort_all();
+        }
+        // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread they stay as they are.
+        let thread = thread::Builder::new().name("gpustream-nccl".into());
+        let _ = thread.spawn(move || {
+            let Some(_hold) = ExitHold::of(LIBRARY) else { return };
+            abort_all();
+        });
     }
 
     fn family(&self) -> MutexGuard<'_, Family> {
@@ -219,10 +239,7 @@ impl Held<'_> {
     pub(super) fn break_up(&mut self, broken: Broken) {
         if let Some(handle) = self.condition.handle() {
             *self.condition = Condition::Broken(broken);
-            self.comm.abort(handle);
-            if let Some(family) = self.comm.take_family() {
-                self.comm.abort(family);
-            }
+            self.comm.abort([handle].into_iter().chain(self.comm.take_family()));
         }
     }
 
@@ -239,7 +256,11 @@ impl Held<'_> {
     pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
         match &*self.condition {
             Condition::Refusing(_, broken) | Condition::Broken(broken) => Some(broken.clone()),
-            Condition::Whole(_) if error.kind() == ErrorKind::InvalidArgument => None,
+            Condition::Whole(_)
+                if matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Captured) =>
+            {
+                None
+            }
             Condition::Whole(_) => Some(match broken_by(error) {
                 Some(Broken::Stalled { limit, .. }) => {
                     Broken::Stalled { call: call.to_string(), limit: *limit }
@@ -249,6 +270,12 @@ impl Held<'_> {
             }),
         }
     }
+}
+
+/// Aborts a communicator of NCCL's, which nobody has from here on.
+fn abort(api: &Api, handle: Handle) {
+    // SAFETY: the handle is alive.
+    let _ = unsafe { api.ncclCommAbort(handle.0) };
 }
 
 /// Returns the reason that an error carries.

@@ -16,7 +16,7 @@ use std::iter;
 use std::sync::Arc;
 use std::thread;
 
-use gpustream::{Device, Result, Stream};
+use gpustream::{Device, GraphWatcher, Result, Stream};
 
 use crate::broken::Broken;
 use crate::call::{Batches, Operation};
@@ -31,6 +31,8 @@ use watch::Watch;
 pub(crate) struct Seat {
     comm: Arc<Comm>,
     watch: Watch,
+    /// Kept by the graphs that contain calls, which keep the communicator by it.
+    graphs: Arc<GraphWatcher>,
     device: Device,
     /// The stream for comparisons of calls; none where calls are not checked, or where there is no other rank.
     comparisons: Option<Stream>,
@@ -68,8 +70,9 @@ impl Seat {
     ) -> Result<Self> {
         let comm = Arc::new(Comm::new(api, place, handles, terms.limit));
         let watch = Watch::start(comm.clone())?;
+        let graphs = watch.graphs(&comm);
         let comparisons = (terms.checked && place.1 > 1).then(|| device.stream()).transpose()?;
-        Ok(Self { comm, watch, device: device.clone(), comparisons })
+        Ok(Self { comm, watch, graphs, device: device.clone(), comparisons })
     }
 
     pub(crate) fn rank(&self) -> usize {

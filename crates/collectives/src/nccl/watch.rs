@@ -3,18 +3,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpustream::{Error, ExitHold, Failures, Result, Section, Stream};
+use gpustream::{Error, ExitHold, Failures, GraphWatcher, Result, Section, Stream};
 
-use super::comm::Comm;
+use super::comm::{Comm, LIBRARY};
 use crate::broken::Broken;
 use crate::call::Signature;
-
-/// The name of the library for the end of the process.
-const LIBRARY: &str = "NCCL";
 
 /// The time between two looks at pending work.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -35,6 +32,8 @@ pub(super) struct Watch(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    /// The watcher of the graphs that contain calls.
+    graphs: OnceLock<Weak<GraphWatcher>>,
     /// Notified when there is a first call, after a look, and at the end.
     changed: Condvar,
 }
@@ -44,6 +43,8 @@ struct State {
     calling: Option<Signature>,
     /// The number of calls that threads were in.
     called: u64,
+    /// The last call that was recorded into a graph.
+    recorded: Option<Signature>,
     /// In the order in which NCCL does the work, whatever the streams.
     pending: VecDeque<Pending>,
     /// The number of pending sections at which the next call looks which are done.
@@ -94,6 +95,7 @@ impl Watch {
         let state = State {
             calling: None,
             called: 0,
+            recorded: None,
             pending: VecDeque::new(),
             many: MANY,
             newest: (Weak::new(), 0),
@@ -102,7 +104,8 @@ impl Watch {
             thread: Thread::Between,
             life: Life::Open,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let (state, graphs) = (Mutex::new(state), OnceLock::new());
+        let shared = Arc::new(Shared { state, graphs, changed: Condvar::new() });
         let watched = shared.clone();
         let thread = thread::Builder::new().name("gpustream-nccl".into());
         thread.spawn(move || watched.watch(&comm)).map_err(Error::external)?;
@@ -121,6 +124,20 @@ impl Watch {
         let (newest, calls) = &state.newest;
         let grown = if is_small && *calls < MOST { newest.upgrade() } else { None };
         Calling { shared: &self.0, is_small, grown }
+    }
+
+    /// Makes the watcher of the graphs that contain calls. There is one.
+    pub(super) fn graphs(&self, comm: &Arc<Comm>) -> Arc<GraphWatcher> {
+        let (comm, shared) = (comm.clone(), self.0.clone());
+        let launched = move |run, failures| shared.add_run(&run, failures);
+        let watcher = Arc::new(GraphWatcher::new(move || comm.check(), launched));
+        let _ = self.0.graphs.set(Arc::downgrade(&watcher));
+        watcher
+    }
+
+    /// Notes that a call is recorded into a graph.
+    pub(super) fn record(&self, call: Signature) {
+        self.0.lock().recorded = Some(call);
     }
 
     /// Reports to the streams of all pending calls that their work failed, and of those to come. What breaks the communicator
@@ -192,6 +209,25 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether there are graphs that contain calls, once there is no other owner of their watcher.
+    fn is_in_graphs(&self) -> bool {
+        self.graphs.get().is_some_and(|watcher| watcher.strong_count() > 0)
+    }
+
+    /// Watches a run of a graph.
+    fn add_run(&self, run: &Arc<Section>, failures: Failures) {
+        let mut state = self.lock();
+        if let Some(broken) = &state.broken {
+            failures.keep(Error::external(broken.clone()));
+        } else if let Some(call) = state.recorded {
+            let (begin, end) = (run.clone(), run.clone());
+            state.pending.push_back(Pending { call, begin, end, failures, since: None });
+            if state.thread == Thread::Idle {
+                self.changed.notify_all();
+            }
+        }
+    }
+
     fn watch(&self, comm: &Comm) {
         // The number of the call that a thread was seen in, and the time.
         let mut seen = (0, Instant::now());
@@ -208,8 +244,21 @@ impl Shared {
                 return;
             }
             if state.pending.is_empty() && state.calling.is_none() {
+                // The process may end while graphs are there.
+                let is_in_graphs = self.is_in_graphs();
+                let kept = if is_in_graphs {
+                    Some(std::mem::replace(&mut state.life, Life::Closing(None)))
+                } else {
+                    None
+                };
                 drop(state);
-                return comm.close();
+                drop(kept);
+                if !is_in_graphs {
+                    return comm.close();
+                }
+                drop(hold);
+                thread::sleep(PERIOD);
+                continue;
             }
             if seen.0 != state.called {
                 seen = (state.called, Instant::now());

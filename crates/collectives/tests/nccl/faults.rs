@@ -26,6 +26,7 @@ tests!(
     aborted_communicator_ends_its_work,
     panicking_rank_aborts_its_own_alone,
     dropped_ranks_finish_their_work,
+    dropped_rank_stays_open_for_a_graph,
     every_function_may_fail,
     invalid_calls_break_nothing,
     rank_that_does_not_split_is_noticed,
@@ -284,6 +285,31 @@ fn dropped_ranks_finish_their_work() {
 }
 
 type Call = fn(&Communicator, &Stream, &mut gpustream::Buffer<f32>) -> Result<()>;
+
+/// Its two communicators are there while others are closed.
+fn dropped_rank_stays_open_for_a_graph() {
+    let device = &devices(DeviceOptions::default())[0];
+    let alone = || World::alone().communicator_with(device, options(LONG)).unwrap();
+    let (rank, stream) = (alone(), device.stream().unwrap());
+    let mut memory = stream.full(3, 1.5f32).unwrap();
+    let graph = stream.capture(|s| rank.all_reduce_in_place(s, &mut memory, Op::Sum)).unwrap();
+    graph.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    drop(rank);
+    for _ in 0..3 {
+        // One whose thread comes back from as long a rest.
+        let other = alone();
+        other.barrier(&stream).unwrap();
+        stream.synchronize().unwrap();
+        drop(other);
+        while Nccl.live() > 2 {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(Nccl.live(), 2);
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.download(&memory).unwrap(), [1.5; 3]);
+}
 
 fn every_function_may_fail() {
     const INTERNAL_ERROR: u32 = 3;

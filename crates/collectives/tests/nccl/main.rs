@@ -4,6 +4,7 @@
 
 mod checked;
 mod faults;
+mod graphs;
 #[path = "../local/operations.rs"]
 mod operations;
 #[path = "../local/order.rs"]
@@ -47,9 +48,10 @@ const RANKS: usize = 3;
 
 /// The tests of the engine `Local` that NCCL does not promise: NaN, roots that wait for readers, and what that engine does by
 /// itself.
-const LOCAL_ALONE: [&str; 5] = [
+const LOCAL_ALONE: [&str; 6] = [
     "splits::rank_that_leaves_a_part_leaves_no_other",
     "order::ranks_may_share_a_stream",
+    "order::recorded_streams_are_refused",
     "order::later_writes_wait_for_the_other_ranks_reads",
     "operations::nan_gives_way_to_numbers",
     "splits::part_of_a_rank_that_gave_up_is_broken",
@@ -96,7 +98,7 @@ fn main() -> ExitCode {
             }));
         }
     };
-    let on_several = [operations::TESTS, order::TESTS].concat();
+    let on_several = [operations::TESTS, order::TESTS, graphs::TESTS].concat();
     let on_three = [splits::TESTS, checked::TESTS].concat();
     match env::var(DEVICES) {
         Err(_) => {

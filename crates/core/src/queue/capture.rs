@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpustream_hal::{Error, EventOptions, NodePlace, Operation, RawGraph, Result};
+use gpustream_hal::{Error, ErrorKind, EventOptions, NodePlace, Operation, RawGraph, Result};
 use smallvec::SmallVec;
 
 use super::{ContextHold, EventCell, Recording, StreamCore};
@@ -18,7 +18,7 @@ use crate::operation::{Submission, no_node, refused};
 use crate::record::condition::{Body, Condition};
 use crate::record::nodes::AROUND_BODY;
 use crate::record::scope::{Operations, Scope, add};
-use crate::record::{Contents, NodeAdder};
+use crate::record::{Contents, Keep, NodeAdder};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId, Tracking};
@@ -60,6 +60,23 @@ pub struct Capture {
     inner: Mutex<Inner>,
     /// The driver's recording is over.
     ended: AtomicBool,
+}
+
+impl StreamCore {
+    /// Has the graph that is recorded keep a value, which is told of its launches: once, however often it is given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where nothing is recorded; [`ErrorKind::Captured`] where another thread captures the stream.
+    pub fn keep_watcher(&self, watcher: Keep) -> Result<()> {
+        let kept = self.in_scope(|scope, _| {
+            scope.contents.keep(watcher);
+            scope.contents.watched = true;
+        })?;
+        kept.ok_or_else(|| {
+            let message = "there is no graph to watch, since the stream is not recorded; do this inside `Stream::capture`";
+            Error::new(ErrorKind::InvalidArgument, message)
+        })
+    }
 }
 
 impl Capture {

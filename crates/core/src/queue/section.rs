@@ -150,9 +150,18 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     #[cold]
     unsafe fn submit_between_marks(self: &Arc<Self>, submission: Submission<'_>) -> Result<Section> {
-        let begin = self.marked_point()?;
         // SAFETY: handed on.
-        unsafe { self.submit(submission) }?;
+        self.section_of(|| unsafe { self.submit(submission) })
+    }
+
+    /// Does `work`, which submits to this stream, in a section of its own.
+    ///
+    /// # Errors
+    /// Those of `work` and of recording events; [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// recorded.
+    pub fn section_of(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<Section> {
+        let begin = self.marked_point()?;
+        work()?;
         Ok(Section { stream: self.clone(), begin, end: self.marked_point()? })
     }
 

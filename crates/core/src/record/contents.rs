@@ -13,7 +13,7 @@ use crate::memory::{Access, Block};
 use crate::track::{Mode, Touched};
 
 /// A value that a graph keeps alive.
-pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+pub type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
 pub struct GraphOperation {
@@ -33,6 +33,8 @@ pub struct Contents {
     pub calls: Vec<Arc<RepeatedCall>>,
     /// The number of levels of child graphs below this graph.
     pub levels: usize,
+    /// Whether somebody among `keep` is told of launches.
+    pub watched: bool,
     /// Whether there is a conditional node. Drivers neither copy such a graph nor make two executables of it.
     pub conditional: bool,
 }
@@ -47,6 +49,11 @@ impl Contents {
         new
     }
 
+    /// Returns the values of that type that are kept.
+    pub fn kept<T: Any + Send + Sync>(&self) -> impl Iterator<Item = Arc<T>> {
+        self.keep.iter().filter_map(|keep| keep.clone().downcast().ok())
+    }
+
     /// Adds the contents of a node.
     pub fn merge(&mut self, new: Self) {
         self.uses.extend(&new.uses);
@@ -55,6 +62,7 @@ impl Contents {
         }
         self.calls.extend(new.calls);
         self.levels = self.levels.max(new.levels);
+        self.watched |= new.watched;
         self.conditional |= new.conditional;
     }
 }

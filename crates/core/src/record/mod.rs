@@ -26,7 +26,7 @@ pub(crate) mod scope;
 pub mod setter;
 
 pub use condition::Condition;
-pub use contents::{Contents, GraphOperation, GraphUses};
+pub use contents::{Contents, GraphOperation, GraphUses, Keep};
 pub use nodes::NodeAdder;
 pub use owned::{OwnedExec, OwnedGraph};
 pub use setter::NodeSetter;

@@ -171,6 +171,7 @@ impl NodeAdder {
         for call in &child.calls {
             scope.keep(Kept::Closure(&call.recorded()));
         }
+        scope.contents.watched |= child.watched;
     }
 
     /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.

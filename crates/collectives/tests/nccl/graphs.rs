@@ -1,0 +1,162 @@
+//! Calls in graphs: each launch makes them anew, and is watched like a call.
+
+use std::env;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use gpustream::{Buffer, ErrorKind, Graph, Result, Stream};
+use gpustream_collectives::{Broken, Communicator, Op};
+
+use crate::{DEVICES, broken, each, ranks, ranks_within, tests};
+
+tests!(
+    launches_of_a_graph_make_its_calls,
+    graphs_within_graphs_make_their_calls,
+    graph_keeps_its_communicator,
+    graph_has_the_calls_of_one_stream,
+    lost_rank_ends_a_graphs_run,
+    aborted_communicator_is_no_more_in_a_graph,
+);
+
+/// A limit that ends within a test, and within which real ranks connect.
+fn limit() -> Duration {
+    Duration::from_secs(if env::var_os(DEVICES).is_some() { 5 } else { 1 })
+}
+
+/// Calls `work` with each rank, on a thread of its own, and with what all of them wait for before the first launch: a driver may
+/// make an executable only while no device of the process works.
+fn on_threads(ranks: Vec<Communicator>, work: impl Fn(Communicator, &Barrier) + Sync) {
+    let recorded = Barrier::new(ranks.len());
+    each(ranks, |rank| work(rank, &recorded));
+}
+
+/// Records the sum of memory over all ranks, with a barrier and an exchange.
+fn sum(rank: &Communicator, stream: &Stream, memory: &mut Buffer<u32>) -> Result<Graph> {
+    let (to, from) = ((rank.rank() + 1) % rank.size(), (rank.rank() + rank.size() - 1) % rank.size());
+    let graph = stream.capture(|s| {
+        let mut own = s.duplicate(&*memory)?;
+        rank.all_reduce_in_place(s, &mut own, Op::Sum)?;
+        rank.barrier(s)?;
+        let mut next = s.alloc::<u32>(own.len())?;
+        rank.group(|calls| {
+            calls.send(s, &own, to)?;
+            calls.recv(s, &mut next, from)
+        })?;
+        s.copy(&next, memory)
+    })?;
+    graph.prepare(stream)?;
+    stream.synchronize()?;
+    Ok(graph)
+}
+
+fn launches_of_a_graph_make_its_calls() {
+    on_threads(ranks(), |rank, recorded| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let graph = sum(&rank, &stream, &mut memory).unwrap();
+        recorded.wait();
+        for _ in 0..3 {
+            graph.launch(&stream).unwrap();
+            // Calls between the launches.
+            rank.all_reduce_in_place(&stream, &mut memory, Op::Max).unwrap();
+            graph.launch(&stream).unwrap();
+        }
+        assert_eq!(stream.download(&memory).unwrap(), [(rank.size() as u32).pow(6); 33]);
+    });
+}
+
+fn graphs_within_graphs_make_their_calls() {
+    on_threads(ranks(), |rank, recorded| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let child = sum(&rank, &stream, &mut memory).unwrap();
+        let mut builder = rank.device().graph_builder().unwrap();
+        let first = builder.child(&[], &child).unwrap();
+        builder.child(&[first], &child).unwrap();
+        let graph = builder.build().unwrap();
+        graph.prepare(&stream).unwrap();
+        stream.synchronize().unwrap();
+        drop(child);
+        recorded.wait();
+        for _ in 0..2 {
+            graph.launch(&stream).unwrap();
+        }
+        assert_eq!(stream.download(&memory).unwrap(), [(rank.size() as u32).pow(4); 33]);
+    });
+}
+
+fn graph_keeps_its_communicator() {
+    on_threads(ranks(), |rank, recorded| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let graph = sum(&rank, &stream, &mut memory).unwrap();
+        recorded.wait();
+        let size = rank.size() as u32;
+        drop(rank);
+        for _ in 0..2 {
+            graph.launch(&stream).unwrap();
+        }
+        // The run goes on, and so does the communicator.
+        drop(graph);
+        assert_eq!(stream.download(&memory).unwrap(), [size.pow(2); 33]);
+    });
+}
+
+fn graph_has_the_calls_of_one_stream() {
+    on_threads(ranks(), |rank, recorded| {
+        let (a, b) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
+        let (mut x, mut y) = (a.full(5, 1u32).unwrap(), b.full(5, 1u32).unwrap());
+        let error = a
+            .capture(|a| {
+                b.wait(&a.record()?)?;
+                rank.group(|calls| {
+                    calls.all_reduce_in_place(a, &mut x, Op::Sum)?;
+                    calls.all_reduce_in_place(&b, &mut y, Op::Sum)
+                })
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+        assert!(error.message().contains("in one stream"), "{error}");
+        recorded.wait();
+        // Nothing is broken.
+        rank.all_reduce_in_place(&a, &mut x, Op::Sum).unwrap();
+        assert_eq!(a.download(&x).unwrap(), [rank.size() as u32; 5]);
+    });
+}
+
+fn lost_rank_ends_a_graphs_run() {
+    let ranks = ranks_within(limit());
+    let recorded = Barrier::new(ranks.len());
+    let graphs = each(ranks, |rank| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let graph = sum(&rank, &stream, &mut memory).unwrap();
+        recorded.wait();
+        graph.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        (rank, stream, memory, graph)
+    });
+    for (rank, stream, mut memory, graph) in graphs.into_iter().skip(1) {
+        graph.launch(&stream).unwrap();
+        let stalled = |error| matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. });
+        assert!(stalled(stream.synchronize().unwrap_err()));
+        assert!(stalled(graph.launch(&stream).unwrap_err()));
+        assert!(stalled(sum(&rank, &stream, &mut memory).unwrap_err()));
+        assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
+    }
+}
+
+/// The abort returns while there is a graph.
+fn aborted_communicator_is_no_more_in_a_graph() {
+    on_threads(ranks(), |rank, recorded| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let graph = sum(&rank, &stream, &mut memory).unwrap();
+        recorded.wait();
+        graph.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        rank.abort();
+        assert!(matches!(broken(&graph.launch(&stream).unwrap_err()), Broken::Aborted { .. }));
+        assert_eq!(stream.download(&memory).unwrap(), [rank.size() as u32; 33]);
+    });
+}

@@ -1,0 +1,168 @@
+//! Watchers of graphs, by which another library looks after its work there.
+
+use std::sync::{Arc, Mutex};
+
+use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, until};
+use gpustream::{Device, Error, ErrorKind, GraphWatcher, Result, Section};
+
+tests! {
+    Plain: watcher_is_told_of_each_launch, watcher_of_a_child_is_told_of_its_parents_launches,
+        watcher_may_refuse_a_launch, failures_of_a_run_are_reported, updated_graph_has_the_new_watcher_alone,
+        watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording, runs_of_a_replay_have_no_watchers;
+}
+
+const N: usize = 1000;
+
+type Runs = Arc<Mutex<Vec<Arc<Section>>>>;
+
+/// Makes a watcher, and the list of the runs that it is told of.
+fn watcher() -> (Arc<GraphWatcher>, Runs) {
+    let runs = Runs::default();
+    let told = runs.clone();
+    let launched = move |run, _| told.lock().expect("nothing panics with it").push(run);
+    (Arc::new(GraphWatcher::new(|| Ok(()), launched)), runs)
+}
+
+fn count(runs: &Runs) -> usize {
+    runs.lock().expect("nothing panics with it").len()
+}
+
+fn watcher_is_told_of_each_launch(device: &Device) -> Result<()> {
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let ((one, runs), (other, others)) = (watcher(), watcher());
+    let graph = a.capture(|s| {
+        s.watch_launches(&one)?;
+        s.fill(&mut x, 1)?;
+        s.watch_launches(&other)?;
+        s.watch_launches(&one)
+    })?;
+    assert_eq!((count(&runs), count(&others)), (0, 0));
+    let gate = Gate::on(&kernels, &a)?;
+    graph.launch(&a)?;
+    assert_eq!((count(&runs), count(&others)), (1, 1), "each once");
+    let run = runs.lock().expect("nothing panics with it")[0].clone();
+    assert!(!run.has_begun()? && !run.is_done()?);
+    let behind = Gate::on(&kernels, &a)?;
+    graph.launch(&a)?;
+    assert_eq!((count(&runs), count(&others)), (2, 2));
+    gate.open();
+    until(|| run.is_done())?;
+    let next = runs.lock().expect("nothing panics with it")[1].clone();
+    assert!(run.has_begun()? && !next.has_begun()?);
+    behind.open();
+    until(|| next.is_done())?;
+    assert_all(&a, &x, 1)
+}
+
+fn watcher_of_a_child_is_told_of_its_parents_launches(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let (watcher, runs) = watcher();
+    let child = a.capture(|s| {
+        s.watch_launches(&watcher)?;
+        s.fill(&mut x, 1)
+    })?;
+    let mut builder = device.graph_builder()?;
+    let first = builder.child(&[], &child)?;
+    builder.child(&[first], &child)?;
+    let graph = builder.build()?;
+    graph.launch(&a)?;
+    child.launch(&a)?;
+    assert_eq!(count(&runs), 2);
+    assert_all(&a, &x, 1)
+}
+
+fn watcher_may_refuse_a_launch(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let (told, runs) = watcher();
+    let refusing =
+        GraphWatcher::new(|| Err(Error::external("the other host is gone")), |_, _| panic!("told"));
+    let refusing = Arc::new(refusing);
+    let graph = a.capture(|s| {
+        s.watch_launches(&told)?;
+        s.watch_launches(&refusing)?;
+        s.fill(&mut x, 1)
+    })?;
+    refused(graph.launch(&a), ErrorKind::External, &["the other host is gone"]);
+    assert_eq!(count(&runs), 0);
+    assert_all(&a, &x, 0)
+}
+
+fn failures_of_a_run_are_reported(device: &Device) -> Result<()> {
+    let (_, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let launched = |_, failures: gpustream::Failures| failures.keep(Error::external("it failed"));
+    let watcher = Arc::new(GraphWatcher::new(|| Ok(()), launched));
+    let graph = a.capture(|s| {
+        s.watch_launches(&watcher)?;
+        s.fill(&mut x, 1)
+    })?;
+    graph.launch(&a)?;
+    let copied = b.duplicate(&x)?;
+    refused(b.download(&copied), ErrorKind::External, &["it failed"]);
+    refused(a.synchronize(), ErrorKind::External, &["it failed"]);
+    assert_all(&a, &x, 1)
+}
+
+fn updated_graph_has_the_new_watcher_alone(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let ((old, old_runs), (new, new_runs)) = (watcher(), watcher());
+    let mut graph = a.capture(|s| {
+        s.watch_launches(&old)?;
+        s.fill(&mut x, 1)
+    })?;
+    graph.update(&a, |s| {
+        s.watch_launches(&new)?;
+        s.fill(&mut x, 2)
+    })?;
+    graph.launch(&a)?;
+    assert_eq!((count(&old_runs), count(&new_runs)), (0, 1));
+    graph.update(&a, |s| s.fill(&mut x, 3))?;
+    graph.launch(&a)?;
+    assert_eq!((count(&old_runs), count(&new_runs)), (0, 1));
+    assert_all(&a, &x, 3)
+}
+
+fn watcher_lives_as_long_as_the_graphs_runs(device: &Device) -> Result<()> {
+    let (kernels, [a]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let (watcher, _runs) = watcher();
+    let graph = a.capture(|s| {
+        s.watch_launches(&watcher)?;
+        s.fill(&mut x, 1)
+    })?;
+    let gate = Gate::on(&kernels, &a)?;
+    graph.launch(&a)?;
+    drop(graph);
+    assert_eq!(Arc::strong_count(&watcher), 2, "the run is pending");
+    gate.open();
+    a.synchronize()?;
+    device.synchronize()?;
+    until(|| {
+        // What waits for its end is looked at when something else is dropped.
+        drop(a.capture(|_| Ok(()))?);
+        Ok(Arc::strong_count(&watcher) == 1)
+    })
+}
+
+fn watchers_need_a_recording(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let (watcher, _) = watcher();
+    refused(a.watch_launches(&watcher), ErrorKind::InvalidArgument, &["Stream::capture"]);
+    Ok(())
+}
+
+/// They are not recorded.
+fn runs_of_a_replay_have_no_watchers(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let (watcher, runs) = watcher();
+    device.replay().run(&a, |s| {
+        refused(s.watch_launches(&watcher), ErrorKind::InvalidArgument, &["Stream::capture"]);
+        Ok(())
+    })?;
+    assert_eq!(count(&runs), 0);
+    Ok(())
+}
