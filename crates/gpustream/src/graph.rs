@@ -240,7 +240,7 @@ impl Graph {
         let pending = !conditional && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
-        let owns = !parts.contents.calls.is_empty();
+        let owns = parts.contents.owns_values();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
         let outcome = if conditional {
@@ -352,7 +352,7 @@ impl Drop for Graph {
     /// Parks the parts until pending runs are done, and returns at once.
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
-            let owns = !parts.contents.calls.is_empty();
+            let owns = parts.contents.owns_values();
             self.device.park(Box::new(parts), owns);
         }
     }

@@ -49,6 +49,11 @@ impl Contents {
         new
     }
 
+    /// Returns whether values of the program's are kept, which may own anything.
+    pub fn owns_values(&self) -> bool {
+        !self.calls.is_empty() || self.watched
+    }
+
     /// Returns the values of that type that are kept.
     pub fn kept<T: Any + Send + Sync>(&self) -> impl Iterator<Item = Arc<T>> {
         self.keep.iter().filter_map(|keep| keep.clone().downcast().ok())
