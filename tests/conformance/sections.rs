@@ -2,16 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use conformance::{Gate, assert_all, kernels_and_streams, on_threads, refused, tests, until};
+use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, refused, tests, until};
 use gpustream::hal::{FillPattern, RawStream};
-use gpustream::{Arg, Buffer, Device, Error, ErrorKind, Result, Section, Stream};
+use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Section, Stream};
 
 tests! {
     Plain: section_tells_when_its_work_begins_and_ends, work_behind_a_section_is_not_part_of_it,
         section_grows_at_the_streams_end_alone, section_that_grew_ends_behind_the_last_operation,
         section_behind_another_streams_work_begins_there, failed_and_panicking_calls_leave_a_section_usable,
         recordings_have_no_sections, replayed_steps_have_sections, streams_that_others_use_have_sections,
-        section_outlives_its_stream, threads_have_sections_of_one_stream;
+        section_outlives_its_stream, section_outlives_its_device, threads_have_sections_of_one_stream;
 }
 
 const N: usize = 1000;
@@ -247,6 +247,22 @@ fn section_outlives_its_stream(device: &Device) -> Result<()> {
     assert!(!section.is_done()?);
     gate.open();
     until(|| section.is_done())
+}
+
+/// The last handle waits for the work.
+fn section_outlives_its_device(device: &Device) -> Result<()> {
+    for grown in [false, true] {
+        let closed = open_again(device, DeviceOptions::default())?;
+        let a = closed.stream()?;
+        let mut x = a.zeros::<u32>(N)?;
+        let section = section(&a, &mut x, 1)?;
+        if grown {
+            fill(&a, &mut x, 2, Some(&section))?;
+        }
+        drop((x, a, closed));
+        assert!(section.has_begun()? && section.is_done()?);
+    }
+    Ok(())
 }
 
 fn threads_have_sections_of_one_stream(device: &Device) -> Result<()> {
