@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use conformance::{Gate, kernels_and_streams, open_again, sync, synchronize, tests, until};
-use gpustream::{AsViewMut, Buffer, Device, DeviceOptions, Graph, Pinned, PoolPolicy, Result, Stream};
+use gpustream::{
+    AsViewMut, Buffer, Device, DeviceOptions, Graph, GraphWatcher, Pinned, PoolPolicy, Result, Stream,
+};
 
 tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
@@ -14,7 +16,8 @@ tests! {
         a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
         a_handle_closes_while_a_graph_is_pending, a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle,
         a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody,
-        the_closure_of_a_dropped_pending_graph_is_dropped_too, a_handle_opened_later_gets_other_memory;
+        the_closure_of_a_dropped_pending_graph_is_dropped_too, the_watcher_of_a_dropped_pending_graph_is_dropped_too,
+        a_handle_opened_later_gets_other_memory;
 }
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
@@ -296,8 +299,28 @@ fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The closure may own the last handle of the graph's own device, while other work of the context still runs.
 fn the_closure_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Result<()> {
+    values_of_a_dropped_pending_graph_are_dropped(device, |s, owned| {
+        s.host_fn_repeat(move || {
+            let _ = &owned;
+        })
+    })
+}
+
+fn the_watcher_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Result<()> {
+    values_of_a_dropped_pending_graph_are_dropped(device, |s, owned| {
+        let launched = move |_, _| {
+            let _ = &owned;
+        };
+        s.watch_launches(&Arc::new(GraphWatcher::new(|| Ok(()), launched)))
+    })
+}
+
+/// They may own the last handle of the graph's own device, while other work of the context still runs.
+fn values_of_a_dropped_pending_graph_are_dropped(
+    device: &Device,
+    record: impl FnOnce(&Stream, (Pinned<u32>, Arc<()>)) -> Result<()>,
+) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (gate, later) = (Gate::new(device)?, Gate::new(device)?);
     let beside = device.stream()?;
@@ -305,16 +328,13 @@ fn the_closure_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Res
     let closed = open_again(device, DeviceOptions::default())?;
     let s = closed.stream()?;
     let owned = (closed.pinned::<u32>(N)?, token.clone());
-    let graph = s.capture(|s| {
-        s.host_fn_repeat(move || {
-            let _ = &owned;
-        })
-    })?;
+    let graph = s.capture(|s| record(s, owned))?;
     gate.hold(&kernels, &beside)?;
     s.wait(&beside.record()?)?;
     graph.launch(&s)?;
     later.hold(&kernels, &beside)?;
     drop((graph, s, closed));
+    assert_eq!(Arc::strong_count(&token), 2, "the run is pending");
     gate.open();
     (0..3).try_for_each(|_| device.stream().map(drop))?;
     later.open();

@@ -1,6 +1,7 @@
 //! Sections of a stream, by which another library sees how far its work is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
 
 use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, refused, tests, until};
 use gpustream::hal::{FillPattern, RawStream};
@@ -10,7 +11,7 @@ tests! {
     Plain: section_tells_when_its_work_begins_and_ends, work_behind_a_section_is_not_part_of_it,
         section_grows_at_the_streams_end_alone, section_that_grew_ends_behind_the_last_operation,
         section_behind_another_streams_work_begins_there, failed_and_panicking_calls_leave_a_section_usable,
-        recordings_have_no_sections, replayed_steps_have_sections, streams_that_others_use_have_sections,
+        closures_ask_no_section, recordings_have_no_sections, replayed_steps_have_sections, streams_that_others_use_have_sections,
         section_outlives_its_stream, section_outlives_its_device, threads_have_sections_of_one_stream;
 }
 
@@ -182,6 +183,24 @@ fn failed_and_panicking_calls_leave_a_section_usable(device: &Device) -> Result<
     a.synchronize()?;
     assert!(first.has_begun()? && first.is_done()?);
     assert_all(&a, &x, 5)
+}
+
+/// They may drop one.
+fn closures_ask_no_section(device: &Device) -> Result<()> {
+    let (_, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let section = section(&a, &mut x, 1)?;
+    let (answers, answered) = channel();
+    b.host_fn(move || {
+        let asked = [section.has_begun(), section.is_done()];
+        drop(section);
+        answers.send(asked).expect("the test waits for them");
+    })?;
+    for answer in answered.recv().expect("the closure runs") {
+        refused(answer, ErrorKind::InHostClosure, &[]);
+    }
+    b.synchronize()?;
+    assert_all(&a, &x, 1)
 }
 
 fn recordings_have_no_sections(device: &Device) -> Result<()> {

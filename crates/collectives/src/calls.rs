@@ -256,7 +256,7 @@ impl<'a> Calls<'a> {
 
     fn check_stream(&self, stream: &Stream) -> Result<()> {
         let rank = self.member.seat.rank();
-        if !matches!(self.member.seat, Seat::Nccl(_)) {
+        if !self.member.seat.records_calls() {
             check::not_recorded(stream, rank)?;
         }
         check::stream(stream, rank, &self.member.device)

@@ -44,6 +44,11 @@ impl Seat {
         }
     }
 
+    /// Returns whether calls can be recorded into a graph: those in which the host takes no part.
+    pub(crate) fn records_calls(&self) -> bool {
+        matches!(self, Self::Nccl(_))
+    }
+
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         match self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, Kept, Submission, Waited, operation};
+use gpustream_core::operation::{Call, Submission, operation};
 use gpustream_core::queue::Section;
 use gpustream_core::track::Point;
 use gpustream_core::{inside, lint};
@@ -161,9 +161,7 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
-        let call = Call::External(&mut calls);
-        let submitted = submit(Submission { operation, rules, accesses: &accesses, call, kept, waited });
+        let submitted = submit(self.submission(operation, &accesses, Call::External(&mut calls)));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),

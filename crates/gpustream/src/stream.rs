@@ -77,6 +77,18 @@ impl Stream {
         self.core.part().unwrap_or(self.device.info().multiprocessors)
     }
 
+    /// Returns an operation that keeps nothing but its memory, and that host access waits for alone.
+    #[inline]
+    pub(crate) fn submission<'a>(
+        &self,
+        operation: Operation,
+        accesses: &'a [&'a Access<'a>],
+        call: Call<'a>,
+    ) -> Submission<'a> {
+        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
+        Submission { operation, rules, accesses, call, kept, waited }
+    }
+
     /// Submits an operation, which the tracker orders by its accesses.
     ///
     /// # Safety
@@ -88,9 +100,8 @@ impl Stream {
         accesses: &'a [&'a Access<'a>],
         call: Call<'a>,
     ) -> Result<()> {
-        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
         // SAFETY: handed on.
-        unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
+        unsafe { self.core.submit(self.submission(operation, accesses, call)) }
     }
 
     /// Records an event at this point of the stream (`cuEventRecord`).

@@ -6,7 +6,6 @@
 //! family: an abort of the first makes a waiting call of the second return.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +27,8 @@ pub(super) struct Comm {
     pub(super) size: usize,
     /// The time that a call, or the work of one, may take.
     pub(super) limit: Duration,
-    /// Whether graphs may contain calls, or have contained some.
-    pub(super) in_graphs: AtomicBool,
+    /// The last call that was recorded into a graph, if there was one.
+    recorded: Mutex<Option<Signature>>,
     condition: Mutex<Condition>,
     /// The non-blocking communicator. It is locked also while a call holds `condition`.
     family: Mutex<Family>,
@@ -92,7 +91,17 @@ impl Comm {
         limit: Duration,
     ) -> Self {
         let (condition, family) = (Mutex::new(Condition::Whole(calls)), Mutex::new(Family::There(family)));
-        Self { api, rank, size, limit, in_graphs: AtomicBool::new(false), condition, family }
+        Self { api, rank, size, limit, recorded: Mutex::new(None), condition, family }
+    }
+
+    /// Notes that a call is recorded into a graph.
+    pub(super) fn record(&self, call: Signature) {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+    }
+
+    /// Returns the last call that was recorded into a graph.
+    pub(super) fn recorded(&self) -> Option<Signature> {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the communicator for some calls.
@@ -176,7 +185,7 @@ impl Comm {
     fn abort(&self, handles: impl Iterator<Item = Handle> + Send + 'static) {
         let api = self.api;
         let abort_all = move || handles.for_each(|handle| abort(api, handle));
-        if !self.in_graphs.load(Ordering::Acquire) {
+        if self.recorded().is_none() {
             return abort_all();
         }
         // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread they stay as they are.

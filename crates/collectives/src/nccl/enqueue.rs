@@ -1,7 +1,6 @@
 //! Enqueueing calls: each becomes NCCL's function of that kind, or a group of sends and receives.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
 
 use gpustream::hal::{RawBuffer, RawStream};
 use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
@@ -58,13 +57,8 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     let Some(first) = ranks.first().and_then(|(_, calls)| calls.first()) else { return Ok(()) };
     let (call, stream) = (first.call.signature, first.call.stream);
     let is_one = ranks.len() == 1 && ranks[0].1.iter().all(|call| std::ptr::eq(call.call.stream, stream));
-    let mut calls = ranks.iter().flat_map(|(_, calls)| calls);
-    let enqueued = if is_one && stream.is_captured() {
-        record_in(stream, &mut ranks[0], handles[0], &held[0])
-    } else if is_one {
+    let enqueued = if is_one {
         enqueue_in(stream, &mut ranks[0], handles[0], &held[0])
-    } else if calls.any(|call| call.call.stream.is_captured()) {
-        Err(Error::new(ErrorKind::Captured, "one group of calls in a graph is one rank's, in one stream"))
     } else {
         enqueue_over(&mut ranks, &handles, &held)
     };
@@ -90,49 +84,34 @@ pub(super) fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Er
     Error::external(broken)
 }
 
-/// Enqueues calls of one rank in one stream, as one operation.
+/// Enqueues calls of one rank in one stream, as one operation. A graph that records them keeps the communicator, and has its runs
+/// watched.
 fn enqueue_in(
     stream: &Stream,
     (seat, calls): &mut (&Seat, PreparedBatch<'_, '_>),
     handle: Handle,
     held: &Held<'_>,
 ) -> Result<()> {
+    let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let (call, label) = (calls[0].call.signature, calls[0].label());
     let watched = seat.watch.call(call, bytes(calls));
     let (args, issues) = split(calls);
+    let make_all = |raw| {
+        let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
+        if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
+    };
+    if stream.is_captured() {
+        stream.watch_launches(&seat.graphs)?;
+        seat.comm.record(call);
+        // SAFETY: as below. The communicator is closed once no graph has its watcher, and an abort of it ends the work of graphs,
+        // and waits for the last of them before anything is freed.
+        return unsafe { stream.external(label, &args, make_all) };
+    }
     // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after what is there; what it uses
     // besides is NCCL's own. It is ended before the communicator is.
-    let ((), section) = unsafe {
-        stream.external_section(label, &args, watched.grown(), |raw| make(&issues, handle, held, raw))
-    }?;
+    let ((), section) = unsafe { stream.external_section(label, &args, watched.grown(), make_all) }?;
     watched.add(call, stream, section, None);
     Ok(())
-}
-
-/// Records calls of one rank into the graph of one stream, as one operation. The graph keeps the communicator, and has its runs
-/// watched.
-fn record_in(
-    stream: &Stream,
-    (seat, calls): &mut (&Seat, PreparedBatch<'_, '_>),
-    handle: Handle,
-    held: &Held<'_>,
-) -> Result<()> {
-    let (call, label) = (calls[0].call.signature, calls[0].label());
-    let _watched = seat.watch.call(call, bytes(calls));
-    stream.watch_launches(&seat.graphs)?;
-    seat.watch.record(call);
-    held.comm.in_graphs.store(true, Ordering::Release);
-    let (args, issues) = split(calls);
-    // SAFETY: as in `enqueue_in`. The communicator is closed once no graph has its watcher, and an abort of it ends the work of
-    // graphs, and waits for the last of them before anything is freed.
-    unsafe { stream.external(label, &args, |raw| make(&issues, handle, held, raw)) }
-}
-
-/// Makes the calls of one operation.
-fn make(issues: &[Issue], handle: Handle, held: &Held<'_>, stream: RawStream) -> Result<()> {
-    let (api, rank, size) = (held.comm.api, held.comm.rank, held.comm.size);
-    let make = |issue: &Issue| issue.make(api, handle, (rank, size), stream);
-    if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
 }
 
 /// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
@@ -143,6 +122,10 @@ fn enqueue_over(
     held: &[Held<'_>],
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
+    if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_captured()) {
+        let message = "one group of calls in a graph is one rank's, in one stream";
+        return Err(Error::new(ErrorKind::Captured, message));
+    }
     let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature, bytes(calls)));
     let watched: Vec<_> = watched.collect();
     let mut streams = Vec::new();

@@ -43,8 +43,6 @@ struct State {
     calling: Option<Signature>,
     /// The number of calls that threads were in.
     called: u64,
-    /// The last call that was recorded into a graph.
-    recorded: Option<Signature>,
     /// In the order in which NCCL does the work, whatever the streams.
     pending: VecDeque<Pending>,
     /// The number of pending sections at which the next call looks which are done.
@@ -95,7 +93,6 @@ impl Watch {
         let state = State {
             calling: None,
             called: 0,
-            recorded: None,
             pending: VecDeque::new(),
             many: MANY,
             newest: (Weak::new(), 0),
@@ -128,16 +125,15 @@ impl Watch {
 
     /// Makes the watcher of the graphs that contain calls. There is one.
     pub(super) fn graphs(&self, comm: &Arc<Comm>) -> Arc<GraphWatcher> {
-        let (comm, shared) = (comm.clone(), self.0.clone());
-        let launched = move |run, failures| shared.add_run(&run, failures);
-        let watcher = Arc::new(GraphWatcher::new(move || comm.check(), launched));
+        let (checked, comm, shared) = (comm.clone(), comm.clone(), self.0.clone());
+        let launched = move |run, failures| {
+            if let Some(call) = comm.recorded() {
+                shared.add_run(call, run, failures);
+            }
+        };
+        let watcher = Arc::new(GraphWatcher::new(move || checked.check(), launched));
         let _ = self.0.graphs.set(Arc::downgrade(&watcher));
         watcher
-    }
-
-    /// Notes that a call is recorded into a graph.
-    pub(super) fn record(&self, call: Signature) {
-        self.0.lock().recorded = Some(call);
     }
 
     /// Reports to the streams of all pending calls that their work failed, and of those to come. What breaks the communicator
@@ -214,17 +210,15 @@ impl Shared {
         self.graphs.get().is_some_and(|watcher| watcher.strong_count() > 0)
     }
 
-    /// Watches a run of a graph.
-    fn add_run(&self, run: &Arc<Section>, failures: Failures) {
+    /// Watches a run of a graph that contains the call.
+    fn add_run(&self, call: Signature, run: Arc<Section>, failures: Failures) {
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
-            failures.keep(Error::external(broken.clone()));
-        } else if let Some(call) = state.recorded {
-            let (begin, end) = (run.clone(), run.clone());
-            state.pending.push_back(Pending { call, begin, end, failures, since: None });
-            if state.thread == Thread::Idle {
-                self.changed.notify_all();
-            }
+            return failures.keep(Error::external(broken.clone()));
+        }
+        state.pending.push_back(Pending { call, begin: run.clone(), end: run, failures, since: None });
+        if state.thread == Thread::Idle {
+            self.changed.notify_all();
         }
     }
 
@@ -244,19 +238,14 @@ impl Shared {
                 return;
             }
             if state.pending.is_empty() && state.calling.is_none() {
-                // The process may end while graphs are there.
-                let is_in_graphs = self.is_in_graphs();
-                let kept = if is_in_graphs {
-                    Some(std::mem::replace(&mut state.life, Life::Closing(None)))
-                } else {
-                    None
-                };
-                drop(state);
-                drop(kept);
-                if !is_in_graphs {
+                if !self.is_in_graphs() {
+                    drop(state);
                     return comm.close();
                 }
-                drop(hold);
+                // The process may end while graphs are there.
+                let closing = std::mem::replace(&mut state.life, Life::Closing(None));
+                drop(state);
+                drop((closing, hold));
                 thread::sleep(PERIOD);
                 continue;
             }

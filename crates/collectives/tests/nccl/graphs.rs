@@ -25,9 +25,26 @@ fn limit() -> Duration {
 
 /// Calls `work` with each rank, on a thread of its own, and with what all of them wait for before the first launch: a driver may
 /// make an executable only while no device of the process works.
-fn on_threads(ranks: Vec<Communicator>, work: impl Fn(Communicator, &Barrier) + Sync) {
+fn on_threads<R: Send>(
+    ranks: Vec<Communicator>,
+    work: impl Fn(Communicator, &Barrier) -> R + Sync,
+) -> Vec<R> {
     let recorded = Barrier::new(ranks.len());
-    each(ranks, |rank| work(rank, &recorded));
+    each(ranks, |rank| work(rank, &recorded))
+}
+
+/// Calls `work` with each rank, a stream, memory of ones, and a graph of [`sum`], once all ranks have made theirs.
+fn with_graphs<R: Send>(
+    ranks: Vec<Communicator>,
+    work: impl Fn(Communicator, Stream, Buffer<u32>, Graph) -> R + Sync,
+) -> Vec<R> {
+    on_threads(ranks, |rank, recorded| {
+        let stream = rank.device().stream().unwrap();
+        let mut memory = stream.full(33, 1u32).unwrap();
+        let graph = sum(&rank, &stream, &mut memory).unwrap();
+        recorded.wait();
+        work(rank, stream, memory, graph)
+    })
 }
 
 /// Records the sum of memory over all ranks, with a barrier and an exchange.
@@ -50,11 +67,7 @@ fn sum(rank: &Communicator, stream: &Stream, memory: &mut Buffer<u32>) -> Result
 }
 
 fn launches_of_a_graph_make_its_calls() {
-    on_threads(ranks(), |rank, recorded| {
-        let stream = rank.device().stream().unwrap();
-        let mut memory = stream.full(33, 1u32).unwrap();
-        let graph = sum(&rank, &stream, &mut memory).unwrap();
-        recorded.wait();
+    with_graphs(ranks(), |rank, stream, mut memory, graph| {
         for _ in 0..3 {
             graph.launch(&stream).unwrap();
             // Calls between the launches.
@@ -86,11 +99,7 @@ fn graphs_within_graphs_make_their_calls() {
 }
 
 fn graph_keeps_its_communicator() {
-    on_threads(ranks(), |rank, recorded| {
-        let stream = rank.device().stream().unwrap();
-        let mut memory = stream.full(33, 1u32).unwrap();
-        let graph = sum(&rank, &stream, &mut memory).unwrap();
-        recorded.wait();
+    with_graphs(ranks(), |rank, stream, memory, graph| {
         let size = rank.size() as u32;
         drop(rank);
         for _ in 0..2 {
@@ -125,13 +134,7 @@ fn graph_has_the_calls_of_one_stream() {
 }
 
 fn lost_rank_ends_a_graphs_run() {
-    let ranks = ranks_within(limit());
-    let recorded = Barrier::new(ranks.len());
-    let graphs = each(ranks, |rank| {
-        let stream = rank.device().stream().unwrap();
-        let mut memory = stream.full(33, 1u32).unwrap();
-        let graph = sum(&rank, &stream, &mut memory).unwrap();
-        recorded.wait();
+    let graphs = with_graphs(ranks_within(limit()), |rank, stream, memory, graph| {
         graph.launch(&stream).unwrap();
         stream.synchronize().unwrap();
         (rank, stream, memory, graph)
@@ -148,11 +151,7 @@ fn lost_rank_ends_a_graphs_run() {
 
 /// The abort returns while there is a graph.
 fn aborted_communicator_is_no_more_in_a_graph() {
-    on_threads(ranks(), |rank, recorded| {
-        let stream = rank.device().stream().unwrap();
-        let mut memory = stream.full(33, 1u32).unwrap();
-        let graph = sum(&rank, &stream, &mut memory).unwrap();
-        recorded.wait();
+    with_graphs(ranks(), |rank, stream, memory, graph| {
         graph.launch(&stream).unwrap();
         stream.synchronize().unwrap();
         rank.abort();

@@ -108,15 +108,11 @@ impl Owed {
 
     /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
-        match self {
-            Self::Use { block, range, mode } => {
-                *block == Arc::as_ptr(access.block).addr()
-                    && *mode == access.mode
-                    && access.range.start <= range.start
-                    && range.end <= access.range.end
-            }
-            Self::Point(_) => false,
-        }
+        let Self::Use { block, range, mode } = self else { return false };
+        *block == Arc::as_ptr(access.block).addr()
+            && *mode == access.mode
+            && access.range.start <= range.start
+            && range.end <= access.range.end
     }
 }
 
@@ -141,12 +137,12 @@ impl StreamCore {
     ) -> Result<()> {
         // The same operation again names its memory in the same order, so each is looked for behind the last one found.
         let mut rest = accesses.clone();
-        let mut covered = |owed: &Owed| {
-            rest.any(|access| owed.is_covered_by(access.borrow()))
+        let covered = |owed: &Owed| {
+            matches!(owed, Owed::Point(_))
+                || rest.any(|access| owed.is_covered_by(access.borrow()))
                 || accesses.clone().any(|access| owed.is_covered_by(access.borrow()))
         };
-        let is_use = |owed: &&Owed| matches!(owed, Owed::Use { .. });
-        if !state.owed.iter().filter(is_use).all(&mut covered) {
+        if !state.owed.iter().all(covered) {
             let raw = self.caught_up_in_segment(state)?;
             let number = state.number;
             self.mark_on(state, raw, number)?;

@@ -100,16 +100,17 @@ impl StreamCore {
         self.check_thread()?;
         let mut state = self.running(RECORDED)?;
         if !self.is_exclusive() || state.step.is_some() {
+            // Others submit too, or a step holds operations back: only an event that is recorded now has its place.
             drop(state);
             // SAFETY: handed on.
-            return unsafe { self.submit_between_marks(submission) }.map(Some);
+            return self.section_of(|| unsafe { self.submit(submission) }).map(Some);
         }
         // With memory that others have used, the stream may have to wait in front of the operation.
         let is_own = |access: &&Access<'_>| access.block.history.hint() == self.id.0;
         let is_own = submission.accesses.iter().all(is_own);
         let grown = grown.filter(|grown| is_own && state.withdraw(&grown.end));
         let end = grown.map_or_else(LatePoint::default, |grown| grown.end.clone());
-        let last = state.watched_point();
+        let last = state.watched_point().cloned();
         let accesses = submission.accesses.iter().copied();
         let (mut state, guarded) =
             self.prepare(submission.rules, state, submission.operation, accesses).inspect_err(|_| {
@@ -144,17 +145,7 @@ impl StreamCore {
         Ok(LatePoint::new(mark.into()))
     }
 
-    /// Submits one operation between two marks, where others submit too, or a step holds operations back.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    #[cold]
-    unsafe fn submit_between_marks(self: &Arc<Self>, submission: Submission<'_>) -> Result<Section> {
-        // SAFETY: handed on.
-        self.section_of(|| unsafe { self.submit(submission) })
-    }
-
-    /// Does `work`, which submits to this stream, in a section of its own.
+    /// Does `work`, which submits to this stream, in a section of its own, between events that are recorded now.
     ///
     /// # Errors
     /// Those of `work` and of recording events; [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
@@ -189,7 +180,7 @@ impl StreamCore {
 impl StreamState {
     /// Whether somebody watches the last operation, behind which no event has been recorded.
     pub(super) fn is_watched(&self) -> bool {
-        self.owed.iter().any(|owed| matches!(owed, Owed::Point(_)))
+        self.watched_point().is_some()
     }
 
     /// Takes back the debt of a point's event. Returns whether there was one.
@@ -200,9 +191,9 @@ impl StreamState {
     }
 
     /// Returns the point behind the last operation, if somebody watches that.
-    fn watched_point(&self) -> Option<LatePoint> {
+    fn watched_point(&self) -> Option<&LatePoint> {
         self.owed.iter().find_map(|owed| match owed {
-            Owed::Point(point) => Some(point.clone()),
+            Owed::Point(point) => Some(point),
             Owed::Use { .. } => None,
         })
     }

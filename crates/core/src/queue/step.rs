@@ -82,9 +82,11 @@ impl StreamCore {
     /// Returns the driver's handle, for programs. What they do with it is ordered with this stream's operations, so
     /// none is held back from here on until the step's run ends.
     pub fn handle(&self) -> RawStream {
-        self.shared.store(true, Ordering::Relaxed);
-        // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too.
-        if let Some(mut state) = self.try_state()
+        let is_first = !self.shared.swap(true, Ordering::Relaxed);
+        // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too,
+        // and from here on no event is recorded late.
+        if is_first
+            && let Some(mut state) = self.try_state()
             && state.is_watched()
             && !state.is_recorded()
         {

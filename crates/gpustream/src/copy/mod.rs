@@ -7,7 +7,7 @@ pub(crate) mod staged;
 use bytemuck::Pod;
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind, byte_len};
-use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused, traced};
+use gpustream_core::operation::{Call, Submission, Waited, operation, refused, traced};
 use gpustream_core::queue::{Recording, Sink};
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -249,16 +249,16 @@ impl Stream {
                 unsafe { copy.enqueue(device, stream) }
             })
         };
-        let (rules, kept) = (self.device.0.rules, Kept::Nothing);
         let work = if trace::is_on() {
             traced_together(&self.copy_work(&src[0], &dst[0])?, src)
         } else {
             trace::Work::Other
         };
-        let (accesses, call) = (accesses.as_slice(), Call::Several(work, &mut several));
+        let call = Call::Several(work, &mut several);
+        let submission = Submission { waited, ..self.submission(operation, &accesses, call) };
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
+        unsafe { self.core.submit(submission) }
     }
 
     /// Returns the driver's copy from one place to another.
