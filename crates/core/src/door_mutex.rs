@@ -8,6 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpustream_hal::hint::cold_path;
+
 use crate::sync::{Mutex, MutexGuard, lock, thread};
 
 /// A mutex whose value can also be reached by a side door, with one atomic swap, while the door is unlocked.
@@ -134,6 +136,7 @@ impl<T> Drop for DoorMutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.mutex.is_unlocked() {
+            cold_path();
             self.mutex.shut.store(false, Ordering::Release);
         }
     }

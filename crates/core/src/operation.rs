@@ -112,6 +112,11 @@ impl<'a> Call<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
+        // Before the others, which a jump by a table leads to.
+        if let Self::Work(Work::Kernel { function, config, args }) = self {
+            // SAFETY: by this function's contract.
+            return unsafe { device.launch(*function, config, args, stream) };
+        }
         match self {
             // SAFETY: by this function's contract.
             Self::Work(work) => unsafe { work.enqueue(device, stream) },

@@ -77,7 +77,7 @@ impl<T> Latch<T> {
         // The model may switch threads here.
         #[cfg(shuttle)]
         thread::yield_now();
-        while self.taken.swap(true, Ordering::Acquire) {
+        if self.taken.swap(true, Ordering::Acquire) {
             self.wait();
         }
         LatchGuard { latch: self }
@@ -91,10 +91,11 @@ impl<T> Latch<T> {
         self.value.get_mut()
     }
 
+    /// Takes the latch once its holder lets go.
     #[cold]
     fn wait(&self) {
         let mut spins = 0u32;
-        while self.taken.load(Ordering::Relaxed) {
+        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
             spins += 1;
             if spins.is_multiple_of(64) { thread::yield_now() } else { hint::spin_loop() }
         }

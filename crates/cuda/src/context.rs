@@ -3,6 +3,7 @@
 use std::ptr;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Fault, Result};
 
 use crate::api::Api;
@@ -49,6 +50,7 @@ impl Context {
         if current == self.raw {
             return Ok(());
         }
+        cold_path();
         // SAFETY: the context is retained for good.
         unsafe { self.api.cuCtxSetCurrent(self.raw) }.ok()
     }

@@ -1,6 +1,7 @@
 //! One opened device.
 
 use gpustream_hal::driver::Status;
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::share::Shares;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
@@ -36,16 +37,16 @@ impl CudaDevice {
     }
 
     /// Returns the driver's functions, for a short call whose handles name the context by themselves: a look at the
-    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls were seen to succeed on a thread without any
-    /// context; the default streams belong to the thread's, so for them it has to be ours.
+    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls, and launches, were seen to succeed on a thread
+    /// without any context, and with another one; the default streams belong to the thread's, so for them it has to be ours.
     #[inline]
     pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;
         if self.driver.version >= Version(13_000) && stream.0 > LAST_DEFAULT_STREAM {
-            Ok(&self.context.api)
-        } else {
-            self.enter()
+            return Ok(&self.context.api);
         }
+        cold_path();
+        self.enter()
     }
 }
 

@@ -90,7 +90,7 @@ impl Stream {
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
         // SAFETY: by this function's contract.
-        let submit = |submission: Submission<'_>| unsafe { self.core.submit(submission) };
+        let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit(submission) };
         self.submit_external(operation(label), memory, call, submit).map(|(value, ())| value)
     }
 
@@ -136,7 +136,7 @@ impl Stream {
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<(R, Option<Section>), E> {
         // SAFETY: by this function's contract.
-        let submit = |submission: Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
+        let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
         self.submit_external(operation(label), memory, call, submit)
     }
 
@@ -146,7 +146,7 @@ impl Stream {
         operation: Operation,
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
-        submit: impl FnOnce(Submission<'_>) -> Result<S>,
+        submit: impl FnOnce(&mut Submission<'_>) -> Result<S>,
     ) -> Result<(R, S), E> {
         let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
         let (mut call, mut outcome) = (Some(call), None);
@@ -161,7 +161,7 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let submitted = submit(self.submission(operation, &accesses, Call::External(&mut calls)));
+        let submitted = submit(&mut self.submission(operation, &accesses, Call::External(&mut calls)));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),

@@ -6,6 +6,7 @@ mod check;
 use std::panic::Location;
 
 use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
 use crate::module::Kernel;
@@ -289,14 +290,17 @@ impl Kernel {
         if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, operation) } {
             return Ok(());
         }
-        let globals = self.globals.as_ref().map(|globals| globals.accesses()).unwrap_or_default();
+        let globals = self.globals.as_ref().map(|globals| {
+            cold_path();
+            globals.accesses()
+        });
         let mut lowered = Lowered::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lowered.fill(self, stream, args, &globals))
+            .and_then(|()| lowered.fill(self, stream, args, globals.as_deref().unwrap_or_default()))
             .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
         let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
-        let submission = Submission {
+        let mut submission = Submission {
             operation,
             rules: stream.device.0.rules,
             accesses,
@@ -306,7 +310,7 @@ impl Kernel {
         };
         // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments
         // are not freed before this use is done; the rest is this function's contract.
-        unsafe { stream.core.submit(submission) }
+        unsafe { stream.core.submit(&mut submission) }
     }
 }
 
@@ -315,6 +319,7 @@ impl Kernel {
     ///
     /// # Safety
     /// As for [`launch_resolved`](Self::launch_resolved).
+    #[cold] // beside a launch that a driver's call follows; operations of a step come one after the other
     #[inline(never)]
     unsafe fn follow(
         &self,

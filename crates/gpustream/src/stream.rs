@@ -101,7 +101,7 @@ impl Stream {
         call: Call<'a>,
     ) -> Result<()> {
         // SAFETY: handed on.
-        unsafe { self.core.submit(self.submission(operation, accesses, call)) }
+        unsafe { self.core.submit(&mut self.submission(operation, accesses, call)) }
     }
 
     /// Records an event at this point of the stream (`cuEventRecord`).
@@ -332,7 +332,7 @@ impl Stream {
         // Dropped here, with nothing locked, where it is refused.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();
-        let submission = Submission {
+        let mut submission = Submission {
             operation,
             rules: self.device.0.rules,
             accesses: &[],
@@ -342,7 +342,7 @@ impl Stream {
         };
         // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
         // recorded.
-        unsafe { self.core.submit(submission) }
+        unsafe { self.core.submit(&mut submission) }
     }
 
     #[cold]

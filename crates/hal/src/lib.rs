@@ -63,6 +63,7 @@ pub mod export;
 mod fault;
 pub mod graph;
 mod handle;
+pub mod hint;
 pub mod launch;
 pub mod library;
 pub mod module;

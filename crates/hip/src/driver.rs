@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpustream_hal::driver::{Status, list_missing};
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Fault, Result};
 
@@ -155,6 +156,7 @@ impl Api {
         if current == device {
             return Ok(());
         }
+        cold_path();
         // SAFETY: no requirement.
         unsafe { self.hipSetDevice(device) }.ok()
     }

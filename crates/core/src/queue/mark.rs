@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
 
 use super::section::LatePoint;
@@ -126,7 +127,11 @@ impl StreamCore {
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
     ) -> Result<()> {
-        if state.owed.is_empty() { Ok(()) } else { self.pay_owed(state, accesses) }
+        if state.owed.is_empty() {
+            return Ok(());
+        }
+        cold_path();
+        self.pay_owed(state, accesses)
     }
 
     #[inline(never)]

@@ -42,7 +42,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
-use smallvec::SmallVec;
 
 use crate::door_mutex::{DoorMutex, DoorMutexGuard};
 use crate::failures::Failures;
@@ -86,7 +85,7 @@ pub struct StreamState {
     marks: VecDeque<Mark>,
     /// The events that tell when exactly the last operation is done, of which none has been recorded. One is, before the next
     /// submission; for host memory only where that does not touch the same memory in the same way.
-    owed: SmallVec<[Owed; 2]>,
+    owed: Vec<Owed>,
     /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,
     /// Dropped `gpustream::Event`s, for the next ones.
@@ -207,7 +206,7 @@ impl StreamCore {
             clock: Clock::default(),
             waited: Vec::new(),
             marks: VecDeque::new(),
-            owed: SmallVec::new(),
+            owed: Vec::new(),
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,

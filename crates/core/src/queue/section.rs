@@ -81,7 +81,7 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     pub unsafe fn submit_section(
         self: &Arc<Self>,
-        submission: Submission<'_>,
+        submission: &mut Submission<'_>,
         grown: Option<&Section>,
     ) -> Result<Option<Section>> {
         let operation = submission.operation;
@@ -94,7 +94,7 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     unsafe fn submit_in(
         self: &Arc<Self>,
-        mut submission: Submission<'_>,
+        submission: &mut Submission<'_>,
         grown: Option<&Section>,
     ) -> Result<Option<Section>> {
         self.check_thread()?;
@@ -124,7 +124,7 @@ impl StreamCore {
         };
         state.owed.push(Owed::Point(end.clone()));
         // SAFETY: handed on.
-        unsafe { self.call(state, &mut submission, guarded) }?;
+        unsafe { self.call(state, submission, guarded) }?;
         Ok(begin.map(|begin| Section { stream: self.clone(), begin, end }))
     }
 

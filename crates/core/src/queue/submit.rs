@@ -5,13 +5,14 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::mark::Owed;
 use super::{Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
-use crate::operation::{Rules, Submission, Waited, hazard, refused};
+use crate::operation::{Call, Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
 use crate::record::{Condition, NodeAdder};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
@@ -29,14 +30,20 @@ impl StreamCore {
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
     /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
     #[inline]
-    pub unsafe fn submit(&self, mut submission: Submission<'_>) -> Result<()> {
+    pub unsafe fn submit(&self, submission: &mut Submission<'_>) -> Result<()> {
         let operation = submission.operation;
         // SAFETY: handed on, to each sink.
         let submitted = unsafe {
             match &self.sink {
-                Sink::Driver => self.submit_to_driver(&mut submission),
-                Sink::Set(setter) => setter.submit(&submission),
-                Sink::Node(adder) => adder.submit(&submission),
+                Sink::Driver => self.submit_to_driver(submission),
+                Sink::Set(setter) => {
+                    cold_path();
+                    setter.submit(submission)
+                }
+                Sink::Node(adder) => {
+                    cold_path();
+                    adder.submit(submission)
+                }
             }
         };
         submitted.map_err(|error| error.with_operation(operation))
@@ -78,6 +85,7 @@ impl StreamCore {
         self.check_thread()?;
         let state = self.state.lock();
         if state.step.is_some() || state.is_recorded() {
+            cold_path();
             // SAFETY: handed on.
             return unsafe { self.submit_elsewhere(state, submission) };
         }
@@ -119,7 +127,7 @@ impl StreamCore {
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
-        let traced = trace::is_on().then(|| call.traced());
+        let traced = traced(call);
         // SAFETY: the stream is alive, and the accesses are ordered by then.
         let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
         self.run(rules, state, operation, waited, traced, accesses.iter().copied(), call)
@@ -214,13 +222,16 @@ impl StreamCore {
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
         self.pay(&mut state, &accesses)?;
-        let mut entering = in_graph.then(enter_graph_memory);
+        let mut entering = None;
         if in_graph {
+            cold_path();
+            entering = Some(enter_graph_memory());
             // Only now does nobody enter uses beside this look.
             ours = accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0);
         }
         // The usual case: nobody but this stream has used the memory.
         if !ours {
+            cold_path();
             state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
         }
         // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
@@ -246,7 +257,7 @@ impl StreamCore {
     ) -> Result<()> {
         let (operation, call) = (submission.operation, &mut submission.call);
         let mut state = state;
-        let traced = trace::is_on().then(|| call.traced());
+        let traced = traced(call);
         // SAFETY: the stream is alive, and the accesses are ordered.
         let mut once = || unsafe { call.enqueue(&*self.device, self.raw) };
         let result = match traced {
@@ -258,7 +269,8 @@ impl StreamCore {
     }
 
     /// Ends the submission of an operation.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn finish<'a>(
         &self,
         rules: Rules,
@@ -271,6 +283,7 @@ impl StreamCore {
         if result.is_ok() && !(guarded || rules.blocking || self.is_one_threads()) {
             return Ok(());
         }
+        cold_path();
         self.conclude(rules, state, accesses, owes, result)
     }
 
@@ -280,11 +293,15 @@ impl StreamCore {
     fn enter(&self, access: &Access<'_>, new: Use) {
         let mut history = access.block.history.lock();
         if history.hint() != self.id.0 {
+            cold_path();
             return enter_among_others(history, access, new);
         }
         // Uses of the whole by one stream replace each other.
-        if history.insert(&access.range, access.mode, new) && history.is_crowded() {
-            prune(&mut history);
+        if history.insert(&access.range, access.mode, new) {
+            cold_path();
+            if history.is_crowded() {
+                prune(&mut history);
+            }
         }
     }
 
@@ -441,6 +458,16 @@ fn no_graph() -> Error {
         "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
          stream that `GraphBuilder::node` gives",
     )
+}
+
+/// Returns what a trace says of an operation, where somebody listens.
+#[inline]
+fn traced(call: &Call<'_>) -> Option<trace::Work> {
+    if !trace::is_on() {
+        return None;
+    }
+    cold_path();
+    Some(call.traced())
 }
 
 /// Enters a use of memory that other streams have used.

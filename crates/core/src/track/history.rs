@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gpustream_hal::Operation;
+use gpustream_hal::hint::cold_path;
 use smallvec::SmallVec;
 
 use super::{Point, StreamId};
@@ -123,13 +124,15 @@ impl History {
             return false;
         }
         // The usual case: one segment, used whole.
-        if let [segment] = self.segments.as_mut_slice()
+        if !self.segments.spilled()
+            && let [segment] = self.segments.as_mut_slice()
             && range.start == 0
             && range.end == segment.end
         {
             segment.insert(mode, new);
             return false;
         }
+        cold_path();
         self.insert_range(range, mode, new);
         true
     }
@@ -300,17 +303,24 @@ impl Segment {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as for a history")]
     fn insert(&mut self, mode: Mode, new: Use) {
+        // The usual case: one stream at work.
+        let few = !self.writers.spilled() && !self.readers.spilled();
         if mode == Mode::Write {
             self.written = true;
             match self.writers.as_mut_slice() {
-                // The usual case: one stream at work.
-                [last] if self.readers.is_empty() => *last = new.with_mode(mode),
-                _ => self.replace_uses(new.with_mode(mode)),
+                [last] if few && self.readers.is_empty() => *last = new.with_mode(mode),
+                _ => {
+                    cold_path();
+                    self.replace_uses(new.with_mode(mode));
+                }
             }
         } else {
             match self.readers.as_mut_slice() {
-                [last] if last.point.stream == new.point.stream && last.wrote == 0 => *last = new,
-                _ => self.add_reader(new),
+                [last] if few && last.point.stream == new.point.stream && last.wrote == 0 => *last = new,
+                _ => {
+                    cold_path();
+                    self.add_reader(new);
+                }
             }
         }
     }

@@ -255,10 +255,10 @@ impl Stream {
             trace::Work::Other
         };
         let call = Call::Several(work, &mut several);
-        let submission = Submission { waited, ..self.submission(operation, &accesses, call) };
+        let mut submission = Submission { waited, ..self.submission(operation, &accesses, call) };
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.core.submit(submission) }
+        unsafe { self.core.submit(&mut submission) }
     }
 
     /// Returns the driver's copy from one place to another.
