@@ -290,16 +290,26 @@ impl Kernel {
         if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, operation) } {
             return Ok(());
         }
-        let globals = self.globals.as_ref().map(|globals| {
-            cold_path();
-            globals.accesses()
-        });
+        let mut variables = None;
+        let globals: &[_] = match &self.globals {
+            None => &[],
+            Some(globals) => {
+                cold_path();
+                variables.insert(globals.accesses())
+            }
+        };
         let mut lowered = Lowered::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lowered.fill(self, stream, args, globals.as_deref().unwrap_or_default()))
-            .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
-        let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
+            .and_then(|()| self.check_shape(stream, config))
+            .and_then(|()| lowered.fill(self, stream, args, globals));
+        let (pointers, accesses) = match checked {
+            Ok(lowered) => lowered,
+            Err(error) => {
+                cold_path();
+                return Err(error.with_operation(operation));
+            }
+        };
         let mut submission = Submission {
             operation,
             rules: stream.device.0.rules,
