@@ -37,8 +37,8 @@ impl CudaDevice {
     }
 
     /// Returns the driver's functions, for a short call whose handles name the context by themselves: a look at the
-    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls, and launches, were seen to succeed on a thread
-    /// without any context, and with another one; the default streams belong to the thread's, so for them it has to be ours.
+    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls were seen to succeed on a thread without any
+    /// context; the default streams belong to the thread's, so for them it has to be ours.
     #[inline]
     pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;

@@ -24,12 +24,12 @@ unsafe impl Launch for CudaDevice {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
+        let api = self.enter()?;
         if !config.is_plain() {
             cold_path();
             // SAFETY: the caller vouches for handles and arguments.
-            return unsafe { launch_with_attributes(self.enter()?, function, config, args, stream) };
+            return unsafe { launch_with_attributes(api, function, config, args, stream) };
         }
-        let api = self.enter_for(stream)?;
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
         let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
