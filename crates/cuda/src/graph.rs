@@ -133,18 +133,14 @@ impl CudaDevice {
         work: &Work<'_>,
     ) -> Result<()> {
         let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);
-        // Before the others, which a jump by a table leads to.
-        if let Work::Kernel { function, config, args } = *work {
-            let params = kernel_params(function, config, args);
-            // SAFETY: the driver copies the parameter block before it returns; the caller vouches for handles, arguments and
-            // what these refer to.
-            return unsafe { api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params) }
-                .launched();
-        }
         // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
-        // for handles and what the work refers to.
+        // for handles, arguments and what the work refers to.
         unsafe {
             match *work {
+                Work::Kernel { function, config, args } => {
+                    let params = kernel_params(function, config, args);
+                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
+                }
                 Work::Fill { dst, pattern, count } => {
                     let params = fill_params(dst, pattern, count);
                     api.cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context).ok()

@@ -11,7 +11,6 @@ use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
 use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph};
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
 };
@@ -302,7 +301,6 @@ impl NodeTable {
             fn drop(&mut self) {
                 self.0.close();
                 if let Some(new) = self.0.take_new() {
-                    cold_path();
                     self.1.merge(new);
                 }
             }
@@ -312,7 +310,6 @@ impl NodeTable {
         let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
         let (attributed, calls) = (&mut self.attributed, &mut self.calls);
         let (stream, setter) = self.setter.get_or_insert_with(|| {
-            cold_path();
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
             // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
             let setter = Arc::new(unsafe { NodeSetter::new(device.0.raw.clone(), exec, attributed, calls) });

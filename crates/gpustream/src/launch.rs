@@ -301,15 +301,9 @@ impl Kernel {
         let mut lowered = Lowered::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| self.check_shape(stream, config))
-            .and_then(|()| lowered.fill(self, stream, args, globals));
-        let (pointers, accesses) = match checked {
-            Ok(lowered) => lowered,
-            Err(error) => {
-                cold_path();
-                return Err(error.with_operation(operation));
-            }
-        };
+            .and_then(|()| lowered.fill(self, stream, args, globals))
+            .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
+        let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
         let mut submission = Submission {
             operation,
             rules: stream.device.0.rules,
@@ -329,7 +323,6 @@ impl Kernel {
     ///
     /// # Safety
     /// As for [`launch_resolved`](Self::launch_resolved).
-    #[cold] // beside a launch that a driver's call follows; operations of a step come one after the other
     #[inline(never)]
     unsafe fn follow(
         &self,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::{self as hal, RawGraphExec, RawGraphNode, Result};
 
 use super::attributes::Attributed;
@@ -147,7 +146,6 @@ impl NodeSetter {
         for (index, access) in accesses.iter().enumerate() {
             let last = self.last.get(index);
             if !last.is_some_and(|last| last.is(access)) {
-                cold_path();
                 self.enter(access, last);
             }
         }
@@ -157,13 +155,11 @@ impl NodeSetter {
             Kept::Nothing => {}
             Kept::Kernel(module, _) => {
                 if self.last_module.load(Ordering::Relaxed) != Arc::as_ptr(module).addr() {
-                    cold_path();
                     self.keep(module.clone());
                     self.last_module.store(Arc::as_ptr(module).addr(), Ordering::Relaxed);
                 }
             }
             Kept::Closure(new) => {
-                cold_path();
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
                     call.replace(new);

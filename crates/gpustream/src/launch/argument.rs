@@ -9,7 +9,6 @@ use bytemuck::Pod;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;
@@ -171,7 +170,6 @@ impl<'a> Lowered<'a> {
                 ArgKind::Value { bytes, size, .. } => (*bytes, *size),
                 ArgKind::Memory { address, access, device, borrow } => {
                     if !stream.device.0.reaches(&device.0, access.block.kind)? {
-                        cold_path();
                         return Err(stream.foreign("a memory argument"));
                     }
                     self.accesses[touched].write(access);
@@ -184,7 +182,6 @@ impl<'a> Lowered<'a> {
             matches &= sizes.get(index).is_none_or(|wants| *wants == size);
         }
         if !matches {
-            cold_path();
             return Err(argument_mismatch(kernel, args));
         }
         for (access, to) in globals.iter().zip(&mut self.accesses[touched..]) {
@@ -192,7 +189,6 @@ impl<'a> Lowered<'a> {
             touched += 1;
         }
         if objects {
-            cold_path();
             check_objects(args)?;
         }
         // SAFETY: the loop wrote as many pointers as there are arguments, of which there are no more than fit, and

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use gpustream_core::inside;
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
 use crate::module::Kernel;
@@ -13,22 +12,14 @@ impl Kernel {
     /// Checks that the kernel was loaded with the stream's device.
     #[inline]
     pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
-        if self.device().is_same(stream.device()) {
-            return Ok(());
-        }
-        cold_path();
-        Err(self.foreign(stream))
+        if self.device().is_same(stream.device()) { Ok(()) } else { Err(self.foreign(stream)) }
     }
 
     /// Checks everything that a backend assumes about a launch's shape.
     #[inline]
     pub(super) fn check_shape(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         self.check_block(config.block, config.dynamic_shared)?;
-        if config.is_plain() {
-            return Ok(());
-        }
-        cold_path();
-        self.check_attributes(stream, config)
+        if config.is_plain() { Ok(()) } else { self.check_attributes(stream, config) }
     }
 
     /// Checks the attributes of a launch: cooperative launch and clusters.
@@ -66,14 +57,9 @@ impl Kernel {
         let info = self.device().info();
         let (threads, limit, shared) = self.needs(block, dynamic_shared);
         if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
-            cold_path();
             return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
         }
-        if shared <= u64::from(info.shared_memory_per_block) {
-            return Ok(());
-        }
-        cold_path();
-        self.allow_most_shared()
+        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
     }
 
     /// Returns the number of threads of such a block and their limit, and the bytes of shared memory.
