@@ -6,9 +6,10 @@ use gpustream::{Device, Launch, Result};
 conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
-        blocks_loop_as_often_as_memory_says;
+        blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
-        values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions;
+        values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
+        values_are_kept_beside_a_branch;
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -240,6 +241,68 @@ fn threads_meet_in_functions(device: &Device) -> Result<()> {
             .map(|i| x[i] + x[(i + 3) % x.len()] + (x[i] as f32 * 0.75) as i32 / 2 + all)
             .collect();
         assert_eq!(s.download(&out)?, expected, "{threads} threads");
+    }
+    Ok(())
+}
+
+fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
+    const PICKS: usize = 15;
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let blocks = [[1, 1], [5, 7], [31, 2], [32, 8], [40, 3], [64, 4], [96, 2], [512, 1]];
+    for ([x, y], at) in blocks.into_iter().flat_map(|block| [-1, 0, 2, 31, 33].map(|at| (block, at))) {
+        let threads = x * y;
+        for (stays, part) in [(threads, 2.0), (threads - threads / 3, 2.5)] {
+            let mut out = s.zeros::<i32>(PICKS * threads as usize)?;
+            let launch = Launch::new([1; 3], [x as u32, y as u32, 1]);
+            kernels.picked(&s, &launch, &mut out, at, part, stays)?;
+            for (me, got) in (0..threads).zip(s.download(&out)?.chunks(PICKS)) {
+                let (tx, ty) = (me % x, me / x);
+                let (lane, warp) = (tx % 32, tx / 32);
+                let of = |holds: bool, value: i32| if holds { value } else { 0 };
+                let mut want = [
+                    of(tx == at, 1),
+                    of(tx - 3 == at, 1 + warp),
+                    of(lane == at, 1 + warp),
+                    of(tx % 8 == 7 && tx > at, lane),
+                    of(tx == 4, tx),
+                    of(tx == 3, tx),
+                    of(me % 3 == 2, me),
+                    of(tx as f32 == part, 1),
+                    of(me == at, 1),
+                    of(tx & 6 == 2, 1),
+                    of(tx == ty, 1),
+                    of(tx == x - 1, 6),
+                    100 * warp + lane,
+                    10 * (tx / 8) + tx % 8,
+                    of(tx % 256 == 3, 1),
+                ];
+                if me >= stays {
+                    want = [0; PICKS];
+                }
+                assert_eq!(got, want, "thread {me} of {x} x {y}, of which {stays} stay, at {at}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (block, rounds) in [(32, 1), (64, 0), (64, 1), (64, 2), (72, 3), (200, 2), (1024, 3)] {
+        let x = values(block);
+        let mut out = s.zeros::<i32>(block as usize)?;
+        kernels.kept(&s, &Launch::new([1; 3], [block as u32, 1, 1]), &s.upload(&x)?, &mut out, rounds)?;
+        let mut expected = x.clone();
+        for (i, want) in expected.iter_mut().enumerate().filter(|(i, _)| i / 32 % 2 == 1) {
+            // From the second round on both neighbours have the sum.
+            let pair = x[i] + x.get(i ^ 1).copied().unwrap_or(0);
+            let alone = x.get(i ^ 1).is_none();
+            let sum = if alone || rounds == 0 { x[i] } else { pair << (rounds - 1) };
+            *want = sum + (x[i] << rounds);
+        }
+        assert_eq!(s.download(&out)?, expected, "{block} threads, {rounds} rounds");
     }
     Ok(())
 }

@@ -283,3 +283,53 @@ __global__ void in_functions(const int* x, int* out) {
     sum += all + 2 * block_total<int>((int)threadIdx.x, of_warp);
     out[threadIdx.x] = sum;
 }
+
+#define PICKS 15
+
+/// For each thread of one block the conditions that hold for it, each for few threads, and where it is in its row.
+/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 15 * block.x * block.y <= len(out)
+__global__ void picked(int* out, int at, float part, int stays) {
+    const int me = threadIdx.x + blockDim.x * threadIdx.y;
+    const int tx = threadIdx.x, behind = tx - 3, low = tx & 7, third = me % 3;
+    const unsigned self = threadIdx.x, lane = self % 32, warp = threadIdx.x >> 5, wrapped = self - 5u;
+    if (me >= stays) return;
+    int* mine = out + PICKS * me;
+    __syncthreads();
+    if (tx == at) mine[0] = 1;
+    if (tx >= 0 && at == behind) mine[1] = 1 + warp;
+    if (lane == at) mine[2] += 1 + warp;
+    if (low == 7 && tx > at) mine[3] = lane;
+    if (wrapped == 0xffffffffu) mine[4] = tx;
+    if (threadIdx.x - 5u == 0xfffffffeu) mine[5] = tx;
+    if (third == 2) mine[6] = me;
+    if (threadIdx.x == part) mine[7] = 1;
+    if (me == at) mine[8] = 1;
+    if ((tx & 6) == 2) mine[9] = 1;
+    if (tx == (int)threadIdx.y) mine[10] = 1;
+    if (blockDim.x - 1 == threadIdx.x) {
+        for (int i = 0; i < 3; ++i) mine[11] += i + 1;
+    }
+    __syncthreads();
+    mine[12] = 100 * warp + lane;
+    mine[13] = 10 * (tx / 8) + low;
+    const unsigned char byte = tx % 512;
+    if (byte == 3) mine[14] = 1;
+}
+
+/// out[i] = x[i], and `rounds` times the sum of two neighbours in each second row of 32 threads, for one block.
+/// requires: block.x <= len(x), block.x <= len(out), block.x <= 1024, block.y * block.z * grid.x * grid.y * grid.z == 1
+__global__ void kept(const int* x, int* out, int rounds) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
+    int value = x[threadIdx.x], steps = 0;
+    if (row % 2 == 1) {
+        int twice = value;
+        for (int round = 0; round < rounds; ++round) {
+            const int other = __shfl_xor_sync(0xffffffffu, value, 1, 32);
+            value += (threadIdx.x ^ 1) < blockDim.x ? other : 0;
+            const int own = __shfl_sync(0xffffffffu, twice, lane, 32);
+            twice += own;
+        }
+        steps = twice;
+    }
+    out[threadIdx.x] = value + steps;
+}

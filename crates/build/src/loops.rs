@@ -7,6 +7,7 @@
 //! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel of which this is not
 //! plain stays as it is, and the reason is said.
 
+mod course;
 mod declare;
 mod edits;
 mod emit;
@@ -21,6 +22,7 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
+use self::course::Course;
 use self::declare::declare;
 use self::emit::Emitter;
 pub(crate) use self::steps::Refusal;
@@ -181,7 +183,7 @@ fn form(
             storable: true,
             around: None,
             scope: function.byte_range(),
-            step: None,
+            course: Course::Other,
         });
     }
     declare(text, waits, body, None, &mut variables);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::course::Course;
 use super::steps::statements;
 use super::variables::{Kind, Variable, Variables, declared};
 use super::waits::Waits;
@@ -105,7 +106,7 @@ fn declare_one<'t>(
             storable,
             around,
             scope: scope.clone(),
-            step: None,
+            course: Course::Other,
         };
         variables.add(variable);
     }

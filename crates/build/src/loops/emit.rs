@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::steps::{Loop, Piece, Purpose, Rows, Step};
+use super::course::Course;
+use super::steps::{Few, Loop, Piece, Places, Purpose, Rows, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
 use crate::parse::identifiers;
@@ -28,6 +29,8 @@ pub(super) struct Emitter<'e, 't> {
     twofold: HashSet<usize>,
     /// Number of loops over threads that have been looked at.
     count: usize,
+    /// Where the innermost branch begins that only some threads enter.
+    branch: Option<usize>,
     out: String,
 }
 
@@ -46,6 +49,7 @@ impl<'e, 't> Emitter<'e, 't> {
             mentions: HashMap::new(),
             twofold: HashSet::new(),
             count: 0,
+            branch: None,
             out: String::new(),
         }
     }
@@ -121,6 +125,13 @@ impl<'e, 't> Emitter<'e, 't> {
         (0..list.len()).filter(|&index| needed[index]).collect()
     }
 
+    /// Returns whether a loop over threads asks for a thread's warp or lane, itself or in a shuffle.
+    fn asks_for_warps<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece> + Clone) -> bool {
+        let divided = |index: &usize| matches!(self.variables.list[*index].course, Course::Divided(..));
+        self.needed(pieces.clone()).iter().any(divided)
+            || pieces.into_iter().any(|piece| piece.text.contains("gs_turn."))
+    }
+
     /// Returns whether one loop over threads alone uses the variable.
     fn is_local(&self, index: usize) -> bool {
         let variable = &self.variables.list[index];
@@ -160,10 +171,15 @@ impl<'e, 't> Emitter<'e, 't> {
     /// Returns the declaration of a variable that each loop computes again. A sum with `threadIdx.x` is one of what the
     /// whole row has in common and a signed number, so that neighbours are seen to be neighbours.
     fn again(&self, variable: &Variable<'t>) -> String {
-        let (Some(step), Some(value)) = (&variable.step, variable.value()) else {
-            return self.declaration(variable, true);
-        };
         let text = &self.source.text;
+        let (step, value) = match (&variable.course, variable.value()) {
+            (Course::Grows(step), Some(value)) => (step, value),
+            (Course::Divided(function, by), _) => {
+                let (ty, name) = (&variable.ty, &variable.name);
+                return format!("const {ty} {name} = gs_turn.{function}({by});");
+            }
+            _ => return self.declaration(variable, true),
+        };
         let part = &text[step.clone()];
         let first = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
         let (ty, name) = (&variable.ty, &variable.name);
@@ -204,7 +220,9 @@ impl<'e, 't> Emitter<'e, 't> {
                     let _ = writeln!(self.out, "}} {tail}");
                 }
                 Step::Branch { side, condition, negated, body, .. } => {
+                    let around = self.branch.replace(condition.at);
                     self.branch(*side, condition, *negated, body);
+                    self.branch = around;
                 }
             }
         }
@@ -213,10 +231,10 @@ impl<'e, 't> Emitter<'e, 't> {
     fn one(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
         match purpose {
             Purpose::Rows(rows) => return self.rows(rows, pieces, written),
-            Purpose::Few(condition) => return self.few(condition, pieces, written),
+            Purpose::Few(few) => return self.few(few, pieces, written),
             _ => {}
         }
-        let sets = sets_index(pieces);
+        let (sets, by_warp) = (sets_index(pieces), self.asks_for_warps(pieces));
         let (result, over, arguments, tail) = match purpose {
             Purpose::Run | Purpose::Rows(_) | Purpose::Few(_) => {
                 (String::new(), "each", "const auto gs_turn", "});")
@@ -238,9 +256,11 @@ impl<'e, 't> Emitter<'e, 't> {
                 (format!("const auto gs_vote_{number} = "), "vote", "const auto gs_turn", "});")
             }
         };
-        let _ =
-            writeln!(self.out, "{result}gs_cpu_{over}<{sets}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{");
-        self.bind(pieces);
+        let _ = writeln!(
+            self.out,
+            "{result}gs_cpu_{over}<{sets}, {by_warp}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{"
+        );
+        self.bind(&pieces.iter().collect::<Vec<_>>());
         let result = matches!(purpose, Purpose::Gather(_) | Purpose::Vote(_));
         for piece in pieces {
             self.place(piece.at);
@@ -262,7 +282,10 @@ impl<'e, 't> Emitter<'e, 't> {
         let mut renewed: Vec<usize> = written.intersection(read).copied().collect();
         renewed.sort_unstable();
         for index in renewed {
-            let _ = writeln!(self.out, "gs_threads.renew(gs_of_{});", self.variables.list[index].name);
+            let Variable { name, scope, .. } = &self.variables.list[index];
+            // A thread beside the branch reads its value again behind it.
+            let keeps = self.branch.is_some_and(|branch| scope.start < branch);
+            let _ = writeln!(self.out, "gs_threads.renew<{keeps}>(gs_of_{name});");
         }
     }
 
@@ -281,23 +304,23 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes a loop of the kernel with the threads of a row inside.
     fn rows(&mut self, rows: &Rows, pieces: &[Piece], written: &HashSet<usize>) {
-        let sets = sets_index(pieces) || sets_index(std::slice::from_ref(&rows.head));
+        let (sets, by_warp) = (sets_index(pieces) || rows.head.reads_index, self.asks_for_warps(pieces));
         let _ = writeln!(
             self.out,
             "gs_cpu_each_row<{sets}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
         );
         self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
-        self.bind(std::slice::from_ref(&rows.head));
+        self.bind(&[&rows.head]);
         self.place(rows.head.at);
         let _ = writeln!(
             self.out,
-            "{} gs_row.each<{sets}>([&](const auto gs_turn) GS_CPU_LOOP {{",
+            "{} gs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{",
             rows.head.text
         );
         if let Some((counter, _)) = &rows.own {
             let _ = writeln!(self.out, "{counter}");
         }
-        self.bind(pieces);
+        self.bind(&pieces.iter().collect::<Vec<_>>());
         for piece in pieces {
             self.place(piece.at);
             let condition =
@@ -309,15 +332,31 @@ impl<'e, 't> Emitter<'e, 't> {
     }
 
     /// Writes a loop over the threads for which a condition holds.
-    fn few(&mut self, condition: &Piece, pieces: &[Piece], written: &HashSet<usize>) {
-        let sets = sets_index(pieces) || sets_index(std::slice::from_ref(condition));
-        let _ = writeln!(
-            self.out,
-            "gs_cpu_each_of_few<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
-        );
-        self.holds(condition);
+    fn few(&mut self, Few { condition, places }: &Few, pieces: &[Piece], written: &HashSet<usize>) {
+        let sets = sets_index(pieces) || condition.reads_index;
+        if let Some(Places { distance, every }) = places {
+            let every = every.as_deref().unwrap_or("0");
+            let _ = writeln!(
+                self.out,
+                "gs_cpu_each_at<{sets}>(gs_threads, {every}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
+            );
+            self.bind(&[distance]);
+            self.place(distance.at);
+            let _ = writeln!(self.out, "return {};", distance.text);
+        } else {
+            let _ = writeln!(
+                self.out,
+                "gs_cpu_each_of_few<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+            );
+            self.holds(condition);
+        }
         self.out.push_str("}, [&](const auto gs_turn) GS_CPU_LOOP {\n");
-        self.bind(pieces);
+        let asked = places.as_ref().map(|_| condition);
+        self.bind(&asked.into_iter().chain(pieces).collect::<Vec<_>>());
+        if let Some(condition) = asked {
+            self.place(condition.at);
+            let _ = writeln!(self.out, "if {}", condition.text);
+        }
         for piece in pieces {
             self.place(piece.at);
             let _ = writeln!(self.out, "{}", piece.text);
@@ -328,15 +367,15 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes the value of a condition for one thread.
     fn holds(&mut self, condition: &Piece) {
-        self.bind(std::slice::from_ref(condition));
+        self.bind(&[condition]);
         self.place(condition.at);
         let _ = writeln!(self.out, "return bool{};", condition.text);
     }
 
     /// Writes the variables that a loop mentions: references to their values, or new ones.
-    fn bind(&mut self, pieces: &[Piece]) {
+    fn bind(&mut self, pieces: &[&Piece]) {
         self.out.push_str("const uint3 threadIdx = gs_turn.index;\n");
-        for index in self.needed(pieces) {
+        for index in self.needed(pieces.iter().copied()) {
             let variable = &self.variables.list[index];
             let name = &variable.name;
             match variable.kind {
@@ -400,10 +439,10 @@ impl<'e, 't> Emitter<'e, 't> {
                  !gs_side_{side}.runs[gs_turn.thread]; }});\nif (gs_other_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_other_{side};"
             );
         } else {
-            let sets = sets_index(std::slice::from_ref(condition));
+            let (sets, by_warp) = (condition.reads_index, self.asks_for_warps([condition]));
             let _ = writeln!(
                 self.out,
-                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}, {by_warp}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
             let _ = writeln!(

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use tree_sitter::Node;
 
+use super::course::Pick;
 use super::edits;
 use super::meetings::Meeting;
 use super::variables::{Kind, Variables, changes_name, declared};
@@ -55,7 +56,7 @@ pub(super) enum Purpose {
     /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side.
     Rows(Box<Rows>),
     /// Runs its pieces for the few threads for which a condition holds.
-    Few(Piece),
+    Few(Box<Few>),
 }
 
 impl Purpose {
@@ -63,7 +64,7 @@ impl Purpose {
     pub(super) fn head(&self) -> Option<&Piece> {
         match self {
             Self::Rows(rows) => Some(&rows.head),
-            Self::Few(condition) => Some(condition),
+            Self::Few(few) => Some(&few.condition),
             Self::Run | Self::Leave | Self::Guard | Self::Gather(_) | Self::Vote(_) => None,
         }
     }
@@ -75,6 +76,21 @@ pub(super) struct Rows {
     pub(super) head: Piece,
     /// The thread's own counter and the condition on it, where each thread begins one later.
     pub(super) own: Option<(String, String)>,
+}
+
+/// A condition that holds for few threads.
+pub(super) struct Few {
+    pub(super) condition: Piece,
+    /// Where they are in a row, if that can be said.
+    pub(super) places: Option<Places>,
+}
+
+/// The places of a row whose threads can fulfil a condition.
+pub(super) struct Places {
+    /// How far one of them is behind the first thread.
+    pub(super) distance: Piece,
+    /// The number of threads from one to the next, if there is a next one.
+    pub(super) every: Option<String>,
 }
 
 /// A loop over the threads of a block.
@@ -363,7 +379,7 @@ impl<'k, 't> Steps<'k, 't> {
                 body,
             ));
         }
-        let step = self.variables.step(value)?;
+        let step = self.variables.step(value).filter(|_| self.variables.is_index(value))?;
         let ty = self.str(first.child_by_field_name("type")?);
         let part = self.str(step);
         let start = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
@@ -486,7 +502,8 @@ impl<'k, 't> Steps<'k, 't> {
             }
             let plain = otherwise.is_none() && jump(then, true).is_none() && !returns(then);
             if plain && self.picks_few(condition) {
-                self.alone(Purpose::Few(self.piece(condition)), then, open);
+                let few = Few { condition: self.piece(condition), places: self.places(condition) };
+                self.alone(Purpose::Few(Box::new(few)), then, open);
                 return Ok(());
             }
             return self.plain(node, open);
@@ -544,6 +561,15 @@ impl<'k, 't> Steps<'k, 't> {
             true
         });
         found && is_plain(condition) && self.variables.written_in(condition).is_empty()
+    }
+
+    /// Returns where the threads of a row are for which a condition can hold.
+    fn places(&self, condition: Node<'t>) -> Option<Places> {
+        let Pick { index, common, every } = self.variables.pick(condition)?;
+        let (mut distance, common) = (self.piece(index), self.piece(common));
+        distance.text = format!("gs_cpu_distance({}, {})", distance.text, common.text);
+        distance.words.extend(common.words);
+        Some(Places { distance, every })
     }
 
     fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::course::Course;
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, identifiers, visit};
 
@@ -18,21 +19,6 @@ pub(super) enum Kind {
     /// Each thread has its own: an array, or a variable of the one loop that uses it.
     Own,
 }
-
-/// The integers in which a sum with a small index does not wrap around in any sensible program.
-const WIDE: [&str; 11] = [
-    "int",
-    "int32_t",
-    "long",
-    "long long",
-    "int64_t",
-    "ptrdiff_t",
-    "ssize_t",
-    "size_t",
-    "unsigned long",
-    "unsigned long long",
-    "uint64_t",
-];
 
 /// One variable.
 pub(super) struct Variable<'t> {
@@ -52,8 +38,8 @@ pub(super) struct Variable<'t> {
     pub(super) around: Option<usize>,
     /// The text in which the name means this variable.
     pub(super) scope: Range<usize>,
-    /// The part of the value that is `threadIdx.x`, where the value is a sum with it.
-    pub(super) step: Option<Range<usize>>,
+    /// How the value goes along a row of threads.
+    pub(super) course: Course,
 }
 
 impl<'t> Variable<'t> {
@@ -83,8 +69,8 @@ struct Allowed<'a> {
 
 /// The variables of a kernel.
 pub(super) struct Variables<'k, 't> {
-    waits: &'k Waits,
-    text: &'t str,
+    pub(super) waits: &'k Waits,
+    pub(super) text: &'t str,
     pub(super) list: Vec<Variable<'t>>,
     by_name: HashMap<String, Vec<usize>>,
     /// Names that are declared deeper inside, or by the file as memory.
@@ -144,7 +130,7 @@ impl<'k, 't> Variables<'k, 't> {
             .min_by_key(|&index| self.list[index].scope.len())
     }
 
-    fn meant(&self, identifier: Node<'_>) -> Option<usize> {
+    pub(super) fn meant(&self, identifier: Node<'_>) -> Option<usize> {
         self.find(&self.text[identifier.byte_range()], identifier.start_byte())
     }
 
@@ -196,9 +182,7 @@ impl<'k, 't> Variables<'k, 't> {
                 && variable.value().is_some_and(|value| self.follows(value));
             if again {
                 self.list[index].kind = Kind::Again;
-                let steps = WIDE.contains(&&*self.list[index].ty).then(|| self.list[index].value()).flatten();
-                self.list[index].step =
-                    steps.and_then(|value| self.step(value)).map(|node| node.byte_range());
+                self.list[index].course = self.course(&self.list[index]);
             }
         }
     }
@@ -231,36 +215,6 @@ impl<'k, 't> Variables<'k, 't> {
             for index in varying {
                 self.list[index].kind = Kind::Own;
             }
-        }
-    }
-
-    /// Returns the part of an expression that grows by one from thread to thread in x, and by which the expression does.
-    pub(super) fn step<'n>(&self, node: Node<'n>) -> Option<Node<'n>> {
-        match node.kind() {
-            "field_expression" => (&self.text[node.byte_range()] == "threadIdx.x").then_some(node),
-            "identifier" => self.meant(node).filter(|&index| self.list[index].step.is_some()).map(|_| node),
-            "parenthesized_expression" => self.step(node.named_child(0)?),
-            "binary_expression" => {
-                let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
-                let operator = node.child_by_field_name("operator")?.kind();
-                match (self.depends_on_x(left), self.depends_on_x(right), operator) {
-                    (true, false, "+" | "-") => self.step(left),
-                    (false, true, "+") => self.step(right),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    fn depends_on_x(&self, node: Node<'_>) -> bool {
-        match node.kind() {
-            "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
-            "identifier" => self.meant(node).is_some_and(|index| {
-                let variable = &self.list[index];
-                variable.kind == Kind::Again && variable.value().is_some_and(|value| self.depends_on_x(value))
-            }),
-            _ => children(node).into_iter().any(|child| self.depends_on_x(child)),
         }
     }
 

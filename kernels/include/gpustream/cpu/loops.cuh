@@ -36,9 +36,13 @@ struct gs_cpu_values {
 };
 
 // The same of a variable that a loop both changes and reads of other threads: these read the values from before the loop.
+// Behind the loop the two arrays change places.
 template <class T>
-struct gs_cpu_twofold : gs_cpu_values<T> {
-    T next[1024];
+struct gs_cpu_twofold {
+    gs_cpu_values<T> places[2];
+    T *at = places[0].at, *next = places[1].at;
+    gs_cpu_twofold() = default;
+    gs_cpu_twofold(const gs_cpu_twofold&) = delete;
 };
 
 // The threads of a block that run: all of them, or those that have not returned and take the way that the block takes.
@@ -69,27 +73,31 @@ struct gs_cpu_threads {
     void settle() {
         end = 0;
         for (uint32_t first = 0, number = 0; first < count; first += warp, ++number) {
+            uint64_t eight[warp / 8];
+            std::memcpy(eight, runs + first, warp);
             uint32_t sum = 0;
-            for (uint32_t lane = 0; lane < warp; ++lane) sum += runs[first + lane];
+            for (const uint64_t ones : eight) sum += (uint32_t)__builtin_popcountll(ones);
             lanes[number] = sum;
             if (sum != 0) end = first + warp;
         }
         all = false;
     }
     bool any() const { return end != 0; }
-    // Ends a loop that changed such a variable.
+    // Ends a loop that changed such a variable. With `Keeps`, threads that did not run keep their values.
+    template <bool Keeps, class T>
+    GS_CPU_LOOP void renew(gs_cpu_twofold<T>& values) const {
+        if (Keeps) keep(values);
+        T* const old = values.at;
+        values.at = values.next, values.next = old;
+    }
     template <class T>
-    void renew(gs_cpu_twofold<T>& values) const {
-        if (all) {
-            std::memcpy(values.at, values.next, count * sizeof(T));
-            return;
-        }
-        for (uint32_t first = 0; first < count; first += warp) {
-            if (lanes[first / warp] == warp) {
-                std::memcpy(values.at + first, values.next + first, warp * sizeof(T));
-            } else if (lanes[first / warp] != 0) {
+    void keep(gs_cpu_twofold<T>& values) const {
+        for (uint32_t first = 0; first < count && !all; first += warp) {
+            if (lanes[first / warp] == 0) {
+                std::memcpy(values.next + first, values.at + first, warp * sizeof(T));
+            } else if (lanes[first / warp] != warp) {
                 for (uint32_t thread = first; thread < first + warp; ++thread) {
-                    if (runs[thread]) values.at[thread] = values.next[thread];
+                    if (!runs[thread]) values.next[thread] = values.at[thread];
                 }
             }
         }
@@ -98,14 +106,29 @@ struct gs_cpu_threads {
     bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
 };
 
+// Where a thread is in its row. A quotient by the size of a warp is one number for the threads that the compiler takes at
+// once.
+struct gs_cpu_in_row {
+    int x;            // threadIdx.x, in a type whose sums do not wrap around
+    int warp_x;       // x / warpSize
+    uint32_t lane_x;  // x % warpSize
+
+    GS_CPU_LOOP int quotient(int by) const { return by == GS_CPU_LOOPS_WARP ? warp_x : x / by; }
+    GS_CPU_LOOP int rest(int by) const { return by == GS_CPU_LOOPS_WARP ? (int)lane_x : x % by; }
+    GS_CPU_LOOP int low_bits(int mask) const { return mask == GS_CPU_LOOPS_WARP - 1 ? (int)lane_x : x & mask; }
+};
+
 // One thread in a loop over the threads of a block.
 template <bool WholeWarp>
-struct gs_cpu_turn {
+struct gs_cpu_turn : gs_cpu_in_row {
     const gs_cpu_threads& threads;
     size_t thread;   // number in the block
     uint32_t lane;   // and in the warp
     uint3 index;     // its threadIdx
-    int x;           // the same in x, in a type whose sums do not wrap around
+
+    GS_CPU_LOOP gs_cpu_turn(gs_cpu_in_row place, const gs_cpu_threads& threads, size_t thread, uint32_t lane,
+                            uint3 index)
+        : gs_cpu_in_row(place), threads(threads), thread(thread), lane(lane), index(index) {}
 
     bool takes_part(size_t other) const { return WholeWarp || threads.runs[other] != 0; }
     uint32_t width_of(int width) const {
@@ -160,6 +183,12 @@ struct gs_cpu_bit_of {
 };
 alignas(64) static constexpr gs_cpu_bit_of gs_cpu_lane_bit;
 
+// A zero that the compiler does not know: of a known first value GCC would move half of a loop's first turn out.
+struct gs_cpu_start {
+    int zero = 0;
+    GS_CPU_LOOP gs_cpu_start() { __asm__("" : "+r"(zero)); }
+};
+
 // Neighbours in a row of the block. All of them run: `Length` threads, or whole warps of them, if `Length` is
 // GS_CPU_LOOPS_WARPS; or some of at most a warp run, if `Length` is 0.
 #define GS_CPU_LOOPS_WARPS 1
@@ -170,48 +199,61 @@ struct gs_cpu_part {
     size_t first;  // number of the first of them in the block
     uint3 index;   // its threadIdx
     uint32_t length;
+    gs_cpu_start start;
 
     // Runs the body for each thread. Threads between two meetings are not ordered, so the compiler may take several at
     // once, and a constant number of them without a rest. `threadIdx` itself is set only for functions outside of the
     // kernel that read it.
     template <bool SetsIndex, class Body>
     GS_CPU_LOOP void each(Body body) const {
+        constexpr uint32_t warp = gs_cpu_threads::warp;
         const uint32_t y = index.y, z = index.z;
         const size_t before = first - index.x;
-        // The empty statement hides the loop's first value: GCC would move half of its first turn out.
-        int begin = (int)index.x;
+        int begin = (int)index.x, warp_x = begin / (int)warp;
         __asm__("" : "+r"(begin));
+        __asm__("" : "+r"(warp_x));
         GS_CPU_AT_MOST((uint32_t)begin, 1023u);
-        GS_CPU_AT_MOST(length, Length == GS_CPU_LOOPS_WARPS ? 1024u : (uint32_t)GS_CPU_LOOPS_WARP);
-        const int end = begin + (Length == GS_CPU_LOOPS_WARPS ? (int)(length & ~(GS_CPU_LOOPS_WARP - 1u))
+        GS_CPU_AT_MOST((uint32_t)start.zero, warp - 1);
+        GS_CPU_AT_MOST(length, Length == GS_CPU_LOOPS_WARPS ? 1024u : warp);
+        const int end = begin + (Length == GS_CPU_LOOPS_WARPS ? (int)(length & ~(warp - 1))
                                  : whole                      ? (int)Length
                                                               : (int)length);
+        // `at` is the lane in a whole warp: the same vectors for each warp of a row.
 #pragma GCC ivdep
 #pragma GCC unroll 1
-        for (int x = begin; x < end; ++x) {
+        for (int x = begin, at = start.zero; x < end; ++x, ++at) {
             const uint32_t number = (uint32_t)x;
+            const size_t thread = before + number;
             if (SetsIndex) ::threadIdx.x = number;
-            if (whole || threads.runs[before + number]) {
-                const uint32_t lane = ((uint32_t)before + number) % threads.warp;
-                body(gs_cpu_turn<whole>{threads, before + number, lane, {number, y, z}, x});
+            if (whole || threads.runs[thread]) {
+                const uint32_t lane_x = (Length == warp ? (uint32_t)at : number) % warp;
+                const uint32_t lane = Length == warp ? lane_x : (uint32_t)thread % warp;
+                const bool apart = whole && Length != GS_CPU_LOOPS_WARPS;
+                const gs_cpu_in_row place = {x, apart ? warp_x : x / (int)warp, lane_x};
+                body(gs_cpu_turn<whole>(place, threads, thread, lane, {number, y, z}));
             }
         }
     }
-    // Runs the body for the thread at this place in the part.
+    // Runs the body for one thread of the row.
     template <bool SetsIndex, class Body>
-    GS_CPU_LOOP void one(uint32_t place, Body body) const {
-        const uint32_t number = index.x + place, lane = (uint32_t)(first + place) % threads.warp;
-        if (SetsIndex) ::threadIdx.x = number;
-        body(gs_cpu_turn<whole>{threads, first + place, lane, {number, index.y, index.z}, (int)number});
+    GS_CPU_LOOP void one(uint32_t x, Body body) const {
+        const size_t thread = first - index.x + x;
+        const uint32_t lane = (uint32_t)thread % threads.warp;
+        if (SetsIndex) ::threadIdx.x = x;
+        body(gs_cpu_turn<whole>({(int)x, (int)(x / threads.warp), x % threads.warp}, threads, thread, lane,
+                                {x, index.y, index.z}));
     }
 };
 
-// A row of a block's threads.
-struct gs_cpu_row {
+// A row of a block's threads, at its first thread.
+struct gs_cpu_row : gs_cpu_in_row {
     const gs_cpu_threads& threads;
     size_t first;
     uint3 index;
-    int x;
+    gs_cpu_start start;
+
+    GS_CPU_LOOP gs_cpu_row(const gs_cpu_threads& threads, size_t first, uint3 index, gs_cpu_start start)
+        : gs_cpu_in_row{0, 0, 0}, threads(threads), first(first), index(index), start(start) {}
 
     // Runs the body for each part of the row, of at most a warp, in which threads run.
     template <class Body>
@@ -223,43 +265,54 @@ struct gs_cpu_row {
             const uint3 index = {begin, this->index.y, this->index.z};
             if (length % warp == 0 && threads.whole_warp(thread)) {
                 count = warp;
-                body(gs_cpu_part<warp>{threads, thread, index, warp});
+                body(gs_cpu_part<warp>{threads, thread, index, warp, start});
             } else if (threads.all) {
                 count = half;
-                body(gs_cpu_part<half>{threads, thread, index, half});
+                body(gs_cpu_part<half>{threads, thread, index, half, start});
             } else {
                 count = warp - (uint32_t)thread % warp;
                 if (count > length - begin) count = length - begin;
-                if (threads.lanes[thread / warp] != 0) body(gs_cpu_part<0>{threads, thread, index, count});
+                if (threads.lanes[thread / warp] != 0) body(gs_cpu_part<0>{threads, thread, index, count, start});
             }
         }
     }
-    template <bool SetsIndex, class Body>
+    // Runs the body for each thread that runs, warp by warp if it asks for the warp or the lane.
+    template <bool SetsIndex, bool ByWarp = false, class Body>
     GS_CPU_LOOP void each(Body body) const {
         const uint32_t length = threads.x;
-        if (threads.all && length > GS_CPU_LOOPS_WARP && length % GS_CPU_LOOPS_WARP == 0) {
-            return gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length}.template each<SetsIndex>(body);
+        const bool warps = threads.all && length > GS_CPU_LOOPS_WARP && length % GS_CPU_LOOPS_WARP == 0;
+        // The compiler aligns the loop that is expected.
+        if (!ByWarp && __builtin_expect(warps, 1)) {
+            gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<SetsIndex>(body);
+            return;
         }
         parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
+    }
+    // Runs the body for one thread, if it runs.
+    template <bool SetsIndex, class Body>
+    GS_CPU_LOOP void one(uint32_t x, Body body) const {
+        if (!threads.all && !threads.runs[first + x]) return;
+        gs_cpu_part<0>{threads, first, index, threads.x, start}.template one<SetsIndex>(x, body);
     }
 };
 template <bool SetsIndex = false, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Body body) {
     const uint32_t y = threads.y, z = threads.z;
+    const gs_cpu_start start;
     size_t first = 0;
     for (uint32_t k = 0; k < z; ++k) {
         for (uint32_t j = 0; j < y; ++j, first += threads.x) {
             GS_CPU_AT_MOST(j, 1023u);
             GS_CPU_AT_MOST(k, 1023u);
             if (SetsIndex) ::threadIdx.y = j, ::threadIdx.z = k;
-            body(gs_cpu_row{threads, first, {0, j, k}, 0});
+            body(gs_cpu_row(threads, first, {0, j, k}, start));
         }
     }
 }
-// Runs the body for each thread that runs.
-template <bool SetsIndex = false, class Body>
+template <bool SetsIndex = false, bool ByWarp = false, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body body) {
-    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<SetsIndex>(body); });
+    gs_cpu_each_row<SetsIndex>(threads,
+                               [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<SetsIndex, ByWarp>(body); });
 }
 // Runs the body for the few threads that fulfil a condition.
 template <bool SetsIndex = false, class Condition, class Body>
@@ -270,17 +323,48 @@ static inline GS_CPU_LOOP void gs_cpu_each_of_few(const gs_cpu_threads& threads,
             part.template each<SetsIndex>([&](const auto turn) GS_CPU_LOOP {
                 found |= condition(turn) ? gs_cpu_lane_bit[turn.thread - part.first] : 0;
             });
-            for (; found != 0; found &= found - 1) part.template one<SetsIndex>((uint32_t)__builtin_ctz(found), body);
+            for (; found != 0; found &= found - 1) {
+                part.template one<SetsIndex>(part.index.x + (uint32_t)__builtin_ctz(found), body);
+            }
         });
+    });
+}
+// How far one number is behind another, modulo 2^32. Numbers that are no integers have no distance.
+template <class Left, class Right>
+static inline GS_CPU_LOOP constexpr auto gs_cpu_distance(Left from, Right to) {
+    if constexpr (std::is_integral<Left>::value && std::is_integral<Right>::value) {
+        return (uint32_t)to - (uint32_t)from;
+    } else {
+        return nullptr;
+    }
+}
+// Runs the body, which asks for its condition, for the threads of each row that can fulfil it: the one that is `distance`
+// behind the first, and, if `every` is not 0, those so many threads before and behind that one.
+template <bool SetsIndex = false, class Distance, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uint32_t every, Distance distance,
+                                              Body body) {
+    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
+        const auto at = distance(row);
+        if constexpr (std::is_same<decltype(at), const std::nullptr_t>::value) {
+            row.each<SetsIndex>(body);
+        } else if (every == 0) {
+            if (at < threads.x) row.one<SetsIndex>(at, body);
+        } else if ((every & (every - 1)) != 0) {
+            // Where 32 bits wrap around, such an index does not go on.
+            row.each<SetsIndex>(body);
+        } else {
+            for (uint32_t x = at & (every - 1); x < threads.x; x += every) row.one<SetsIndex>(x, body);
+        }
     });
 }
 
 // Stores what the body returns for each thread.
-template <bool SetsIndex = false, class Body, class T = typename std::decay<decltype(std::declval<Body>()(
-                          std::declval<const gs_cpu_turn<true>&>()))>::type>
+template <bool SetsIndex = false, bool ByWarp = false, class Body,
+          class T = typename std::decay<decltype(std::declval<Body>()(
+              std::declval<const gs_cpu_turn<true>&>()))>::type>
 static inline GS_CPU_LOOP gs_cpu_values<T> gs_cpu_gather(const gs_cpu_threads& threads, Body body) {
     gs_cpu_values<T> values;
-    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { values.at[turn.thread] = body(turn); });
+    gs_cpu_each<SetsIndex, ByWarp>(threads, [&](const auto turn) GS_CPU_LOOP { values.at[turn.thread] = body(turn); });
     return values;
 }
 
@@ -298,10 +382,11 @@ struct gs_cpu_votes {
         return ballot(turn) == active[turn.thread / turn.threads.warp];
     }
 };
-template <bool SetsIndex = false, class Body>
+template <bool SetsIndex = false, bool ByWarp = false, class Body>
 static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> holds;
-    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { holds.at[turn.thread] = body(turn) != 0; });
+    gs_cpu_each<SetsIndex, ByWarp>(
+        threads, [&](const auto turn) GS_CPU_LOOP { holds.at[turn.thread] = body(turn) != 0; });
     gs_cpu_votes votes;
     for (uint32_t first = 0, warp = 0; first < threads.count; first += threads.warp, ++warp) {
         uint64_t active = 0, held = 0;
@@ -318,21 +403,22 @@ static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads
 }
 
 // Returns the threads that take one side of a branch.
-template <bool SetsIndex = false, class Body>
+template <bool SetsIndex = false, bool ByWarp = false, class Body>
 static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& threads, Body body) {
     gs_cpu_threads side(threads.x, threads.y, threads.z);
     side.fill(0);
-    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
+    gs_cpu_each<SetsIndex, ByWarp>(
+        threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
     side.settle();
     return side;
 }
 
 // Takes the threads out that return. Returns whether any are left.
-template <bool SetsIndex = false, class Body>
+template <bool SetsIndex = false, bool ByWarp = false, class Body>
 static inline GS_CPU_LOOP bool gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> returns;
     std::memset(returns.at, 1, threads.count);
-    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
+    gs_cpu_each<SetsIndex, ByWarp>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
     // A thread that returned before counts here, too.
     uint32_t gone = 0;
     for (uint32_t thread = 0; thread < threads.count; ++thread) gone += returns.at[thread];

@@ -1,0 +1,209 @@
+//! How values go along a row of a block's threads.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::variables::{Kind, Variable, Variables};
+use super::waits::Macro;
+use crate::parse::children;
+
+/// How the value of a variable goes from thread to thread of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// By no rule that is used.
+    Other,
+    /// It grows by one, as this part of it does: `threadIdx.x`, or another variable that grows.
+    Grows(Range<usize>),
+    /// It grows by one modulo 2^32.
+    Wraps,
+    /// It is `threadIdx.x` divided by a constant, or the rest: a function of `gs_cpu_in_row`, and the constant.
+    Divided(&'static str, String),
+}
+
+/// The comparison by which a condition holds for few threads of a row.
+pub(super) struct Pick<'n> {
+    /// The side that grows along the row.
+    pub(super) index: Node<'n>,
+    /// The side that is one number in the row.
+    pub(super) common: Node<'n>,
+    /// The number of threads after which `index` begins again.
+    pub(super) every: Option<String>,
+}
+
+/// The integers in which a sum with a small index does not wrap around in any sensible program.
+const WIDE: [&str; 11] = [
+    "int",
+    "int32_t",
+    "long",
+    "long long",
+    "int64_t",
+    "ptrdiff_t",
+    "ssize_t",
+    "size_t",
+    "unsigned long",
+    "unsigned long long",
+    "uint64_t",
+];
+
+/// The integers that hold a part of `threadIdx.x`, beside these.
+const NARROW: [&str; 4] = ["unsigned", "unsigned int", "uint32_t", "uint"];
+
+impl Variables<'_, '_> {
+    /// Returns how a variable that each loop computes again goes along a row.
+    pub(super) fn course(&self, variable: &Variable<'_>) -> Course {
+        let (ty, value) = (&*variable.ty, variable.value());
+        let wide = WIDE.contains(&ty);
+        let Some(value) = value.filter(|_| is_integer(ty)) else { return Course::Other };
+        if let Some(step) = self.step(value).filter(|_| wide) {
+            return Course::Grows(step.byte_range());
+        }
+        if self.grows(value) {
+            return Course::Wraps;
+        }
+        self.divided(value).map_or(Course::Other, |(function, by)| Course::Divided(function, by))
+    }
+
+    /// Returns the part of an expression that grows by one from thread to thread in x, and by which the expression does.
+    pub(super) fn step<'n>(&self, node: Node<'n>) -> Option<Node<'n>> {
+        self.part(node, &|course| matches!(course, Course::Grows(_)))
+    }
+
+    /// Returns whether an expression grows by one from thread to thread in x, modulo 2^32.
+    fn grows(&self, node: Node<'_>) -> bool {
+        self.part(node, &|course| matches!(course, Course::Grows(_) | Course::Wraps)).is_some()
+    }
+
+    fn part<'n>(&self, node: Node<'n>, grows: &dyn Fn(&Course) -> bool) -> Option<Node<'n>> {
+        match node.kind() {
+            "field_expression" => (&self.text[node.byte_range()] == "threadIdx.x").then_some(node),
+            "identifier" => self.meant(node).filter(|&index| grows(&self.list[index].course)).map(|_| node),
+            "parenthesized_expression" => self.part(node.named_child(0)?, grows),
+            "binary_expression" => {
+                let (left, operator, right) = binary(node)?;
+                match (self.depends_on_x(left), self.depends_on_x(right), operator) {
+                    (true, false, "+" | "-") => self.part(left, grows),
+                    (false, true, "+") => self.part(right, grows),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn depends_on_x(&self, node: Node<'_>) -> bool {
+        match node.kind() {
+            "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
+            "identifier" => self.meant(node).is_some_and(|index| {
+                let variable = &self.list[index];
+                variable.kind == Kind::Again && variable.value().is_some_and(|value| self.depends_on_x(value))
+            }),
+            _ => children(node).into_iter().any(|child| self.depends_on_x(child)),
+        }
+    }
+
+    /// Returns the function and the constant of a value that is `threadIdx.x` divided by a constant, or the rest.
+    fn divided(&self, value: Node<'_>) -> Option<(&'static str, String)> {
+        let (left, operator, right) = binary(value)?;
+        if !self.is_x(left) || !self.is_constant(right) {
+            return None;
+        }
+        let by = &self.text[right.byte_range()];
+        Some(match operator {
+            "/" => ("quotient", by.to_owned()),
+            ">>" => ("quotient", format!("1 << ({by})")),
+            "%" => ("rest", by.to_owned()),
+            "&" => ("low_bits", by.to_owned()),
+            _ => return None,
+        })
+    }
+
+    /// Returns whether an expression is `threadIdx.x`.
+    fn is_x(&self, node: Node<'_>) -> bool {
+        match node.kind() {
+            "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
+            "identifier" => self.again(node).is_some_and(|variable| {
+                matches!(variable.course, Course::Grows(_) | Course::Wraps)
+                    && variable.value().is_some_and(|value| self.is_x(value))
+            }),
+            "parenthesized_expression" => node.named_child(0).is_some_and(|inner| self.is_x(inner)),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the compiler knows an expression's value.
+    fn is_constant(&self, node: Node<'_>) -> bool {
+        let text = &self.text[node.byte_range()];
+        match node.kind() {
+            "number_literal" => true,
+            "identifier" => {
+                text == "warpSize"
+                    || matches!(self.waits.macro_of(text), Macro::Of(_)) && self.is_uniform(node)
+            }
+            "parenthesized_expression" | "binary_expression" => {
+                children(node).into_iter().filter(Node::is_named).all(|child| self.is_constant(child))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the comparison that must hold if a condition does, of an index with what the threads of a row have in common.
+    pub(super) fn pick<'n>(&self, condition: Node<'n>) -> Option<Pick<'n>> {
+        match condition.kind() {
+            "parenthesized_expression" | "condition_clause" => self.pick(condition.named_child(0)?),
+            "binary_expression" => {
+                let (left, operator, right) = binary(condition)?;
+                match operator {
+                    "&&" => self.pick(left).or_else(|| self.pick(right)),
+                    "==" => {
+                        let pick = |index, common| {
+                            let every = self.every(index);
+                            let grows = every.is_some() || self.grows(index);
+                            let picks = grows && self.is_index(index) && self.is_fixed_in_row(common);
+                            picks.then_some(Pick { index, common, every })
+                        };
+                        pick(left, right).or_else(|| pick(right, left))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the number of threads after which an index begins again.
+    fn every(&self, index: Node<'_>) -> Option<String> {
+        match index.kind() {
+            "parenthesized_expression" => self.every(index.named_child(0)?),
+            "identifier" => {
+                self.every(self.again(index).filter(|variable| is_integer(&variable.ty))?.value()?)
+            }
+            _ => {
+                let (left, operator, right) = binary(index)?;
+                let by = &self.text[right.byte_range()];
+                match operator {
+                    _ if !self.grows(left) || !self.is_constant(right) => None,
+                    "%" => Some(by.to_owned()),
+                    "&" => Some(format!("({by}) + 1")),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Returns the variable that each loop computes again, if a name means one.
+    fn again(&self, name: Node<'_>) -> Option<&Variable<'_>> {
+        self.meant(name).map(|index| &self.list[index]).filter(|variable| variable.kind == Kind::Again)
+    }
+}
+
+/// Returns whether a type holds the numbers of all threads.
+fn is_integer(ty: &str) -> bool {
+    WIDE.contains(&ty) || NARROW.contains(&ty)
+}
+
+/// Returns the left side, the operator and the right side of a binary expression.
+fn binary(node: Node<'_>) -> Option<(Node<'_>, &str, Node<'_>)> {
+    let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "binary_expression");
+    Some((field("left")?, field("operator")?.kind(), field("right")?))
+}
