@@ -246,7 +246,7 @@ fn threads_meet_in_functions(device: &Device) -> Result<()> {
 }
 
 fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
-    const PICKS: usize = 15;
+    const PICKS: usize = 18;
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let blocks = [[1, 1], [5, 7], [31, 2], [32, 8], [40, 3], [64, 4], [96, 2], [512, 1]];
@@ -276,6 +276,9 @@ fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
                     100 * warp + lane,
                     10 * (tx / 8) + tx % 8,
                     of(tx % 256 == 3, 1),
+                    of(ty == 1, tx),
+                    of(ty == 2 && tx > 3, tx),
+                    of(ty == 0 && lane == 3, tx),
                 ];
                 if me >= stays {
                     want = [0; PICKS];

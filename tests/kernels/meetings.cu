@@ -284,10 +284,10 @@ __global__ void in_functions(const int* x, int* out) {
     out[threadIdx.x] = sum;
 }
 
-#define PICKS 15
+#define PICKS 18
 
 /// For each thread of one block the conditions that hold for it, each for few threads, and where it is in its row.
-/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 15 * block.x * block.y <= len(out)
+/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 18 * block.x * block.y <= len(out)
 __global__ void picked(int* out, int at, float part, int stays) {
     const int me = threadIdx.x + blockDim.x * threadIdx.y;
     const int tx = threadIdx.x, behind = tx - 3, low = tx & 7, third = me % 3;
@@ -314,6 +314,9 @@ __global__ void picked(int* out, int at, float part, int stays) {
     mine[13] = 10 * (tx / 8) + low;
     const unsigned char byte = tx % 512;
     if (byte == 3) mine[14] = 1;
+    if (threadIdx.y == 1) mine[15] = tx;
+    if (2 == threadIdx.y && tx > 3) mine[16] = tx;
+    if (threadIdx.y == 0 && lane == 3) mine[17] += tx;
 }
 
 /// out[i] = x[i], and `rounds` times the sum of two neighbours in each second row of 32 threads, for one block.

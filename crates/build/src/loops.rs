@@ -173,6 +173,7 @@ fn form(
             .replace("__restrict__", "")
             .replace("__restrict", "")
             .replace("const __grid_constant__", "");
+        let constant = ty.contains("const") && !ty.contains('*');
         variables.add(Variable {
             name: text[name.byte_range()].to_owned(),
             kind: Kind::Own,
@@ -181,6 +182,7 @@ fn form(
             ty: ty.trim().to_owned(),
             extents: String::new(),
             storable: true,
+            constant,
             around: None,
             scope: function.byte_range(),
             course: Course::Other,

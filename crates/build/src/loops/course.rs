@@ -21,14 +21,19 @@ pub(super) enum Course {
     Divided(&'static str, String),
 }
 
-/// The comparison by which a condition holds for few threads of a row.
-pub(super) struct Pick<'n> {
-    /// The side that grows along the row.
-    pub(super) index: Node<'n>,
-    /// The side that is one number in the row.
-    pub(super) common: Node<'n>,
-    /// The number of threads after which `index` begins again.
-    pub(super) every: Option<String>,
+/// The comparison by which a condition holds for few threads.
+pub(super) enum Pick<'n> {
+    /// For few of a row.
+    Threads {
+        /// The side that grows along the row.
+        index: Node<'n>,
+        /// The side that is one number in the row.
+        common: Node<'n>,
+        /// The number of threads after which `index` begins again.
+        every: Option<String>,
+    },
+    /// For all of a row, or none.
+    Row(Node<'n>),
 }
 
 /// The integers in which a sum with a small index does not wrap around in any sensible program.
@@ -147,22 +152,29 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the comparison that must hold if a condition does, of an index with what the threads of a row have in common.
+    /// Returns an `==` that must hold if a condition does, of an index with what the threads of a row have in common.
     pub(super) fn pick<'n>(&self, condition: Node<'n>) -> Option<Pick<'n>> {
         match condition.kind() {
             "parenthesized_expression" | "condition_clause" => self.pick(condition.named_child(0)?),
             "binary_expression" => {
                 let (left, operator, right) = binary(condition)?;
                 match operator {
-                    "&&" => self.pick(left).or_else(|| self.pick(right)),
+                    "&&" => match (self.pick(left), self.pick(right)) {
+                        (Some(Pick::Row(_)) | None, Some(right @ Pick::Threads { .. })) => Some(right),
+                        (left, right) => left.or(right),
+                    },
                     "==" => {
                         let pick = |index, common| {
                             let every = self.every(index);
                             let grows = every.is_some() || self.grows(index);
                             let picks = grows && self.is_index(index) && self.is_fixed_in_row(common);
-                            picks.then_some(Pick { index, common, every })
+                            picks.then_some(Pick::Threads { index, common, every })
                         };
-                        pick(left, right).or_else(|| pick(right, left))
+                        let row = || {
+                            let fixed = self.is_fixed_in_row(left) && self.is_fixed_in_row(right);
+                            (fixed && !self.is_uniform(condition)).then_some(Pick::Row(condition))
+                        };
+                        pick(left, right).or_else(|| pick(right, left)).or_else(row)
                     }
                     _ => None,
                 }

@@ -21,7 +21,7 @@ pub(super) fn declare<'t>(
     for node in statements(list) {
         variables.common(node);
         if node.kind() == "declaration" {
-            declare_one(text, node, list.byte_range(), around, variables);
+            declare_one(text, node, &list.byte_range(), around, variables);
         }
         if waits.first(text, node).is_none() {
             continue;
@@ -31,7 +31,7 @@ pub(super) fn declare<'t>(
                 if let Some(first) =
                     node.child_by_field_name("initializer").filter(|node| node.kind() == "declaration")
                 {
-                    declare_one(text, first, node.byte_range(), Some(node.id()), variables);
+                    declare_one(text, first, &node.byte_range(), Some(node.id()), variables);
                 }
                 if let Some(body) = node.child_by_field_name("body") {
                     declare(text, waits, body, Some(node.id()), variables);
@@ -56,7 +56,7 @@ pub(super) fn declare<'t>(
 fn declare_one<'t>(
     text: &'t str,
     node: Node<'t>,
-    scope: Range<usize>,
+    scope: &Range<usize>,
     around: Option<usize>,
     variables: &mut Variables<'_, 't>,
 ) {
@@ -104,8 +104,9 @@ fn declare_one<'t>(
             ty: format!("{qualifier}{base}{stars}"),
             extents,
             storable,
+            constant: constant && stars.is_empty(),
             around,
-            scope: scope.clone(),
+            scope: node.start_byte()..scope.end,
             course: Course::Other,
         };
         variables.add(variable);

@@ -302,7 +302,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Writes a loop of the kernel with the threads of a row inside.
+    /// Writes a loop or an `if` of the kernel with the threads of a row inside.
     fn rows(&mut self, rows: &Rows, pieces: &[Piece], written: &HashSet<usize>) {
         let (sets, by_warp) = (sets_index(pieces) || rows.head.reads_index, self.asks_for_warps(pieces));
         let _ = writeln!(

@@ -53,7 +53,8 @@ pub(super) enum Purpose {
     Gather(usize),
     /// Counts the threads for which a predicate holds.
     Vote(usize),
-    /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side.
+    /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side, or for the rows for
+    /// which a condition holds.
     Rows(Box<Rows>),
     /// Runs its pieces for the few threads for which a condition holds.
     Few(Box<Few>),
@@ -70,9 +71,9 @@ impl Purpose {
     }
 }
 
-/// A loop of the kernel that is the same for all threads of a row, or begins one later for each.
+/// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
 pub(super) struct Rows {
-    /// The loop's head.
+    /// The text before the body.
     pub(super) head: Piece,
     /// The thread's own counter and the condition on it, where each thread begins one later.
     pub(super) own: Option<(String, String)>,
@@ -502,8 +503,15 @@ impl<'k, 't> Steps<'k, 't> {
             }
             let plain = otherwise.is_none() && jump(then, true).is_none() && !returns(then);
             if plain && self.picks_few(condition) {
-                let few = Few { condition: self.piece(condition), places: self.places(condition) };
-                self.alone(Purpose::Few(Box::new(few)), then, open);
+                let pick = self.variables.pick(condition);
+                if let Some(Pick::Row(part)) = pick {
+                    let head = Piece { text: format!("if ({})", self.str(part)), ..self.piece(part) };
+                    self.alone(Purpose::Rows(Box::new(Rows { head, own: None })), node, open);
+                } else {
+                    let (condition, places) =
+                        (self.piece(condition), pick.and_then(|pick| self.places(pick)));
+                    self.alone(Purpose::Few(Box::new(Few { condition, places })), then, open);
+                }
                 return Ok(());
             }
             return self.plain(node, open);
@@ -563,9 +571,9 @@ impl<'k, 't> Steps<'k, 't> {
         found && is_plain(condition) && self.variables.written_in(condition).is_empty()
     }
 
-    /// Returns where the threads of a row are for which a condition can hold.
-    fn places(&self, condition: Node<'t>) -> Option<Places> {
-        let Pick { index, common, every } = self.variables.pick(condition)?;
+    /// Returns where the threads are that a comparison picks from a row.
+    fn places(&self, pick: Pick<'t>) -> Option<Places> {
+        let Pick::Threads { index, common, every } = pick else { return None };
         let (mut distance, common) = (self.piece(index), self.piece(common));
         distance.text = format!("gs_cpu_distance({}, {})", distance.text, common.text);
         distance.words.extend(common.words);

@@ -34,6 +34,8 @@ pub(super) struct Variable<'t> {
     pub(super) extents: String,
     /// Whether the type is one that an array can hold: no reference and not `auto`.
     pub(super) storable: bool,
+    /// Whether it is `const`, so that no function changes it.
+    pub(super) constant: bool,
     /// The innermost loop around the declaration.
     pub(super) around: Option<usize>,
     /// The text in which the name means this variable.
@@ -406,8 +408,11 @@ impl<'k, 't> Variables<'k, 't> {
                         !object && !self.waits.takes_references(name)
                     });
                     let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
-                    for argument in arguments.into_iter().filter(|node| !known && node.kind() == "identifier")
-                    {
+                    let changes = |node: &Node<'_>| {
+                        let constant = |index: usize| self.list[index].constant;
+                        !known && node.kind() == "identifier" && !self.meant(*node).is_some_and(constant)
+                    };
+                    for argument in arguments.into_iter().filter(changes) {
                         write(Some(argument), None);
                     }
                     // A method could change its object.
