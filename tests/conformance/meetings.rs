@@ -246,7 +246,7 @@ fn threads_meet_in_functions(device: &Device) -> Result<()> {
 }
 
 fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
-    const PICKS: usize = 18;
+    const PICKS: usize = 20;
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let blocks = [[1, 1], [5, 7], [31, 2], [32, 8], [40, 3], [64, 4], [96, 2], [512, 1]];
@@ -279,6 +279,8 @@ fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
                     of(ty == 1, tx),
                     of(ty == 2 && tx > 3, tx),
                     of(ty == 0 && lane == 3, tx),
+                    (tx as f32 / 2.5) as i32,
+                    of(at > 0 && tx == stays / at.max(1), 1),
                 ];
                 if me >= stays {
                     want = [0; PICKS];

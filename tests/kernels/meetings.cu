@@ -284,10 +284,10 @@ __global__ void in_functions(const int* x, int* out) {
     out[threadIdx.x] = sum;
 }
 
-#define PICKS 18
+#define PICKS 20
 
 /// For each thread of one block the conditions that hold for it, each for few threads, and where it is in its row.
-/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 18 * block.x * block.y <= len(out)
+/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 20 * block.x * block.y <= len(out)
 __global__ void picked(int* out, int at, float part, int stays) {
     const int me = threadIdx.x + blockDim.x * threadIdx.y;
     const int tx = threadIdx.x, behind = tx - 3, low = tx & 7, third = me % 3;
@@ -312,6 +312,9 @@ __global__ void picked(int* out, int at, float part, int stays) {
     __syncthreads();
     mine[12] = 100 * warp + lane;
     mine[13] = 10 * (tx / 8) + low;
+    const int parts = threadIdx.x / 2.5f;
+    mine[18] = parts;
+    if (at > 0 && tx == stays / at) mine[19] = 1;
     const unsigned char byte = tx % 512;
     if (byte == 3) mine[14] = 1;
     if (threadIdx.y == 1) mine[15] = tx;

@@ -17,8 +17,8 @@ pub(super) enum Course {
     Grows(Range<usize>),
     /// It grows by one modulo 2^32.
     Wraps,
-    /// It is `threadIdx.x` divided by a constant, or the rest: a function of `gs_cpu_in_row`, and the constant.
-    Divided(&'static str, String),
+    /// It is this number of `gs_cpu_in_row`, the warp or the lane, if a condition holds that the compiler can decide.
+    OfWarp(&'static str, String),
 }
 
 /// The comparison by which a condition holds for few threads.
@@ -66,7 +66,7 @@ impl Variables<'_, '_> {
         if self.grows(value) {
             return Course::Wraps;
         }
-        self.divided(value).map_or(Course::Other, |(function, by)| Course::Divided(function, by))
+        self.of_warp(value).map_or(Course::Other, |(number, condition)| Course::OfWarp(number, condition))
     }
 
     /// Returns the part of an expression that grows by one from thread to thread in x, and by which the expression does.
@@ -107,20 +107,18 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the function and the constant of a value that is `threadIdx.x` divided by a constant, or the rest.
-    fn divided(&self, value: Node<'_>) -> Option<(&'static str, String)> {
+    /// Returns the number of `gs_cpu_in_row` that is a quotient or a rest of `threadIdx.x`, and the condition for that.
+    fn of_warp(&self, value: Node<'_>) -> Option<(&'static str, String)> {
         let (left, operator, right) = binary(value)?;
-        if !self.is_x(left) || !self.is_constant(right) {
-            return None;
-        }
-        let by = &self.text[right.byte_range()];
-        Some(match operator {
-            "/" => ("quotient", by.to_owned()),
-            ">>" => ("quotient", format!("1 << ({by})")),
-            "%" => ("rest", by.to_owned()),
-            "&" => ("low_bits", by.to_owned()),
+        let (number, constant) = match operator {
+            _ if !self.is_x(left) || !self.is_constant(right) => return None,
+            "/" => ("warp_x", "GS_CPU_LOOPS_WARP"),
+            ">>" => ("warp_x", "GS_CPU_LOOPS_WARP_BITS"),
+            "%" => ("lane_x", "GS_CPU_LOOPS_WARP"),
+            "&" => ("lane_x", "GS_CPU_LOOPS_WARP - 1"),
             _ => return None,
-        })
+        };
+        Some((number, format!("({}) == {constant}", &self.text[right.byte_range()])))
     }
 
     /// Returns whether an expression is `threadIdx.x`.
@@ -152,6 +150,13 @@ impl Variables<'_, '_> {
         }
     }
 
+    /// Returns whether an expression can be evaluated where the kernel would not.
+    fn never_traps(&self, node: Node<'_>) -> bool {
+        let divides = binary(node).filter(|(_, operator, _)| matches!(*operator, "/" | "%"));
+        divides.is_none_or(|(_, _, by)| self.is_constant(by))
+            && children(node).into_iter().all(|child| self.never_traps(child))
+    }
+
     /// Returns an `==` that must hold if a condition does, of an index with what the threads of a row have in common.
     pub(super) fn pick<'n>(&self, condition: Node<'n>) -> Option<Pick<'n>> {
         match condition.kind() {
@@ -163,7 +168,7 @@ impl Variables<'_, '_> {
                         (Some(Pick::Row(_)) | None, Some(right @ Pick::Threads { .. })) => Some(right),
                         (left, right) => left.or(right),
                     },
-                    "==" => {
+                    "==" if self.never_traps(condition) => {
                         let pick = |index, common| {
                             let every = self.every(index);
                             let grows = every.is_some() || self.grows(index);

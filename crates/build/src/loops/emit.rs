@@ -127,8 +127,8 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Returns whether a loop over threads asks for a thread's warp or lane, itself or in a shuffle.
     fn asks_for_warps<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece> + Clone) -> bool {
-        let divided = |index: &usize| matches!(self.variables.list[*index].course, Course::Divided(..));
-        self.needed(pieces.clone()).iter().any(divided)
+        let of_warp = |index: &usize| matches!(self.variables.list[*index].course, Course::OfWarp(..));
+        self.needed(pieces.clone()).iter().any(of_warp)
             || pieces.into_iter().any(|piece| piece.text.contains("gs_turn."))
     }
 
@@ -174,9 +174,9 @@ impl<'e, 't> Emitter<'e, 't> {
         let text = &self.source.text;
         let (step, value) = match (&variable.course, variable.value()) {
             (Course::Grows(step), Some(value)) => (step, value),
-            (Course::Divided(function, by), _) => {
-                let (ty, name) = (&variable.ty, &variable.name);
-                return format!("const {ty} {name} = gs_turn.{function}({by});");
+            (Course::OfWarp(number, condition), Some(value)) => {
+                let (ty, name, value) = (&variable.ty, &variable.name, &text[value.byte_range()]);
+                return format!("const {ty} {name} = {condition} ? gs_turn.{number} : {value};");
             }
             _ => return self.declaration(variable, true),
         };

@@ -9,6 +9,7 @@
 // thread then is a number that the compiler can see to grow by one from thread to thread.
 #define GS_CPU_LOOPS_GRID_MAX (1u << 20)
 #define GS_CPU_LOOPS_WARP 32
+#define GS_CPU_LOOPS_WARP_BITS 5
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
@@ -106,16 +107,11 @@ struct gs_cpu_threads {
     bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
 };
 
-// Where a thread is in its row. A quotient by the size of a warp is one number for the threads that the compiler takes at
-// once.
+// Where a thread is in its row. The warp is one number for the threads that the compiler takes at once.
 struct gs_cpu_in_row {
     int x;            // threadIdx.x, in a type whose sums do not wrap around
     int warp_x;       // x / warpSize
     uint32_t lane_x;  // x % warpSize
-
-    GS_CPU_LOOP int quotient(int by) const { return by == GS_CPU_LOOPS_WARP ? warp_x : x / by; }
-    GS_CPU_LOOP int rest(int by) const { return by == GS_CPU_LOOPS_WARP ? (int)lane_x : x % by; }
-    GS_CPU_LOOP int low_bits(int mask) const { return mask == GS_CPU_LOOPS_WARP - 1 ? (int)lane_x : x & mask; }
 };
 
 // One thread in a loop over the threads of a block.
