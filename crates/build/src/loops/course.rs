@@ -150,6 +150,20 @@ impl Variables<'_, '_> {
         }
     }
 
+    /// Returns whether a loop goes from one constant to another by multiplication, as through the lanes of a warp.
+    pub(super) fn is_short(&self, node: Node<'_>) -> bool {
+        let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
+        let constant = |node: Option<Node<'_>>| node.is_some_and(|node| self.is_constant(node));
+        let first = field("initializer").and_then(|first| first.child_by_field_name("declarator"));
+        let bound = field("condition").and_then(binary).map(|(_, _, bound)| bound);
+        let update = field("update").filter(|update| update.kind() == "assignment_expression");
+        let multiplies = update.and_then(|update| update.child_by_field_name("operator"));
+        multiplies.is_some_and(|operator| matches!(operator.kind(), "*=" | "/=" | "<<=" | ">>="))
+            && constant(first.and_then(|first| first.child_by_field_name("value")))
+            && constant(bound)
+            && constant(update.and_then(|update| update.child_by_field_name("right")))
+    }
+
     /// Returns whether an expression can be evaluated where the kernel would not.
     fn never_traps(&self, node: Node<'_>) -> bool {
         let divides = binary(node).filter(|(_, operator, _)| matches!(*operator, "/" | "%"));

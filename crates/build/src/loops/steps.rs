@@ -613,7 +613,9 @@ impl<'k, 't> Steps<'k, 't> {
         let head = if node.kind() == "do_statement" {
             "do ".to_owned()
         } else {
-            self.text[node.start_byte()..body_start].to_owned()
+            // Each turn then has a constant distance between the lanes of a shuffle.
+            let unrolled = if self.variables.is_short(node) { "_Pragma(\"GCC unroll 8\") " } else { "" };
+            format!("{unrolled}{}", &self.text[node.start_byte()..body_start])
         };
         let tail = if node.kind() == "do_statement" {
             self.text[body.end_byte()..node.end_byte()].to_owned()
