@@ -1,12 +1,13 @@
 //! Kernels whose threads meet mean the same whether the threads run together, as loops, or on stacks of their own.
 
-use conformance::meetings::Kernels;
+use conformance::meetings::{Kernels, Nonconst};
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
-        blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads;
+        blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
+        parameters_are_each_threads_own;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
         values_are_kept_beside_a_branch;
@@ -309,5 +310,15 @@ fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
         }
         assert_eq!(s.download(&out)?, expected, "{block} threads, {rounds} rounds");
     }
+    Ok(())
+}
+
+fn parameters_are_each_threads_own(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut out = s.zeros::<i32>(70)?;
+    kernels.advanced(&s, &Launch::new([1; 3], [70, 1, 1]), Nonconst { count: 5 }, &mut out)?;
+    let expected: Vec<i32> = (0..70).map(|i| 2 * (5 + i) + 1).collect();
+    assert_eq!(s.download(&out)?, expected);
     Ok(())
 }

@@ -339,3 +339,16 @@ __global__ void kept(const int* x, int* out, int rounds) {
     }
     out[threadIdx.x] = value + steps;
 }
+
+struct Nonconst {
+    int count;
+};
+__device__ int advance(Nonconst& from, int by) { return from.count += by; }
+
+/// out[i] = 2 * (from.count + i) + 1: each thread has a parameter of its own, which a function changes.
+/// requires: block.x <= len(out), block.y * block.z * grid.x * grid.y * grid.z == 1
+__global__ void advanced(Nonconst from, int* out) {
+    const int first = advance(from, threadIdx.x);
+    __syncthreads();
+    out[threadIdx.x] = first + advance(from, 1);
+}

@@ -173,13 +173,14 @@ fn form(
             .replace("__restrict__", "")
             .replace("__restrict", "")
             .replace("const __grid_constant__", "");
-        let constant = ty.contains("const") && !ty.contains('*');
+        let ty = ty.trim();
+        let constant = (ty.starts_with("const ") || ty.ends_with(" const")) && !ty.contains('*');
         variables.add(Variable {
             name: text[name.byte_range()].to_owned(),
             kind: Kind::Own,
             declaration: None,
             declarator,
-            ty: ty.trim().to_owned(),
+            ty: ty.to_owned(),
             extents: String::new(),
             storable: true,
             constant,

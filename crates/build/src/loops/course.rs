@@ -81,7 +81,7 @@ impl Variables<'_, '_> {
 
     fn part<'n>(&self, node: Node<'n>, grows: &dyn Fn(&Course) -> bool) -> Option<Node<'n>> {
         match node.kind() {
-            "field_expression" => (&self.text[node.byte_range()] == "threadIdx.x").then_some(node),
+            "field_expression" => self.is_x(node).then_some(node),
             "identifier" => self.meant(node).filter(|&index| grows(&self.list[index].course)).map(|_| node),
             "parenthesized_expression" => self.part(node.named_child(0)?, grows),
             "binary_expression" => {
@@ -98,11 +98,11 @@ impl Variables<'_, '_> {
 
     pub(super) fn depends_on_x(&self, node: Node<'_>) -> bool {
         match node.kind() {
-            "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
-            "identifier" => self.meant(node).is_some_and(|index| {
-                let variable = &self.list[index];
-                variable.kind == Kind::Again && variable.value().is_some_and(|value| self.depends_on_x(value))
-            }),
+            "field_expression" => self.is_x(node),
+            "identifier" => {
+                let value = self.again(node).and_then(Variable::value);
+                value.is_some_and(|value| self.depends_on_x(value))
+            }
             _ => children(node).into_iter().any(|child| self.depends_on_x(child)),
         }
     }
