@@ -125,13 +125,16 @@ impl Watch {
 
     /// Makes the watcher of the graphs that contain calls. There is one.
     pub(super) fn graphs(&self, comm: &Arc<Comm>) -> Arc<GraphWatcher> {
-        let (checked, comm, shared) = (comm.clone(), comm.clone(), self.0.clone());
+        let (shared, checked) = (self.0.clone(), comm.clone());
+        // What breaks the communicator may still wait for another thread's call, and that thread has it then.
+        let check = move || shared.check().and_then(|()| checked.check());
+        let (shared, comm) = (self.0.clone(), comm.clone());
         let launched = move |run, failures| {
             if let Some(call) = comm.recorded() {
                 shared.add_run(call, run, failures);
             }
         };
-        let watcher = Arc::new(GraphWatcher::new(move || checked.check(), launched));
+        let watcher = Arc::new(GraphWatcher::new(check, launched));
         let _ = self.0.graphs.set(Arc::downgrade(&watcher));
         watcher
     }
@@ -208,6 +211,11 @@ impl Shared {
     /// Returns whether there are graphs that contain calls, once there is no other owner of their watcher.
     fn is_in_graphs(&self) -> bool {
         self.graphs.get().is_some_and(|watcher| watcher.strong_count() > 0)
+    }
+
+    /// Returns the reason why the communicator was broken, or is about to be.
+    fn check(&self) -> Result<()> {
+        self.lock().broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
     }
 
     /// Watches a run of a graph that contains the call.

@@ -19,6 +19,7 @@ tests!(
     calls_that_follow_each_other_record_few_events,
     call_that_does_not_return_is_ended_at_the_limit,
     call_that_does_not_return_is_ended_by_an_abort,
+    graph_is_not_launched_beside_an_abort,
     threads_that_share_a_rank_hear_the_same,
     threads_that_share_a_rank_take_turns,
     calls_that_go_on_in_the_background_are_waited_for,
@@ -171,6 +172,31 @@ fn call_that_does_not_return_is_ended_by_an_abort() {
         }
         ranks[2].abort();
         assert_eq!(broken(&call.join().unwrap()), &Broken::Aborted { rank: 2 });
+    });
+}
+
+/// The abort waits for the call of another thread, and that for the abort.
+fn graph_is_not_launched_beside_an_abort() {
+    let ranks = ranks();
+    let rank = &ranks[0];
+    let [stream, other] = [(); 2].map(|()| rank.device().stream().unwrap());
+    let mut memory = stream.full(3, 1u8).unwrap();
+    let graph = stream.capture(|s| rank.all_reduce_in_place(s, &mut memory, Op::Sum)).unwrap();
+    graph.launch(&stream).unwrap();
+    Nccl.hold_calls(true);
+    Nccl.hold_aborts(true);
+    thread::scope(|threads| {
+        let call = threads.spawn(|| reduce(rank, &other).unwrap_err());
+        while !Nccl.is_called() {
+            thread::yield_now();
+        }
+        threads.spawn(|| rank.abort());
+        let run = stream.synchronize();
+        let launch = graph.launch(&stream);
+        Nccl.hold_aborts(false);
+        for outcome in [run, launch, Err(call.join().unwrap())] {
+            assert_eq!(broken(&outcome.unwrap_err()), &Broken::Aborted { rank: 0 });
+        }
     });
 }
 
