@@ -1,4 +1,4 @@
-// Kernels whose threads meet, as many CUDA programs have them, to compare with a plain loop on the CPU.
+// Kernels whose threads meet or share a loop, as many CUDA programs have them, to compare with a plain loop on the CPU.
 #include <gpustream/kernel.cuh>
 
 #define TILE 32
@@ -63,6 +63,14 @@ __global__ void count_bytes(const unsigned char* __restrict__ bytes, unsigned* _
     }
     __syncthreads();
     for (unsigned bin = threadIdx.x; bin < 256; bin += blockDim.x) atomicAdd(&bins[bin], mine[bin]);
+}
+
+/// y[i] += a * x[i], by as many threads as there are
+/// requires: n <= len(x), n <= len(y)
+__global__ void add_scaled(float a, const float* __restrict__ x, float* __restrict__ y, size_t n) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)blockDim.x * gridDim.x) {
+        y[i] += a * x[i];
+    }
 }
 
 /// Shortens each path of a graph with n nodes by way of node k, and notes k in `via` where that is shorter.

@@ -10,6 +10,7 @@ fn main() {
                 "faults",
                 "foreign",
                 "globals",
+                "grid_stride",
                 "idioms",
                 "large",
                 "library",

@@ -1,4 +1,4 @@
-//! Kernels whose threads meet, against the loop that a Rust programmer would write for one thread.
+//! Kernels whose threads meet, or share a loop, against the loop that a Rust programmer would write for one thread.
 
 use std::fmt;
 
@@ -19,6 +19,8 @@ pub(crate) enum Meeting {
     Jacobi(usize),
     /// The histogram of this many bytes, counted in shared memory.
     Histogram(usize),
+    /// Adds this many scaled floats, by fewer threads; none waits.
+    Strided(usize),
     /// One round of Floyd and Warshall's shortest paths between this many nodes; no thread waits.
     Paths(usize),
     /// The prefix sums of this many integers within blocks, by shuffles.
@@ -29,11 +31,12 @@ pub(crate) enum Meeting {
 
 impl Meeting {
     /// Returns the measured cases.
-    pub(crate) fn all(quick: bool) -> [Self; 5] {
+    pub(crate) fn all(quick: bool) -> [Self; 6] {
         if quick {
             return [
                 Self::Jacobi(130),
                 Self::Histogram(1 << 16),
+                Self::Strided(1 << 16),
                 Self::Paths(64),
                 Self::Scan(1 << 16),
                 Self::Product(64),
@@ -42,6 +45,7 @@ impl Meeting {
         [
             Self::Jacobi(2050),
             Self::Histogram(1 << 24),
+            Self::Strided(1 << 22),
             Self::Paths(1024),
             Self::Scan(1 << 22),
             Self::Product(512),
@@ -54,6 +58,9 @@ impl fmt::Display for Meeting {
         match self {
             Self::Jacobi(side) => write!(f, "Jacobi step with shuffles, {side} x {side} (loop: one thread)"),
             Self::Histogram(bytes) => write!(f, "histogram of {bytes} bytes (loop: one thread)"),
+            Self::Strided(count) => {
+                write!(f, "grid-stride loop over {count} floats (loop: one thread)")
+            }
             Self::Paths(nodes) => write!(f, "Floyd-Warshall round, {nodes} nodes (loop: one thread)"),
             Self::Scan(count) => write!(f, "block scan with shuffles, {count} ints (loop: one thread)"),
             Self::Product(side) => write!(f, "tiled matrix product, {side} x {side} (loop: one thread)"),
@@ -102,6 +109,13 @@ pub(crate) fn on_device(device: &Device, meeting: Meeting) -> Result<Sampler> {
             let launch = Launch::new([64, 1, 1], [256, 1, 1]);
             Box::new(move |work| {
                 Ok(work.kernels.count_bytes(&work.stream, &launch, &bytes_of, &mut bins, bytes)?)
+            })
+        }
+        Meeting::Strided(count) => {
+            let (x, mut y) = (stream.upload(&floats(count))?, stream.zeros::<f32>(count)?);
+            let launch = Launch::new([64, 1, 1], [256, 1, 1]);
+            Box::new(move |work| {
+                Ok(work.kernels.add_scaled(&work.stream, &launch, 0.5, &x, &mut y, count)?)
             })
         }
         Meeting::Paths(nodes) => {
@@ -154,6 +168,15 @@ pub(crate) fn on_host(meeting: Meeting) -> Sampler {
                     bins[byte as usize] += 1;
                 }
                 std::hint::black_box(&bins);
+            })
+        }
+        Meeting::Strided(count) => {
+            let (x, mut y) = (floats(count), vec![0.0f32; count]);
+            Box::new(move || {
+                for (x, y) in x.iter().zip(&mut y) {
+                    *y += 0.5 * x;
+                }
+                std::hint::black_box(&y);
             })
         }
         Meeting::Paths(nodes) => {

@@ -62,6 +62,11 @@ pub mod patterns {
     gpustream::include_kernels!("patterns");
 }
 
+/// Kernels with loops in which each thread begins one later.
+pub mod grid_stride {
+    gpustream::include_kernels!("grid_stride");
+}
+
 /// Kernels whose threads meet in every way of which the CPU backend makes loops.
 pub mod meetings {
     gpustream::include_kernels!("meetings");

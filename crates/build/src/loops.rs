@@ -1,4 +1,4 @@
-//! Kernels whose threads meet, as loops over the threads of a block.
+//! Kernels as loops over the threads of a block.
 //!
 //! On the CPU a block runs on one OS thread. Where threads wait for each other at a barrier or in a shuffle, the usual
 //! way is a stack per thread and a switch at each wait, which costs more than most kernels compute in between. So a
@@ -6,6 +6,9 @@
 //! two meetings becomes a loop over the block's threads, a variable that outlives such a loop becomes an array of one
 //! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel of which this is not
 //! plain stays as it is, and the reason is said.
+//!
+//! A kernel whose threads never wait gets such a form where they go through a loop with a stride: one after the other,
+//! each thread would go through all of the memory, and touch one element of each line.
 
 mod course;
 mod declare;
@@ -14,6 +17,7 @@ mod emit;
 mod groups;
 mod inline;
 mod meetings;
+mod side_by_side;
 mod steps;
 mod variables;
 mod waits;
@@ -39,6 +43,8 @@ use crate::unit::Unit;
 pub(crate) enum Form {
     /// They never wait.
     Plain,
+    /// They never wait. The name of the form in which they go through a loop side by side.
+    SideBySide(String),
     /// As loops between the places where they meet; the name of that form.
     Loops(String),
     /// Each on a stack of its own.
@@ -66,7 +72,7 @@ impl Loops {
 
     /// Returns the C++ expression of the address of an instance's second form.
     pub(crate) fn address(&self, kernel: &Kernel, instance: &Instance) -> Option<String> {
-        let Form::Loops(name) = self.form(kernel) else { return None };
+        let (Form::Loops(name) | Form::SideBySide(name)) = self.form(kernel) else { return None };
         let path = &kernel.function.path;
         let scope = path.strip_suffix(kernel.function.name()).unwrap_or_default();
         Some(format!("&::{}", kernel.instantiated(instance).replacen(path, &format!("{scope}{name}"), 1)))
@@ -86,9 +92,9 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     for (index, kernel) in unit.module.kernels.iter().enumerate() {
         let form = match form(source, &path, root, &waits, kernel, index, 0) {
             Ok(None) => Form::Plain,
-            Ok(Some((at, name, code))) => {
-                insertions.push((at, code));
-                Form::Loops(name)
+            Ok(Some(Second { end, name, code, waits })) => {
+                insertions.push((end, code));
+                if waits { Form::Loops(name) } else { Form::SideBySide(name) }
             }
             Err(refusal) => Form::Fibers(refusal),
         };
@@ -107,11 +113,20 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     Ok(Loops { text: Some(unit.in_place(&text)), forms })
 }
 
+/// The second form of a kernel.
+struct Second {
+    /// The place behind the kernel.
+    end: usize,
+    name: String,
+    code: String,
+    /// Whether threads wait.
+    waits: bool,
+}
+
 /// The most calls that are written out in one kernel; a function that calls itself has no end.
 const MOST_CALLS: usize = 24;
 
-/// Returns the second form of a kernel: the place behind the kernel, the name and the text. `None` where threads never
-/// wait.
+/// Returns the second form of a kernel, unless its threads never wait and gain nothing by it.
 fn form(
     source: &SourceFile,
     path: &str,
@@ -120,26 +135,29 @@ fn form(
     kernel: &Kernel,
     index: usize,
     calls: usize,
-) -> std::result::Result<Option<(usize, String, String)>, Refusal> {
+) -> std::result::Result<Option<Second>, Refusal> {
     let text = &*source.text;
     let at = kernel.name_range.start;
-    let refuse = |reason: &str| Refusal { at, reason: reason.to_owned() };
-    let unreadable = || refuse("the kernel's text cannot be read");
+    let unreadable = || Refusal { at, reason: "the kernel's text cannot be read".to_owned() };
     let mut function = root.descendant_for_byte_range(at, kernel.name_range.end).ok_or_else(unreadable)?;
     while function.kind() != "function_definition" {
         function = function.parent().ok_or_else(unreadable)?;
     }
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
-    // The usual loop over a row of threads is made for kernels over one dimension.
-    let flat = !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
-    if waits.first(text, body).is_none() && (flat || function.has_error()) {
-        return Ok(None);
+    if waits.first(text, body).is_none() {
+        // The usual loop over a row of threads is made for kernels over one dimension.
+        let flat =
+            !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
+        if function.has_error() {
+            return Ok(None);
+        }
+        let second = as_loops(source, path, waits, kernel, index, function).ok();
+        return Ok(second.filter(|(_, strides)| *strides || !flat).map(|(second, _)| second));
     }
     if function.has_error() {
         return Err(unreadable());
     }
-    let whole = function.parent().filter(|parent| parent.kind() == "template_declaration");
-    let end = whole.unwrap_or(function).end_byte();
+    let end = whole(function).end_byte();
     let expanded =
         (calls < MOST_CALLS).then(|| inline::first_call(text, root, function, waits, calls)).flatten();
     if let Some(text) = expanded.or_else(|| groups::without(text, function)) {
@@ -151,8 +169,31 @@ fn form(
             at: source.start_of(plain.position(refusal.at).0),
             reason: inline::in_users_words(&refusal.reason),
         };
-        return form.map(|form| form.map(|(_, name, code)| (end, name, code))).map_err(refusal);
+        return form.map(|form| form.map(|form| Second { end, ..form })).map_err(refusal);
     }
+    as_loops(source, path, waits, kernel, index, function)
+        .map(|(second, _)| Some(Second { waits: true, ..second }))
+}
+
+/// Returns the definition with its line of template parameters.
+fn whole(function: Node<'_>) -> Node<'_> {
+    function.parent().filter(|parent| parent.kind() == "template_declaration").unwrap_or(function)
+}
+
+/// Writes a kernel as loops. Returns also whether the threads of a row go through one of its own loops side by side.
+fn as_loops(
+    source: &SourceFile,
+    path: &str,
+    waits: &Waits,
+    kernel: &Kernel,
+    index: usize,
+    function: Node<'_>,
+) -> std::result::Result<(Second, bool), Refusal> {
+    let text = &*source.text;
+    let refuse = |reason: &str| Refusal { at: kernel.name_range.start, reason: reason.to_owned() };
+    let unreadable = || refuse("the kernel's text cannot be read");
+    let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
+    let end = whole(function).end_byte();
     if waits.in_operators() {
         return Err(refuse("threads meet in an operator of this file, which is called without its name"));
     }
@@ -193,13 +234,14 @@ fn form(
     variables.decide(body);
     let mut steps = Steps::new(text, waits, &variables);
     let list = steps.of_body(body)?;
+    let strides = steps.strides;
     let stored = std::mem::take(&mut steps.stored);
     let body = Emitter::new(source, path, &variables, stored).text(&list).map_err(|variable| Refusal {
         at: variable.declarator.start_byte(),
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
     let name = format!("gs_loops_{index}_{}", kernel.name);
-    let template = whole.map_or("", |whole| &text[whole.start_byte()..function.start_byte()]);
+    let template = &text[whole(function).start_byte()..function.start_byte()];
     let comma = if kernel.params.is_empty() { "" } else { ", " };
     let list = text[parameters.byte_range()].trim_start_matches('(');
     let code = format!(
@@ -210,5 +252,5 @@ fn form(
         Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
         None => code,
     };
-    Ok(Some((end, name, code)))
+    Ok((Second { end, name, code, waits: false }, strides))
 }

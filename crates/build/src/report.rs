@@ -76,7 +76,7 @@ impl KernelReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Threads {
-    /// One after the other: they never wait for each other.
+    /// One after the other, or side by side through a loop: they never wait for each other.
     Alone,
     /// As loops between the places where they wait for each other.
     Loops,

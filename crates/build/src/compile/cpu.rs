@@ -103,7 +103,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
                 write_if_changed(&without_loops, error.to_string().as_bytes())?;
                 let log = execute(command(&source), unit, Backend::Cpu, &what)?;
                 format!(
-                    "{log}warning: each thread of a block runs on its own stack, because the form as loops failed: {error}"
+                    "{log}warning: threads that wait run on stacks of their own, because their form as loops failed: {error}"
                 )
             }
             result => result?,
@@ -136,7 +136,7 @@ fn report(
         reason: reason.to_owned(),
     };
     let threads = match loops.form(function.0) {
-        Form::Plain => Threads::Alone,
+        Form::Plain | Form::SideBySide(_) => Threads::Alone,
         Form::Loops(_) if failed => fibers(function.0.name_range.start, "its form as loops does not compile"),
         Form::Loops(_) => Threads::Loops,
         Form::Fibers(refusal) => fibers(refusal.at, &refusal.reason),

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::course::Course;
-use super::steps::{Few, Loop, Piece, Places, Purpose, Rows, Step};
+use super::side_by_side::{Counter, Rows};
+use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
 use crate::parse::identifiers;
@@ -312,23 +313,32 @@ impl<'e, 't> Emitter<'e, 't> {
         self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
         self.bind(&[&rows.head]);
         self.place(rows.head.at);
-        let _ = writeln!(
-            self.out,
-            "{} gs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{",
-            rows.head.text
-        );
-        if let Some((counter, _)) = &rows.own {
-            let _ = writeln!(self.out, "{counter}");
-        }
+        let head = &rows.head.text;
+        let guard = match &rows.counter {
+            None => {
+                let _ = writeln!(
+                    self.out,
+                    "{head} {{\ngs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{"
+                );
+                String::new()
+            }
+            Some(Counter { declaration, condition, below, ahead }) => {
+                let _ = writeln!(
+                    self.out,
+                    "{head} {{\ngs_row.ahead({ahead});\n\
+                     gs_row.each_below<{sets}, {by_warp}>({below}, [&](const auto gs_turn, const auto gs_below) GS_CPU_LOOP {{\n\
+                     {declaration}"
+                );
+                format!("if (gs_below || {condition}) ")
+            }
+        };
         self.bind(&pieces.iter().collect::<Vec<_>>());
         for piece in pieces {
             self.place(piece.at);
-            let condition =
-                rows.own.as_ref().map_or(String::new(), |(_, condition)| format!("if ({condition}) "));
-            let _ = writeln!(self.out, "{condition}{}", piece.text);
+            let _ = writeln!(self.out, "{guard}{}", piece.text);
         }
         self.store(written, &HashSet::new());
-        self.out.push_str("});\n});\n");
+        self.out.push_str("});\n}\n});\n");
     }
 
     /// Writes a loop over the threads for which a condition holds.

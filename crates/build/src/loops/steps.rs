@@ -7,7 +7,8 @@ use tree_sitter::Node;
 use super::course::Pick;
 use super::edits;
 use super::meetings::Meeting;
-use super::variables::{Kind, Variables, changes_name, declared};
+use super::side_by_side::Rows;
+use super::variables::{Kind, Variables, declared};
 use super::waits::{Waits, callee};
 use crate::parse::{children, visit};
 
@@ -37,7 +38,7 @@ pub(super) struct Piece {
 
 impl Piece {
     /// Returns a piece that mentions nothing.
-    fn bare(at: usize, text: String) -> Self {
+    pub(super) fn bare(at: usize, text: String) -> Self {
         Self { at, text, words: HashSet::new(), declares: None, reads_index: false }
     }
 }
@@ -69,14 +70,6 @@ impl Purpose {
             Self::Run | Self::Leave | Self::Guard | Self::Gather(_) | Self::Vote(_) => None,
         }
     }
-}
-
-/// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
-pub(super) struct Rows {
-    /// The text before the body.
-    pub(super) head: Piece,
-    /// The thread's own counter and the condition on it, where each thread begins one later.
-    pub(super) own: Option<(String, String)>,
 }
 
 /// A condition that holds for few threads.
@@ -139,6 +132,8 @@ pub(super) struct Steps<'k, 't> {
     count: usize,
     pub(super) around: Vec<usize>,
     in_branch: bool,
+    /// Whether the threads of a row go through a loop of the kernel side by side, each with a counter of its own.
+    pub(super) strides: bool,
 }
 
 /// The steps of one statement list, and the loop that is open at its end.
@@ -162,6 +157,7 @@ impl<'k, 't> Steps<'k, 't> {
             count: 0,
             around: Vec::new(),
             in_branch: false,
+            strides: false,
         }
     }
 
@@ -298,6 +294,7 @@ impl<'k, 't> Steps<'k, 't> {
             }
             self.leave(node, open)?;
         } else if let Some((rows, body)) = self.side_by_side(node) {
+            self.strides |= rows.counter.is_some();
             self.alone(Purpose::Rows(Box::new(rows)), body, open);
             return Ok(());
         }
@@ -336,65 +333,6 @@ impl<'k, 't> Steps<'k, 't> {
         let pieces = vec![self.piece(body)];
         let (written, around) = (self.variables.written_in(body), self.around.last().copied());
         open.done.push(Step::Loop(Loop { purpose, pieces, written, read: HashSet::new(), around }));
-    }
-
-    /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body: so neighbours touch
-    /// neighbouring memory one after the other.
-    fn side_by_side(&self, node: Node<'t>) -> Option<(Rows, Node<'t>)> {
-        let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
-        let (first, condition, update, body) =
-            (field("initializer")?, field("condition")?, field("update")?, field("body")?);
-        let declarator = first.child_by_field_name("declarator").filter(|d| d.kind() == "init_declarator")?;
-        let (value, name) = (declarator.child_by_field_name("value")?, self.str(declared(declarator)));
-        let left = condition.child_by_field_name("left").filter(|left| self.str(*left) == name)?;
-        let bound = condition.child_by_field_name("right")?;
-        let below =
-            condition.child_by_field_name("operator").is_some_and(|op| matches!(op.kind(), "<" | "<="));
-        let by = match update.kind() {
-            "update_expression" => Some(update).filter(|update| self.str(*update).contains("++")),
-            _ => update.child_by_field_name("right").filter(|_| self.str(update).contains("+=")),
-        }?;
-        let counted = left.kind() == "identifier" && below && jump(body, true).is_none();
-        let fixed = |node: Node<'t>| self.variables.is_fixed_in_row(node);
-        let step_fixed = update.kind() == "update_expression" || fixed(by);
-        if !counted || !fixed(bound) || !step_fixed || self.text[body.byte_range()].contains("break") {
-            return None;
-        }
-        // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
-        if changes_name(self.text, body, name) {
-            return None;
-        }
-        let words =
-            self.waits.words(self.text, first).into_iter().chain(self.waits.words(self.text, condition));
-        let words = words.chain(self.waits.words(self.text, update)).collect();
-        let reads_index =
-            [first, condition, update].iter().any(|part| self.waits.read_index(self.text, *part));
-        let head = |text| Piece { words, reads_index, ..Piece::bare(node.start_byte(), text) };
-        if fixed(value) {
-            // A sum in a register is better than a sum in an array.
-            if !self.variables.written_in(body).is_empty() {
-                return None;
-            }
-            return Some((
-                Rows { head: head(self.text[node.start_byte()..body.start_byte()].to_owned()), own: None },
-                body,
-            ));
-        }
-        let step = self.variables.step(value).filter(|_| self.variables.is_index(value))?;
-        let ty = self.str(first.child_by_field_name("type")?);
-        let part = self.str(step);
-        let start = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
-        let value = edits::apply(self.text, value, vec![(step.byte_range(), start)]);
-        let all = format!("gs_first_{name}");
-        let operator = self.str(condition.child_by_field_name("operator")?);
-        let advance = match update.kind() {
-            "update_expression" => format!("++{all}"),
-            _ => format!("{all} += {}", self.str(by)),
-        };
-        let bound = self.str(bound);
-        let text = format!("for ({ty} {all} = {value}; {all} {operator} {bound}; {advance})");
-        let own = (format!("{ty} {name} = {all} + gs_turn.x;"), format!("{name} {operator} {bound}"));
-        Some((Rows { head: head(text), own: Some(own) }, body))
     }
 
     fn leave(&self, node: Node<'t>, open: &mut Open) -> Result<()> {
@@ -506,7 +444,7 @@ impl<'k, 't> Steps<'k, 't> {
                 let pick = self.variables.pick(condition);
                 if let Some(Pick::Row(part)) = pick {
                     let head = Piece { text: format!("if ({})", self.str(part)), ..self.piece(part) };
-                    self.alone(Purpose::Rows(Box::new(Rows { head, own: None })), node, open);
+                    self.alone(Purpose::Rows(Box::new(Rows { head, counter: None })), node, open);
                 } else {
                     let (condition, places) =
                         (self.piece(condition), pick.and_then(|pick| self.places(pick)));
@@ -638,7 +576,7 @@ pub(super) fn statements(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// Returns the `break` or `continue` that leaves a loop around the node; with `any`, also a `return`.
-fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
+pub(super) fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
     match node.kind() {
         "break_statement" | "continue_statement" | "goto_statement" => Some(node),
         "return_statement" if any => Some(node),

@@ -11,6 +11,9 @@
 #define GS_CPU_LOOPS_WARP 32
 #define GS_CPU_LOOPS_WARP_BITS 5
 
+// The most bytes of a row that are fetched ahead.
+#define GS_CPU_LOOPS_AHEAD 512
+
 #define GS_CPU_LOOP __attribute__((always_inline))
 
 #define GS_CPU_AT_MOST(value, bound) \
@@ -185,6 +188,17 @@ struct gs_cpu_start {
     GS_CPU_LOOP gs_cpu_start() { __asm__("" : "+r"(zero)); }
 };
 
+// How far a number is below a bound that it was found to be below; 0 where that is no matter of integers.
+template <class Number, class Bound>
+static inline GS_CPU_LOOP constexpr uint64_t gs_cpu_room(Number number, Bound bound) {
+    if constexpr (std::is_integral<Number>::value && std::is_integral<Bound>::value) {
+        typedef typename std::make_unsigned<decltype(number + bound)>::type wide;
+        return (wide)((wide)bound - (wide)number);
+    } else {
+        return 0;
+    }
+}
+
 // Neighbours in a row of the block. All of them run: `Length` threads, or whole warps of them, if `Length` is
 // GS_CPU_LOOPS_WARPS; or some of at most a warp run, if `Length` is 0.
 #define GS_CPU_LOOPS_WARPS 1
@@ -283,6 +297,28 @@ struct gs_cpu_row : gs_cpu_in_row {
             return;
         }
         parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
+    }
+    // The same where each thread has a number, the first one `first` and each one more than the one before. Tells the body
+    // whether all numbers are below the bound, as that of the first thread is.
+    template <bool SetsIndex, bool ByWarp, class Number, class Bound, class Body>
+    GS_CPU_LOOP void each_below(Number first, Bound bound, Body body) const {
+        // Numbers of 32 bits without a sign are seen to grow where they cannot wrap around.
+        const bool grows = sizeof first > 4 || std::is_signed<Number>::value || first < (Number)0x7fff0000;
+        if (grows && gs_cpu_room(first, bound) >= threads.x) {
+            each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::true_type()); });
+        } else {
+            each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
+        }
+    }
+    // Has the processor fetch the beginning of what the row's next turn reads: its own foresight ends with a page.
+    template <class Number, class Step, class Bound, class... T>
+    GS_CPU_LOOP void ahead(Number first, Step step, Bound bound, const T*... pointers) const {
+        const uint64_t by = (uint64_t)step;
+        if (by <= threads.x || gs_cpu_room(first, bound) <= by) return;
+        (fetch((uintptr_t)pointers + ((uint64_t)first + by) * sizeof(T), threads.x * sizeof(T)), ...);
+    }
+    static GS_CPU_LOOP void fetch(uintptr_t address, size_t bytes) {
+        for (size_t at = 0; at < bytes && at < GS_CPU_LOOPS_AHEAD; at += 64) __builtin_prefetch((const char*)(address + at));
     }
     // Runs the body for one thread, if it runs.
     template <bool SetsIndex, class Body>
