@@ -5,7 +5,8 @@ use gpustream::{Device, Launch, Result, Stream};
 
 conformance::tests! {
     Plain: elements_are_changed_once, bounds_belong_to_the_loop_or_not, threads_keep_their_own_sums,
-        numbers_of_32_bits_end_where_they_should, loops_may_overlap, threads_of_a_row_go_side_by_side;
+        numbers_of_32_bits_end_where_they_should, loops_may_overlap, threads_of_a_row_go_side_by_side,
+        counters_may_be_older_than_their_loop, functions_may_change_a_counter, macros_may_return;
 }
 
 /// Numbers of blocks and threads.
@@ -107,5 +108,50 @@ fn threads_of_a_row_go_side_by_side(device: &Device) -> Result<()> {
         order.sort_unstable();
     }
     assert_eq!(order, (0..1000).collect::<Vec<_>>());
+    Ok(())
+}
+
+fn counters_may_be_older_than_their_loop(device: &Device) -> Result<()> {
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let x: Vec<i32> = (0..5000).map(|i| i % 1000 - 300).collect();
+    let of_device = s.upload(&x)?;
+    for (n, shape) in [0, 1, 96, 1000, 5000].into_iter().flat_map(|n| SHAPES.map(|shape| (n, shape))) {
+        let expected: Vec<i32> = (0..5000).map(|i| if i < n { 7 + x[i] } else { 7 }).collect();
+        let (mut y, mut order) = (s.full(5000, 7)?, s.full(5000, -1)?);
+        let mut count = s.zeros::<i32>(1)?;
+        kernels.while_below(&s, &launch(shape), &of_device, &mut y, &mut order, &mut count, n as i32)?;
+        assert_eq!(s.download(&y)?, expected, "{n} by {shape:?}");
+        let mut order = s.download(&order)?[..n].to_vec();
+        // One block of a CPU goes side by side, as above.
+        if device.info().backend != "cpu" || shape.0 != 1 {
+            order.sort_unstable();
+        }
+        assert_eq!(order, (0..n as i32).collect::<Vec<_>>(), "{n} by {shape:?}");
+        let (mut y, mut turns) = (s.full(5000, 7)?, s.zeros::<i32>(shape.0 as usize)?);
+        kernels.for_below(&s, &launch(shape), &of_device, &mut y, &mut turns, n as u32)?;
+        assert_eq!(s.download(&y)?, expected, "{n} by {shape:?}");
+        assert_eq!(s.download(&turns)?.iter().sum::<i32>(), n as i32, "{n} by {shape:?}");
+    }
+    Ok(())
+}
+
+fn functions_may_change_a_counter(device: &Device) -> Result<()> {
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    for (n, threads) in [(0, 1), (5, 1), (100, 8), (1000, 64), (1000, 100)] {
+        let mut visits = s.zeros::<i32>(n + threads)?;
+        kernels.skipping(&s, &launch((1, threads as u32)), &mut visits, n as i32)?;
+        let of = |i: usize| 1001 * i32::from(i / threads % 3 == 0) + 10_010 * i32::from(i / threads % 2 == 0);
+        let expected: Vec<i32> = (0..n + threads).map(|i| if i < n { of(i) } else { 100 }).collect();
+        assert_eq!(s.download(&visits)?, expected, "{n} by {threads} threads");
+    }
+    Ok(())
+}
+
+fn macros_may_return(device: &Device) -> Result<()> {
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let mut out = s.full(64, -1)?;
+    kernels.leaving(&s, &launch((1, 64)), &mut out, 100, 40)?;
+    let expected: Vec<i32> = (0..64).map(|t| if t >= 40 { -1 } else { 1 + i32::from(t < 36) }).collect();
+    assert_eq!(s.download(&out)?, expected);
     Ok(())
 }

@@ -2,6 +2,7 @@
 #include <gpustream/kernel.cuh>
 
 #define GRID_STRIDE ((size_t)blockDim.x * gridDim.x)
+#define LEAVE_IF(condition) if (condition) return
 
 /// y[i] += by * x[i]
 /// types: I = int, unsigned, size_t, long long
@@ -56,4 +57,75 @@ __global__ void overlapping(int* out, int n) {
 /// requires: 1 <= len(count), n <= len(order), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void in_order(int* order, int* count, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) order[atomicAdd(count, 1)] = i;
+}
+
+/// y[i] += x[i]; the thread counts in a variable from in front of the loop.
+/// order[k] = the k-th element that a thread comes to
+/// requires: n <= len(x), n <= len(y), n <= len(order), 1 <= len(count), grid.y * grid.z * block.y * block.z == 1
+__global__ void while_below(const int* x, int* y, int* order, int* count, int n) {
+    int tid = threadIdx.x + blockIdx.x * blockDim.x;
+    while (tid < n) {
+        y[tid] += x[tid];
+        order[atomicAdd(count, 1)] = tid;
+        tid += blockDim.x * gridDim.x;
+    }
+}
+
+/// The same in 32 bits without a sign, through a `for` that begins with nothing, where the threads meet before and after it.
+/// out[b] = number of the elements that block b came to
+/// requires: n <= len(x), n <= len(y), grid.x <= len(out), grid.y * grid.z * block.y * block.z == 1
+__global__ void for_below(const int* x, int* y, int* out, unsigned n) {
+    __shared__ int turns;
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (threadIdx.x == 0) turns = i == blockIdx.x * blockDim.x ? 0 : -1;
+    __syncthreads();
+    for (; i < n; i += blockDim.x * gridDim.x) {
+        y[i] += x[i];
+        atomicAdd(&turns, 1);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = turns;
+}
+
+#define SKIP(v) (v += 2 * round)
+#define SKIP_J j += round
+
+__device__ void skip(int& i, int by) { i += by; }
+
+/// visits[i] += 1001 where i is in every third round, 10010 in every second; 100 where a thread's counter ends
+/// requires: n + block.x <= len(visits), grid.x * grid.y * grid.z * block.y * block.z == 1
+__global__ void skipping(int* visits, int n) {
+    const int round = blockDim.x;
+    for (int i = threadIdx.x; i < n; i += round) {
+        atomicAdd(&visits[i], 1);
+        skip(i, 2 * round);
+    }
+    int i = threadIdx.x;
+    while (i < n) {
+        atomicAdd(&visits[i], 10);
+        skip(i, round);
+        i += round;
+    }
+    for (int i = threadIdx.x; i < n; i += round) {
+        atomicAdd(&visits[i], 1000);
+        SKIP(i);
+    }
+    for (int j = threadIdx.x; j < n; j += round) {
+        atomicAdd(&visits[j], 10000);
+        SKIP_J;
+    }
+    int end = threadIdx.x;
+    while (end < n) {
+        end += round;
+    }
+    atomicAdd(&visits[end], 100);
+}
+
+/// out[t] = number of the elements that thread t came to, for the first `most` threads
+/// requires: block.x <= len(out), grid.x * grid.y * grid.z * block.y * block.z == 1
+__global__ void leaving(int* out, int n, int most) {
+    int turns = 0;
+    LEAVE_IF(threadIdx.x >= most);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) ++turns;
+    out[threadIdx.x] = turns;
 }

@@ -10,6 +10,7 @@
 //! A kernel whose threads never wait gets such a form where they go through a loop with a stride: one after the other,
 //! each thread would go through all of the memory, and touch one element of each line.
 
+mod counters;
 mod course;
 mod declare;
 mod edits;
@@ -144,23 +145,15 @@ fn form(
         function = function.parent().ok_or_else(unreadable)?;
     }
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
-    if waits.first(text, body).is_none() {
-        // The usual loop over a row of threads is made for kernels over one dimension.
-        let flat =
-            !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
-        if function.has_error() {
-            return Ok(None);
-        }
-        let second = as_loops(source, path, waits, kernel, index, function).ok();
-        return Ok(second.filter(|(_, strides)| *strides || !flat).map(|(second, _)| second));
-    }
+    let meets = waits.first(text, body).is_some();
     if function.has_error() {
-        return Err(unreadable());
+        return if meets { Err(unreadable()) } else { Ok(None) };
     }
     let end = whole(function).end_byte();
-    let expanded =
-        (calls < MOST_CALLS).then(|| inline::first_call(text, root, function, waits, calls)).flatten();
-    if let Some(text) = expanded.or_else(|| groups::without(text, function)) {
+    let in_calls = || inline::first_call(text, root, function, waits, calls);
+    let rewritten = (meets && calls < MOST_CALLS).then(in_calls).flatten();
+    let rewritten = rewritten.or_else(|| groups::without(text, function));
+    if let Some(text) = rewritten.or_else(|| counters::own(text, function, waits)) {
         let plain = SourceFile::new(&source.path, text);
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
@@ -170,6 +163,13 @@ fn form(
             reason: inline::in_users_words(&refusal.reason),
         };
         return form.map(|form| form.map(|form| Second { end, ..form })).map_err(refusal);
+    }
+    if !meets {
+        // The usual loop over a row of threads is made for kernels over one dimension.
+        let flat =
+            !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
+        let second = as_loops(source, path, waits, kernel, index, function).ok();
+        return Ok(second.filter(|(_, strides)| *strides || !flat).map(|(second, _)| second));
     }
     as_loops(source, path, waits, kernel, index, function)
         .map(|(second, _)| Some(Second { waits: true, ..second }))
@@ -194,6 +194,9 @@ fn as_loops(
     let unreadable = || refuse("the kernel's text cannot be read");
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
     let end = whole(function).end_byte();
+    if let Some(name) = waits.returning(text, body) {
+        return Err(refuse(&format!("the macro `{name}` could return from it")));
+    }
     if waits.in_operators() {
         return Err(refuse("threads meet in an operator of this file, which is called without its name"));
     }

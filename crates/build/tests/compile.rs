@@ -190,6 +190,9 @@ __device__ int again(int n) { __syncthreads(); return n > 0 ? again(n - 1) : 0; 
 __global__ void without_end(int* x) { x[0] = again(3); }
 __device__ int file_n() { __syncthreads(); return count; }
 __global__ void hiding(int* x, int count) { x[count] = file_n(); }
+#define LEAVE return
+#define LEAVE_IF(condition) if (condition) LEAVE
+__global__ void leaving(int* x, int n) { LEAVE_IF(threadIdx.x >= n); __syncthreads(); x[threadIdx.x] = 1; }
 ";
     let proof = "no proof that all threads";
     assert_eq!(
@@ -214,6 +217,7 @@ __global__ void hiding(int* x, int count) { x[count] = file_n(); }
             format!("28: {proof} run a loop equally often"),
             "30: its threads meet in `again(n - 1)`".to_owned(),
             "32: its threads meet in `file_n()`".to_owned(),
+            "35: the macro `LEAVE_IF` could return from it".to_owned(),
         ]
     );
 }

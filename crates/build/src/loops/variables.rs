@@ -403,10 +403,7 @@ impl<'k, 't> Variables<'k, 't> {
                 }
                 "call_expression" => {
                     // A function could take a reference, and a function object is a variable.
-                    let known = callee(text, node).is_some_and(|name| {
-                        let object = self.by_name.contains_key(name) || self.varying.contains(name);
-                        !object && !self.waits.takes_references(name)
-                    });
+                    let known = self.keeps_arguments(node);
                     let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
                     let changes = |node: &Node<'_>| {
                         let constant = |index: usize| self.list[index].constant;
@@ -439,6 +436,12 @@ impl<'k, 't> Variables<'k, 't> {
             true
         });
         writes
+    }
+
+    /// Returns whether a call leaves its arguments as they are. A function object could change them.
+    pub(super) fn keeps_arguments(&self, call: Node<'_>) -> bool {
+        let is_object = |name| self.by_name.contains_key(name) || self.varying.contains(name);
+        self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
     }
 
     /// Returns the variable that changes with what an expression stands for. What a pointer leads to is no part of it.

@@ -164,6 +164,15 @@ impl Waits {
         self.references.contains(name) || matches!(name, "swap" | "exchange")
     }
 
+    /// Returns whether a call leaves its arguments as they are: it makes a number, or is of a function without references and no
+    /// macro that changes something.
+    pub(super) fn keeps_arguments(&self, text: &str, call: Node<'_>) -> bool {
+        let function = call.child_by_field_name("function");
+        function.is_some_and(|function| function.kind() == "primitive_type")
+            || callee(text, call)
+                .is_some_and(|name| !self.takes_references(name) && !self.changing.contains_key(name))
+    }
+
     /// Returns the variables in memory that kernels can change.
     pub(super) fn memory(&self) -> &Words {
         &self.memory
@@ -183,6 +192,17 @@ impl Waits {
     /// Returns the words of a macro that changes something.
     pub(super) fn changed_by(&self, name: &str) -> impl Iterator<Item = &String> {
         self.changing.get(name).into_iter().flatten()
+    }
+
+    /// Returns a macro in a text that could return from the kernel.
+    pub(super) fn returning(&self, text: &str, node: Node<'_>) -> Option<String> {
+        let mut words = Words::new();
+        identifiers(text, node, &mut words);
+        words.into_iter().find(|word| {
+            let mut inside = self.macros.get(word).cloned().unwrap_or_default();
+            reach(&mut inside, &self.macros);
+            inside.contains("return") || inside.contains("goto")
+        })
     }
 
     /// Returns whether a thread can wait in a function or macro of this name.

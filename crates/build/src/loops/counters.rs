@@ -1,0 +1,146 @@
+//! Loops that count in a variable declared in front of them, as loops with a counter of their own, which the rest of the
+//! rewrite knows: `int i = …; while (i < n) { …; i += step; }`.
+
+use std::collections::HashSet;
+
+use tree_sitter::Node;
+
+use super::edits::{self, Edit};
+use super::variables::{changes_name, declared};
+use super::waits::Waits;
+use crate::parse::{children, identifiers, visit};
+
+/// The parts of a loop.
+struct Counting<'t> {
+    node: Node<'t>,
+    condition: Node<'t>,
+    update: Node<'t>,
+    body: Node<'t>,
+    /// The statement of the body that is the update.
+    last: Option<Node<'t>>,
+}
+
+impl<'t> Counting<'t> {
+    /// Returns the parts of a `while`, or of a `for` that begins with nothing.
+    fn of(node: Node<'t>) -> Option<Self> {
+        let (condition, body) = (node.child_by_field_name("condition")?, node.child_by_field_name("body")?);
+        match node.kind() {
+            "for_statement" if node.child_by_field_name("initializer").is_none() => {
+                let update = node.child_by_field_name("update")?;
+                Some(Self { node, condition, update, body, last: None })
+            }
+            "while_statement" => {
+                let last =
+                    children(body).into_iter().rfind(|node| node.is_named() && node.kind() != "comment")?;
+                let update = last.named_child(0).filter(|_| last.kind() == "expression_statement")?;
+                Some(Self { node, condition: condition.named_child(0)?, update, body, last: Some(last) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns a file in which a loop of a function has a counter of its own, each line in its place; `None` if there is no such
+/// loop.
+pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Option<String> {
+    let body = function.child_by_field_name("body")?;
+    let edits =
+        children(body).into_iter().find_map(|node| own_in(text, function, waits, &Counting::of(node)?))?;
+    let new = edits::apply(text, function, edits);
+    Some([&text[..function.start_byte()], &new, &text[function.end_byte()..]].concat())
+}
+
+/// Returns the edits that give a loop a counter of its own, if it counts from a thread's index on in a variable that nothing else
+/// changes, and nothing needs behind the loop.
+fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>) -> Option<Vec<Edit>> {
+    let &Counting { node, condition, update, body, last } = counting;
+    let str = |node: Node<'_>| &text[node.byte_range()];
+    let name = str(condition.child_by_field_name("left").filter(|left| left.kind() == "identifier")?);
+    let changed = match update.kind() {
+        "assignment_expression" => update.child_by_field_name("left"),
+        "update_expression" => update.child_by_field_name("argument"),
+        _ => None,
+    };
+    let leaves = ["break", "continue", "return", "goto"].iter().any(|word| str(body).contains(word));
+    if str(changed?) != name || leaves || waits.first(text, node).is_some() {
+        return None;
+    }
+    let declaration = declaration_of(text, function, name)?;
+    let declarator = declaration.child_by_field_name("declarator").filter(|d| str(declared(*d)) == name)?;
+    let value = declarator.child_by_field_name("value").filter(|_| declarator.kind() == "init_declarator")?;
+    let mut behind = false;
+    let mut here = Vec::new();
+    let mut changes = 0;
+    visit(function, &mut |inner| {
+        if inner.kind() == "identifier" && str(inner) == name {
+            behind |= inner.start_byte() > node.end_byte();
+            if node.byte_range().contains(&inner.start_byte()) {
+                here.push(inner.byte_range());
+            }
+        }
+        changes += usize::from(changes_one(text, waits, inner, name));
+        true
+    });
+    let mut from = HashSet::new();
+    identifiers(text, value, &mut from);
+    let holds = from.iter().all(|from| from != name && !changes_name(text, function, from));
+    if behind || changes != 1 || !holds || !str(value).contains("threadIdx") {
+        return None;
+    }
+    let own = format!("gs_own_{name}");
+    let renamed = |part: Node<'_>| {
+        let inside = here.iter().filter(|range| part.byte_range().contains(&range.start));
+        edits::apply(text, part, inside.map(|range| (range.clone(), own.clone())).collect())
+    };
+    let head = node.start_byte()..body.start_byte();
+    let lines = |part: &str| "\n".repeat(part.matches('\n').count());
+    let ty = str(declaration.child_by_field_name("type")?);
+    let for_ = format!("for ({ty} {own} = {}; {}; {}) ", str(value), renamed(condition), renamed(update))
+        .replace('\n', " ");
+    let mut edits: Vec<Edit> = vec![(head.clone(), for_ + &lines(&text[head]))];
+    let gone = last.map(|last| last.byte_range());
+    edits.extend(gone.clone().map(|range| (range.clone(), lines(&text[range]))));
+    let stays = |at: usize| at >= body.start_byte() && gone.as_ref().is_none_or(|gone| !gone.contains(&at));
+    edits.extend(here.iter().filter(|range| stays(range.start)).map(|range| (range.clone(), own.clone())));
+    Some(edits)
+}
+
+/// Returns the one declaration of a name in a function, a statement of its body.
+fn declaration_of<'t>(text: &str, function: Node<'t>, name: &str) -> Option<Node<'t>> {
+    let mut found = Vec::new();
+    visit(function, &mut |node| {
+        let declarator = match node.kind() {
+            "declaration" | "parameter_declaration" => node.child_by_field_name("declarator"),
+            _ => None,
+        };
+        let mut walk = node.walk();
+        if declarator.is_some() {
+            let names = node.children_by_field_name("declarator", &mut walk);
+            let named = names.filter(|declarator| &text[declared(*declarator).byte_range()] == name);
+            found.extend(named.map(|_| node));
+        }
+        true
+    });
+    let body = function.child_by_field_name("body")?;
+    match found[..] {
+        [one] if one.kind() == "declaration" && one.parent() == Some(body) => Some(one),
+        _ => None,
+    }
+}
+
+/// Returns whether a node is a change of a name, or could be one.
+fn changes_one(text: &str, waits: &Waits, node: Node<'_>, name: &str) -> bool {
+    let named = |node: Option<Node<'_>>| node.is_some_and(|node| &text[node.byte_range()] == name);
+    match node.kind() {
+        "assignment_expression" => named(node.child_by_field_name("left")),
+        "update_expression" | "pointer_expression" => named(node.child_by_field_name("argument")),
+        "reference_declarator" => named(node.parent().and_then(|parent| parent.child_by_field_name("value"))),
+        "call_expression" => {
+            let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
+            !waits.keeps_arguments(text, node) && arguments.into_iter().any(|argument| named(Some(argument)))
+        }
+        "identifier" => waits.changed_by(&text[node.byte_range()]).any(|word| word == name),
+        "lambda_expression" => true,
+        _ => false,
+    }
+}
