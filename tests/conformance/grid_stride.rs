@@ -140,7 +140,10 @@ fn functions_may_change_a_counter(device: &Device) -> Result<()> {
     for (n, threads) in [(0, 1), (5, 1), (100, 8), (1000, 64), (1000, 100)] {
         let mut visits = s.zeros::<i32>(n + threads)?;
         kernels.skipping(&s, &launch((1, threads as u32)), &mut visits, n as i32)?;
-        let of = |i: usize| 1001 * i32::from(i / threads % 3 == 0) + 10_010 * i32::from(i / threads % 2 == 0);
+        let of = |i: usize| {
+            let every = |rounds| i32::from((i / threads).is_multiple_of(rounds));
+            1001 * every(3) + 10_010 * every(2)
+        };
         let expected: Vec<i32> = (0..n + threads).map(|i| if i < n { of(i) } else { 100 }).collect();
         assert_eq!(s.download(&visits)?, expected, "{n} by {threads} threads");
     }
