@@ -6,7 +6,8 @@ use gpustream::{Device, Launch, Result, Stream};
 conformance::tests! {
     Plain: elements_are_changed_once, bounds_belong_to_the_loop_or_not, threads_keep_their_own_sums,
         numbers_of_32_bits_end_where_they_should, loops_may_overlap, threads_of_a_row_go_side_by_side,
-        counters_may_be_older_than_their_loop, functions_may_change_a_counter, macros_may_return;
+        counters_may_be_older_than_their_loop, functions_may_change_a_counter, macros_may_return,
+        threads_below_zero_are_far_above;
 }
 
 /// Numbers of blocks and threads.
@@ -156,5 +157,21 @@ fn macros_may_return(device: &Device) -> Result<()> {
     kernels.leaving(&s, &launch((1, 64)), &mut out, 100, 40)?;
     let expected: Vec<i32> = (0..64).map(|t| if t >= 40 { -1 } else { 1 + i32::from(t < 36) }).collect();
     assert_eq!(s.download(&out)?, expected);
+    Ok(())
+}
+
+fn threads_below_zero_are_far_above(device: &Device) -> Result<()> {
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    for (n, threads) in [(1, 4), (50, 32), (1000, 64), (1000, 100)] {
+        let mut out = s.zeros::<i32>(5 * n)?;
+        kernels.around(&s, &launch((1, threads as u32)), &mut out, n as i32)?;
+        // The three threads below zero do nothing.
+        let in_loop: Vec<i32> = (0..n).map(|i| i32::from(i % threads < threads - 3)).collect();
+        let once: Vec<i32> = (0..n).map(|i| i32::from(i < threads - 3)).collect();
+        let got = s.download(&out)?;
+        for (at, expected) in [&in_loop, &in_loop, &in_loop, &once, &in_loop].into_iter().enumerate() {
+            assert_eq!(got[at * n..][..n], expected[..], "loop {at} to {n} by {threads}");
+        }
+    }
     Ok(())
 }

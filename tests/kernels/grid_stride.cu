@@ -129,3 +129,18 @@ __global__ void leaving(int* out, int n, int most) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) ++turns;
     out[threadIdx.x] = turns;
 }
+
+/// Of each element i of a row of 5 n, the number of threads that come to it; some begin below 0, which is far above.
+/// requires: 5 * n <= len(out), 0 < n, block.x >= 4, grid.x * grid.y * grid.z * block.y * block.z == 1
+__global__ void around(int* out, int n) {
+    const size_t end = n;
+    __syncthreads();
+    for (unsigned i = threadIdx.x - 3; i < n; i += blockDim.x) atomicAdd(&out[i], 1);
+    for (size_t i = threadIdx.x - 3; i < end; i += blockDim.x) atomicAdd(&out[n + i], 1);
+    for (int i = threadIdx.x - 3; i < end; i += blockDim.x) atomicAdd(&out[2 * n + i], 1);
+    const size_t here = threadIdx.x - 3;
+    if (here < end) out[3 * n + here] = 1;
+    const int before = threadIdx.x - 3;
+    const size_t there = before + blockIdx.x;
+    for (size_t i = there; i < end; i += blockDim.x) atomicAdd(&out[4 * n + i], 1);
+}

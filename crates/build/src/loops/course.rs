@@ -36,10 +36,11 @@ pub(super) enum Pick<'n> {
     Row(Node<'n>),
 }
 
-/// The integers in which a sum with a small index does not wrap around in any sensible program.
-const WIDE: [&str; 11] = [
-    "int",
-    "int32_t",
+/// The integers of 32 bits in which an index along a row is a sum that does not wrap around in any sensible program.
+const INT: [&str; 2] = ["int", "int32_t"];
+
+/// The integers of 64 bits.
+const WIDE: [&str; 9] = [
     "long",
     "long long",
     "int64_t",
@@ -51,16 +52,15 @@ const WIDE: [&str; 11] = [
     "uint64_t",
 ];
 
-/// The integers that hold a part of `threadIdx.x`, beside these.
+/// The other integers that hold a part of `threadIdx.x`.
 const NARROW: [&str; 4] = ["unsigned", "unsigned int", "uint32_t", "uint"];
 
 impl Variables<'_, '_> {
     /// Returns how a variable that each loop computes again goes along a row.
     pub(super) fn course(&self, variable: &Variable<'_>) -> Course {
         let (ty, value) = (&*variable.ty, variable.value());
-        let wide = WIDE.contains(&ty);
         let Some(value) = value.filter(|_| is_integer(ty)) else { return Course::Other };
-        if let Some(step) = self.step(value).filter(|_| wide) {
+        if let Some(step) = self.step(value).filter(|_| self.grows_as(ty, value)) {
             return Course::Grows(step.byte_range());
         }
         if self.grows(value) {
@@ -93,6 +93,64 @@ impl Variables<'_, '_> {
                 }
             }
             _ => None,
+        }
+    }
+
+    /// Returns whether a counter of this type that begins with `value` begins one later for each thread of a row, and is below a
+    /// bound for none if it is not for the first.
+    pub(super) fn counts(&self, ty: &str, value: Node<'_>, bound: Node<'_>) -> bool {
+        let signed = |ty: &str| is_integer(ty) && !ty.starts_with('u') && ty != "size_t";
+        let variable = self.meant(bound).map(|index| &self.list[index]);
+        let below = bound.kind() == "number_literal" || variable.is_some_and(|bound| signed(&bound.ty));
+        self.is_count(value) || signed(ty) && below && self.grows_as(ty, value)
+    }
+
+    /// Returns whether an index that becomes an integer of this type grows without a jump.
+    fn grows_as(&self, ty: &str, value: Node<'_>) -> bool {
+        INT.contains(&ty) || WIDE.contains(&ty) && self.widens(value)
+    }
+
+    /// Returns whether an expression is made of indices and extents so that it is no negative number and does not wrap around.
+    fn is_count(&self, node: Node<'_>) -> bool {
+        let inner = |name| node.child_by_field_name(name).is_some_and(|inner| self.is_count(inner));
+        let text = &self.text[node.byte_range()];
+        match node.kind() {
+            "number_literal" => true,
+            "field_expression" => {
+                ["threadIdx.", "blockIdx.", "blockDim.", "gridDim."].iter().any(|of| text.starts_with(of))
+            }
+            "identifier" => {
+                self.again(node).and_then(Variable::value).is_some_and(|value| self.is_count(value))
+            }
+            "parenthesized_expression" => node.named_child(0).is_some_and(|inner| self.is_count(inner)),
+            "cast_expression" => inner("value"),
+            "binary_expression" => binary(node).is_some_and(|(left, operator, right)| match operator {
+                "+" => self.is_count(left) && self.is_count(right),
+                // A factor that is the same for all, as the elements of a block.
+                "*" => {
+                    [left, right].iter().all(|factor| self.is_count(*factor) || factor.kind() == "identifier")
+                }
+                _ => false,
+            }),
+            _ => false,
+        }
+    }
+
+    /// Returns whether an expression of 64 bits wraps around nowhere along a row: a part of it with 32 bits could.
+    fn widens(&self, node: Node<'_>) -> bool {
+        let is_wide = |node: Node<'_>| {
+            let variable = self.meant(node).filter(|_| node.kind() == "identifier");
+            variable.is_some_and(|index| WIDE.contains(&&*self.list[index].ty))
+        };
+        match node.kind() {
+            _ if self.is_count(node) => true,
+            "identifier" => true,
+            "parenthesized_expression" => node.named_child(0).is_some_and(|inner| self.widens(inner)),
+            "binary_expression" => binary(node).is_some_and(|(left, _, right)| {
+                let (index, other) = if self.depends_on_x(left) { (left, right) } else { (right, left) };
+                is_wide(index) || is_wide(other) && self.widens(index)
+            }),
+            _ => false,
         }
     }
 
@@ -230,7 +288,7 @@ impl Variables<'_, '_> {
 
 /// Returns whether a type holds the numbers of all threads.
 fn is_integer(ty: &str) -> bool {
-    WIDE.contains(&ty) || NARROW.contains(&ty)
+    INT.contains(&ty) || WIDE.contains(&ty) || NARROW.contains(&ty)
 }
 
 /// Returns the left side, the operator and the right side of a binary expression.

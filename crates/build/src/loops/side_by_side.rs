@@ -69,8 +69,9 @@ impl<'t> Steps<'_, 't> {
             let head = head(self.text[node.start_byte()..body.start_byte()].to_owned());
             return Some((Rows { head, counter: None }, body));
         }
-        let step = self.variables.step(value).filter(|_| self.variables.is_index(value))?;
         let ty = self.str(first.child_by_field_name("type")?);
+        let counts = self.variables.is_index(value) && self.variables.counts(ty, value, bound);
+        let step = self.variables.step(value).filter(|_| counts)?;
         let part = self.str(step);
         let start = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
         let value = edits::apply(self.text, value, vec![(step.byte_range(), start)]);
