@@ -219,12 +219,16 @@ fn everything_is_returned(device: &Device) -> Result<()> {
     };
     // The first run loads code that stays loaded.
     work()?;
-    let before = device.memory()?.free;
-    (0..5).try_for_each(|_| work())?;
-    let after = device.memory()?.free;
+    let gone = || -> Result<u64> {
+        let before = device.memory()?.free;
+        (0..3).try_for_each(|_| work())?;
+        Ok(before.saturating_sub(device.memory()?.free))
+    };
+    // A driver may take more for itself at any time. What handles keep is gone each time.
+    let gone = [gone()?, gone()?, gone()?];
     // On the CPU this is the whole machine's free memory, which other programs use too.
     if device.info().backend != "cpu" {
-        assert!(after + (1 << 20) >= before, "{} bytes are gone", before - after);
+        assert!(gone.iter().any(|bytes| *bytes <= 1 << 20), "{gone:?} bytes are gone");
     }
     Ok(())
 }
