@@ -224,7 +224,7 @@ fn everything_is_returned(device: &Device) -> Result<()> {
         (0..3).try_for_each(|_| work())?;
         Ok(before.saturating_sub(device.memory()?.free))
     };
-    // A driver may take more for itself at any time. What handles keep is gone each time.
+    // A driver may take more for itself at any time. Memory that handles keep is gone each time.
     let gone = [gone()?, gone()?, gone()?];
     // On the CPU this is the whole machine's free memory, which other programs use too.
     if device.info().backend != "cpu" {

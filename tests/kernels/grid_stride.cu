@@ -130,7 +130,7 @@ __global__ void leaving(int* out, int n, int most) {
     out[threadIdx.x] = turns;
 }
 
-/// Of each element i of a row of 5 n, the number of threads that come to it; some begin below 0, which is far above.
+/// Each element of out is the number of threads that come to it; some begin below 0, which is far above.
 /// requires: 5 * n <= len(out), 0 < n, block.x >= 4, grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void around(int* out, int n) {
     const size_t end = n;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::edits::{self, Edit};
-use super::variables::{changes_name, declared};
+use super::variables::{changes, declared};
 use super::waits::Waits;
 use crate::parse::{children, identifiers, visit};
 
@@ -68,9 +68,8 @@ fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>
     let declaration = declaration_of(text, function, name)?;
     let declarator = declaration.child_by_field_name("declarator").filter(|d| str(declared(*d)) == name)?;
     let value = declarator.child_by_field_name("value").filter(|_| declarator.kind() == "init_declarator")?;
-    let mut behind = false;
+    let (mut behind, mut captured) = (false, false);
     let mut here = Vec::new();
-    let mut changes = 0;
     visit(function, &mut |inner| {
         if inner.kind() == "identifier" && str(inner) == name {
             behind |= inner.start_byte() > node.end_byte();
@@ -78,13 +77,17 @@ fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>
                 here.push(inner.byte_range());
             }
         }
-        changes += usize::from(changes_one(text, waits, inner, name));
+        captured |= inner.kind() == "lambda_expression";
         true
     });
     let mut from = HashSet::new();
     identifiers(text, value, &mut from);
-    let holds = from.iter().all(|from| from != name && !changes_name(text, function, from));
-    if behind || changes != 1 || !holds || !str(value).contains("threadIdx") {
+    let keeps = |call: Node<'_>| waits.keeps_arguments(text, call);
+    let changes = |name: &str| changes(text, waits, &keeps, function, name);
+    let holds = from.iter().all(|from| from != name && changes(from) == 0);
+    // The declaration and the update.
+    let counted = changes(name) == 2;
+    if behind || captured || !counted || !holds || !str(value).contains("threadIdx") {
         return None;
     }
     let own = format!("gs_own_{name}");
@@ -125,22 +128,5 @@ fn declaration_of<'t>(text: &str, function: Node<'t>, name: &str) -> Option<Node
     match found[..] {
         [one] if one.kind() == "declaration" && one.parent() == Some(body) => Some(one),
         _ => None,
-    }
-}
-
-/// Returns whether a node is a change of a name, or could be one.
-fn changes_one(text: &str, waits: &Waits, node: Node<'_>, name: &str) -> bool {
-    let named = |node: Option<Node<'_>>| node.is_some_and(|node| &text[node.byte_range()] == name);
-    match node.kind() {
-        "assignment_expression" => named(node.child_by_field_name("left")),
-        "update_expression" | "pointer_expression" => named(node.child_by_field_name("argument")),
-        "reference_declarator" => named(node.parent().and_then(|parent| parent.child_by_field_name("value"))),
-        "call_expression" => {
-            let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
-            !waits.keeps_arguments(text, node) && arguments.into_iter().any(|argument| named(Some(argument)))
-        }
-        "identifier" => waits.changed_by(&text[node.byte_range()]).any(|word| word == name),
-        "lambda_expression" => true,
-        _ => false,
     }
 }

@@ -286,6 +286,11 @@ impl Variables<'_, '_> {
     }
 }
 
+/// Returns the value for a row's first thread of what grows along the row.
+pub(super) fn first_of(index: &str) -> String {
+    if index == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{index}") }
+}
+
 /// Returns whether a type holds the numbers of all threads.
 fn is_integer(ty: &str) -> bool {
     INT.contains(&ty) || WIDE.contains(&ty) || NARROW.contains(&ty)

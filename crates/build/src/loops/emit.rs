@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::course::Course;
+use super::course::{Course, first_of};
 use super::side_by_side::{Counter, Rows};
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
@@ -181,8 +181,7 @@ impl<'e, 't> Emitter<'e, 't> {
             }
             _ => return self.declaration(variable, true),
         };
-        let part = &text[step.clone()];
-        let first = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
+        let first = first_of(&text[step.clone()]);
         let (ty, name) = (&variable.ty, &variable.name);
         let (before, after) = (&text[value.start_byte()..step.start], &text[step.end..value.end_byte()]);
         format!("const {ty} gs_first_{name} = {before}{first}{after}, {name} = gs_first_{name} + gs_turn.x;")

@@ -69,7 +69,7 @@ pub(super) fn first_call(
     let variables = variables(text, kernel);
     let mut call = Call { text, number, variables, names: HashMap::new(), before: String::new() };
     call.template(&function, node)?;
-    call.parameters(&function, node)?;
+    call.parameters(&function, node, waits)?;
     let (body, has_result) = call.body(&function, waits)?;
     let ty = call.renamed(function.definition.child_by_field_name("type")?, &[]);
     let (declaration, result) =
@@ -227,7 +227,7 @@ impl<'a> Call<'a> {
     }
 
     /// Declares a copy of each value, or names the variable itself where the function does not change it.
-    fn parameters(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
+    fn parameters(&mut self, function: &Function<'_>, node: Node<'_>, waits: &Waits) -> Option<()> {
         let values: Vec<_> =
             children(node.child_by_field_name("arguments")?).into_iter().filter(Node::is_named).collect();
         if values.len() != function.parameters.len() {
@@ -243,7 +243,9 @@ impl<'a> Call<'a> {
             if by_reference && shared {
                 return None;
             }
-            let unchanged = by_reference || !self.changes(body, &name) && !shared;
+            // Any call could take a reference.
+            let changes = || changes_name(self.text, waits, &|_| false, body, &name);
+            let unchanged = by_reference || !changes() && !shared;
             if self.keeps(*value) && unchanged && self.is_of_type(*parameter, *value) {
                 self.names.insert(name, self.str(*value).to_owned());
                 continue;
@@ -280,18 +282,6 @@ impl<'a> Call<'a> {
         let mut words = HashSet::new();
         crate::parse::identifiers(self.text, node, &mut words);
         words.contains(name)
-    }
-
-    /// Returns whether something in a function's body could change one of its parameters.
-    fn changes(&self, body: Node<'_>, name: &str) -> bool {
-        let mut passed = false;
-        visit(body, &mut |node| {
-            // A call could take a reference.
-            let arguments = node.kind() == "argument_list";
-            passed |= arguments && children(node).into_iter().any(|argument| self.str(argument) == name);
-            !passed
-        });
-        passed || changes_name(self.text, body, name)
     }
 
     /// Returns the variable of the call's result.

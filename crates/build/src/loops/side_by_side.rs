@@ -3,10 +3,11 @@
 
 use tree_sitter::Node;
 
+use super::course::first_of;
 use super::edits;
 use super::steps::{Piece, Steps, jump};
 use super::variables::{changes_name, declared};
-use crate::parse::{children, visit};
+use crate::parse::visit;
 
 /// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
 pub(super) struct Rows {
@@ -52,7 +53,8 @@ impl<'t> Steps<'_, 't> {
             return None;
         }
         // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
-        if changes_name(self.text, body, name) || self.hands_out(name, body) {
+        let keeps = |call: Node<'t>| self.variables.keeps_arguments(call);
+        if changes_name(self.text, self.waits, &keeps, body, name) {
             return None;
         }
         let words =
@@ -72,9 +74,7 @@ impl<'t> Steps<'_, 't> {
         let ty = self.str(first.child_by_field_name("type")?);
         let counts = self.variables.is_index(value) && self.variables.counts(ty, value, bound);
         let step = self.variables.step(value).filter(|_| counts)?;
-        let part = self.str(step);
-        let start = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
-        let value = edits::apply(self.text, value, vec![(step.byte_range(), start)]);
+        let value = edits::apply(self.text, value, vec![(step.byte_range(), first_of(self.str(step)))]);
         let first = format!("gs_first_{name}");
         let operator = self.str(condition.child_by_field_name("operator")?);
         let (advance, by) = match update.kind() {
@@ -90,28 +90,6 @@ impl<'t> Steps<'_, 't> {
             below: format!("{first}, {bound}"),
         };
         Some((Rows { head: head(text), counter: Some(counter) }, body))
-    }
-
-    /// Returns whether a function, a macro or a reference in a text could change a counter of this name.
-    fn hands_out(&self, name: &str, body: Node<'t>) -> bool {
-        let mut hands = false;
-        visit(body, &mut |node| {
-            let is_counter = |taken: Node<'t>| self.str(taken) == name;
-            hands |= match node.kind() {
-                "call_expression" if !self.variables.keeps_arguments(node) => {
-                    let arguments = node.child_by_field_name("arguments").map(children);
-                    arguments.into_iter().flatten().any(is_counter)
-                }
-                "reference_declarator" => {
-                    let value = node.parent().and_then(|parent| parent.child_by_field_name("value"));
-                    value.is_some_and(is_counter)
-                }
-                "identifier" => self.waits.changed_by(self.str(node)).any(|word| word == name),
-                _ => false,
-            };
-            !hands
-        });
-        hands
     }
 
     /// Returns the pointers among the parameters of which a name is the index.

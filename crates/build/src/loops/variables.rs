@@ -438,7 +438,7 @@ impl<'k, 't> Variables<'k, 't> {
         writes
     }
 
-    /// Returns whether a call leaves its arguments as they are. A function object could change them.
+    /// Returns whether a node leaves its arguments as they are. A function object could change them.
     pub(super) fn keeps_arguments(&self, call: Node<'_>) -> bool {
         let is_object = |name| self.by_name.contains_key(name) || self.varying.contains(name);
         self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
@@ -459,23 +459,49 @@ impl<'k, 't> Variables<'k, 't> {
     }
 }
 
-/// Returns whether something inside of `node` changes a variable of this name, or declares another one.
-pub(super) fn changes_name(text: &str, node: Node<'_>, name: &str) -> bool {
-    let mut changes = false;
+/// Returns whether something inside of `node` changes a variable of this name, could do so, or declares another one. `keeps` says
+/// of a call, or of another node with arguments, whether it leaves them as they are.
+pub(super) fn changes_name<'t>(
+    text: &str,
+    waits: &Waits,
+    keeps: &dyn Fn(Node<'t>) -> bool,
+    node: Node<'t>,
+    name: &str,
+) -> bool {
+    changes(text, waits, keeps, node, name) > 0
+}
+
+/// Returns the number of such places.
+pub(super) fn changes<'t>(
+    text: &str,
+    waits: &Waits,
+    keeps: &dyn Fn(Node<'t>) -> bool,
+    node: Node<'t>,
+    name: &str,
+) -> usize {
+    let named = |node: Option<Node<'t>>| node.is_some_and(|node| &text[node.byte_range()] == name);
+    let mut places = 0;
     visit(node, &mut |node| {
-        let target = match node.kind() {
-            "assignment_expression" => node.child_by_field_name("left"),
-            "update_expression" => node.child_by_field_name("argument"),
+        places += usize::from(match node.kind() {
+            "assignment_expression" => named(node.child_by_field_name("left")),
+            "update_expression" => named(node.child_by_field_name("argument")),
             "pointer_expression" if text[node.byte_range()].starts_with('&') => {
-                node.child_by_field_name("argument")
+                named(node.child_by_field_name("argument"))
             }
-            "init_declarator" => node.child_by_field_name("declarator"),
-            _ => None,
-        };
-        changes |= target.is_some_and(|target| &text[target.byte_range()] == name);
-        !changes
+            "init_declarator" => named(node.child_by_field_name("declarator")),
+            "reference_declarator" => {
+                named(node.parent().and_then(|parent| parent.child_by_field_name("value")))
+            }
+            "argument_list" => {
+                children(node).into_iter().any(|argument| named(Some(argument)))
+                    && !node.parent().is_some_and(keeps)
+            }
+            "identifier" => waits.changed_by(&text[node.byte_range()]).any(|word| word == name),
+            _ => false,
+        });
+        true
     });
-    changes
+    places
 }
 
 /// Returns the name that a declarator declares.

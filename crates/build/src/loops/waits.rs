@@ -164,11 +164,12 @@ impl Waits {
         self.references.contains(name) || matches!(name, "swap" | "exchange")
     }
 
-    /// Returns whether a call leaves its arguments as they are: it makes a number, or is of a function without references and no
-    /// macro that changes something.
+    /// Returns whether a node leaves its arguments as they are: it makes a number or a variable, or calls a function without
+    /// references and no macro that changes something.
     pub(super) fn keeps_arguments(&self, text: &str, call: Node<'_>) -> bool {
         let function = call.child_by_field_name("function");
-        function.is_some_and(|function| function.kind() == "primitive_type")
+        call.kind() != "call_expression"
+            || function.is_some_and(|function| function.kind() == "primitive_type")
             || callee(text, call)
                 .is_some_and(|name| !self.takes_references(name) && !self.changing.contains_key(name))
     }

@@ -126,7 +126,7 @@ impl Watch {
     /// Makes the watcher of the graphs that contain calls. There is one.
     pub(super) fn graphs(&self, comm: &Arc<Comm>) -> Arc<GraphWatcher> {
         let (shared, checked) = (self.0.clone(), comm.clone());
-        // What breaks the communicator may still wait for another thread's call, and that thread has it then.
+        // The break-up may still wait for another thread's call, and that thread has the communicator then.
         let check = move || shared.check().and_then(|()| checked.check());
         let (shared, comm) = (self.0.clone(), comm.clone());
         let launched = move |run, failures| {
