@@ -18,6 +18,7 @@ fn main() {
                 "own_words",
                 "patterns",
                 "printing",
+                "rows",
                 "sync",
                 "textures",
                 "types",

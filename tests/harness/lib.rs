@@ -67,6 +67,11 @@ pub mod grid_stride {
     gpustream::include_kernels!("grid_stride");
 }
 
+/// Kernels with comparisons that hold for all threads of a row, or for some.
+pub mod rows {
+    gpustream::include_kernels!("rows");
+}
+
 /// Kernels whose threads meet in every way of which the CPU backend makes loops.
 pub mod meetings {
     gpustream::include_kernels!("meetings");

@@ -18,6 +18,7 @@ mod emit;
 mod groups;
 mod inline;
 mod meetings;
+mod row;
 mod side_by_side;
 mod steps;
 mod variables;

@@ -75,7 +75,7 @@ impl Variables<'_, '_> {
     }
 
     /// Returns whether an expression grows by one from thread to thread in x, modulo 2^32.
-    fn grows(&self, node: Node<'_>) -> bool {
+    pub(super) fn grows(&self, node: Node<'_>) -> bool {
         self.part(node, &|course| matches!(course, Course::Grows(_) | Course::Wraps)).is_some()
     }
 
@@ -137,7 +137,7 @@ impl Variables<'_, '_> {
     }
 
     /// Returns whether an expression of 64 bits wraps around nowhere along a row: a part of it with 32 bits could.
-    fn widens(&self, node: Node<'_>) -> bool {
+    pub(super) fn widens(&self, node: Node<'_>) -> bool {
         let is_wide = |node: Node<'_>| {
             let variable = self.meant(node).filter(|_| node.kind() == "identifier");
             variable.is_some_and(|index| WIDE.contains(&&*self.list[index].ty))
@@ -223,7 +223,7 @@ impl Variables<'_, '_> {
     }
 
     /// Returns whether an expression can be evaluated where the kernel would not.
-    fn never_traps(&self, node: Node<'_>) -> bool {
+    pub(super) fn never_traps(&self, node: Node<'_>) -> bool {
         let divides = binary(node).filter(|(_, operator, _)| matches!(*operator, "/" | "%"));
         divides.is_none_or(|(_, _, by)| self.is_constant(by))
             && children(node).into_iter().all(|child| self.never_traps(child))
@@ -297,7 +297,7 @@ fn is_integer(ty: &str) -> bool {
 }
 
 /// Returns the left side, the operator and the right side of a binary expression.
-fn binary(node: Node<'_>) -> Option<(Node<'_>, &str, Node<'_>)> {
+pub(super) fn binary(node: Node<'_>) -> Option<(Node<'_>, &str, Node<'_>)> {
     let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "binary_expression");
     Some((field("left")?, field("operator")?.kind(), field("right")?))
 }

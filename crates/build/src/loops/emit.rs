@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::course::{Course, first_of};
-use super::side_by_side::{Counter, Rows};
+use super::side_by_side::Rows;
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
@@ -228,57 +228,14 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    fn one(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
+    fn one(&mut self, one: &Loop) {
+        let Loop { purpose, pieces, written, read, .. } = one;
         match purpose {
-            Purpose::Rows(rows) => return self.rows(rows, pieces, written),
-            Purpose::Few(few) => return self.few(few, pieces, written),
-            _ => {}
+            Purpose::Rows(rows) => self.rows(Some(rows), one),
+            Purpose::Few(few) => self.few(few, pieces, written),
+            Purpose::Run if pieces.iter().any(|piece| !piece.row.is_empty()) => self.rows(None, one),
+            _ => self.all(one),
         }
-        let (sets, by_warp) = (sets_index(pieces), self.asks_for_warps(pieces));
-        let (result, over, arguments, tail) = match purpose {
-            Purpose::Run | Purpose::Rows(_) | Purpose::Few(_) => {
-                (String::new(), "each", "const auto gs_turn", "});")
-            }
-            // Without threads a loop of the kernel might never end.
-            Purpose::Leave => (
-                "if (!".to_owned(),
-                "each_but",
-                "const auto gs_turn, uint8_t& gs_returns",
-                "gs_returns = 0;\n})) return;",
-            ),
-            Purpose::Guard => {
-                ("if (!".to_owned(), "each_but", "const auto gs_turn, uint8_t& gs_returns", "})) return;")
-            }
-            Purpose::Gather(number) => {
-                (format!("const auto gs_value_{number} = "), "gather", "const auto gs_turn", "});")
-            }
-            Purpose::Vote(number) => {
-                (format!("const auto gs_vote_{number} = "), "vote", "const auto gs_turn", "});")
-            }
-        };
-        let _ = writeln!(
-            self.out,
-            "{result}gs_cpu_{over}<{sets}, {by_warp}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{"
-        );
-        self.bind(&pieces.iter().collect::<Vec<_>>());
-        let result = matches!(purpose, Purpose::Gather(_) | Purpose::Vote(_));
-        for piece in pieces {
-            self.place(piece.at);
-            match piece.declares {
-                None if result => {
-                    let _ = writeln!(self.out, "return ({});", piece.text);
-                }
-                None if matches!(purpose, Purpose::Guard) => {
-                    let _ = writeln!(self.out, "gs_returns = bool{};", piece.text);
-                }
-                None => {
-                    let _ = writeln!(self.out, "{}", piece.text);
-                }
-                Some(index) => self.initialise(index, piece),
-            }
-        }
-        self.store(written, read);
-        let _ = writeln!(self.out, "{tail}");
         let mut renewed: Vec<usize> = written.intersection(read).copied().collect();
         renewed.sort_unstable();
         for index in renewed {
@@ -286,6 +243,49 @@ impl<'e, 't> Emitter<'e, 't> {
             // A thread beside the branch reads its value again behind it.
             let keeps = self.branch.is_some_and(|branch| scope.start < branch);
             let _ = writeln!(self.out, "gs_threads.renew<{keeps}>(gs_of_{name});");
+        }
+    }
+
+    /// Writes a loop over all threads.
+    fn all(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
+        let (sets, by_warp) = (sets_index(pieces), self.asks_for_warps(pieces));
+        let turn = "const auto gs_turn";
+        let turn_and_returns = "const auto gs_turn, uint8_t& gs_returns";
+        let (result, over, arguments, tail) = match purpose {
+            Purpose::Run | Purpose::Rows(_) | Purpose::Few(_) => (String::new(), "each", turn, "});"),
+            // Without threads a loop of the kernel might never end.
+            Purpose::Leave => {
+                ("if (!".to_owned(), "each_but", turn_and_returns, "gs_returns = 0;\n})) return;")
+            }
+            Purpose::Guard => ("if (!".to_owned(), "each_but", turn_and_returns, "})) return;"),
+            Purpose::Gather(number) => (format!("const auto gs_value_{number} = "), "gather", turn, "});"),
+            Purpose::Vote(number) => (format!("const auto gs_vote_{number} = "), "vote", turn, "});"),
+        };
+        let _ = writeln!(
+            self.out,
+            "{result}gs_cpu_{over}<{sets}, {by_warp}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{"
+        );
+        self.bind(&pieces.iter().collect::<Vec<_>>());
+        let (before, after) = match purpose {
+            Purpose::Gather(_) | Purpose::Vote(_) => ("return (", ");"),
+            Purpose::Guard => ("gs_returns = bool", ";"),
+            _ => ("", ""),
+        };
+        self.pieces(pieces, before, after);
+        self.store(written, read);
+        let _ = writeln!(self.out, "{tail}");
+    }
+
+    /// Writes the pieces of a loop, each between two texts.
+    fn pieces(&mut self, pieces: &[Piece], before: &str, after: &str) {
+        for piece in pieces {
+            self.place(piece.at);
+            match piece.declares {
+                None => {
+                    let _ = writeln!(self.out, "{before}{}{after}", piece.text);
+                }
+                Some(index) => self.initialise(index, piece),
+            }
         }
     }
 
@@ -302,42 +302,53 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Writes a loop or an `if` of the kernel with the threads of a row inside.
-    fn rows(&mut self, rows: &Rows, pieces: &[Piece], written: &HashSet<usize>) {
-        let (sets, by_warp) = (sets_index(pieces) || rows.head.reads_index, self.asks_for_warps(pieces));
+    /// Writes a loop over threads, row by row: within a loop or an `if` of the kernel, or beside facts about the row.
+    fn rows(&mut self, rows: Option<&Rows>, one: &Loop) {
+        let Loop { pieces, written, read, .. } = one;
+        let (head, counter) = rows.map_or((None, None), |rows| (Some(&rows.head), rows.counter.as_ref()));
+        let (sets, by_warp) =
+            (sets_index(pieces) || head.is_some_and(|head| head.reads_index), self.asks_for_warps(pieces));
         let _ = writeln!(
             self.out,
             "gs_cpu_each_row<{sets}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
         );
         self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
-        self.bind(&[&rows.head]);
-        self.place(rows.head.at);
-        let head = &rows.head.text;
-        let guard = match &rows.counter {
-            None => {
-                let _ = writeln!(
-                    self.out,
-                    "{head} {{\ngs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{"
-                );
-                String::new()
-            }
-            Some(Counter { declaration, condition, below, ahead }) => {
-                let _ = writeln!(
-                    self.out,
-                    "{head} {{\ngs_row.ahead({ahead});\n\
-                     gs_row.each_below<{sets}, {by_warp}>({below}, [&](const auto gs_turn, const auto gs_below) GS_CPU_LOOP {{\n\
-                     {declaration}"
-                );
-                format!("if (gs_below || {condition}) ")
-            }
-        };
-        self.bind(&pieces.iter().collect::<Vec<_>>());
-        for piece in pieces {
-            self.place(piece.at);
-            let _ = writeln!(self.out, "{guard}{}", piece.text);
+        let facts = pieces
+            .iter()
+            .map(|piece| Piece { words: piece.row.words.clone(), ..Piece::bare(piece.at, String::new()) });
+        let facts: Vec<_> = facts.collect();
+        self.bind(&head.into_iter().chain(&facts).collect::<Vec<_>>());
+        if let Some(head) = head {
+            self.place(head.at);
+            let _ = writeln!(self.out, "{} {{", head.text);
         }
-        self.store(written, &HashSet::new());
-        self.out.push_str("});\n}\n});\n");
+        let touched: BTreeSet<_> = pieces.iter().flat_map(|piece| &piece.row.touched).collect();
+        let mut holds: BTreeSet<_> = pieces.iter().flat_map(|piece| &piece.row.conditions).collect();
+        let mut guard = String::new();
+        for touched in touched {
+            let _ = writeln!(self.out, "gs_row.behind({touched});");
+        }
+        if let Some(counter) = counter {
+            let _ = writeln!(self.out, "gs_row.ahead({});", counter.ahead);
+            holds.insert(&counter.holds);
+            guard = format!("if (gs_within || {}) ", counter.condition);
+        }
+        let _ = if holds.is_empty() {
+            writeln!(self.out, "gs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{")
+        } else {
+            writeln!(
+                self.out,
+                "gs_row.each_within<{sets}, {by_warp}>({}, [&](const auto gs_turn, const auto gs_within) GS_CPU_LOOP {{",
+                holds.into_iter().map(String::as_str).collect::<Vec<_>>().join(" && ")
+            )
+        };
+        if let Some(counter) = counter {
+            let _ = writeln!(self.out, "{}", counter.declaration);
+        }
+        self.bind(&pieces.iter().collect::<Vec<_>>());
+        self.pieces(pieces, &guard, "");
+        self.store(written, read);
+        let _ = writeln!(self.out, "}});\n{}}});", if head.is_some() { "}\n" } else { "" });
     }
 
     /// Writes a loop over the threads for which a condition holds.
@@ -366,10 +377,7 @@ impl<'e, 't> Emitter<'e, 't> {
             self.place(condition.at);
             let _ = writeln!(self.out, "if {}", condition.text);
         }
-        for piece in pieces {
-            self.place(piece.at);
-            let _ = writeln!(self.out, "{}", piece.text);
-        }
+        self.pieces(pieces, "", "");
         self.store(written, &HashSet::new());
         self.out.push_str("});\n");
     }

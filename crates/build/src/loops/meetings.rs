@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tree_sitter::Node;
 
-use super::edits::{self, Edit};
+use super::edits::Edit;
 use super::steps::{Loop, Open, Piece, Purpose, Result, Step, Steps, refuse};
 use super::variables::Kind;
 use super::waits::callee;
@@ -93,16 +93,7 @@ impl<'t> Steps<'_, 't> {
             };
             replacements.push((call.byte_range(), text));
         }
-        let mut piece = self.piece(node);
-        let inside = |range: &std::ops::Range<usize>| {
-            replacements.iter().any(|(outer, _)| outer.contains(&range.start))
-        };
-        let edits: Vec<_> = edits::edits(self.text, self.variables, node)
-            .into_iter()
-            .filter(|(range, _)| !inside(range))
-            .collect();
-        replacements.extend(edits);
-        piece.text = edits::apply(self.text, node, replacements);
+        let piece = self.piece_beside(node, replacements, None);
         let known = |node: Node<'t>| self.meeting_of(node).is_some();
         if let Some(left) = self.waits.first_beside(self.text, node, known) {
             return refuse(left, format!("its threads meet in `{}`", first_line(self.str(left))));

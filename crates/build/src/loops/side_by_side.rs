@@ -23,16 +23,16 @@ pub(super) struct Counter {
     pub(super) declaration: String,
     /// The condition on it.
     pub(super) condition: String,
-    /// The first thread's and the bound, as arguments.
-    pub(super) below: String,
+    /// The condition on the row that it holds for all threads.
+    pub(super) holds: String,
     /// The first thread's, its step, the bound, and the pointers that are indexed by it.
     pub(super) ahead: String,
 }
 
 impl<'t> Steps<'_, 't> {
-    /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body: so neighbours touch
-    /// neighbouring memory one after the other.
-    pub(super) fn side_by_side(&self, node: Node<'t>) -> Option<(Rows, Node<'t>)> {
+    /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body with its text: so
+    /// neighbours touch neighbouring memory one after the other.
+    pub(super) fn side_by_side(&self, node: Node<'t>) -> Option<(Rows, Node<'t>, Piece)> {
         let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
         let (first, condition, update, body) =
             (field("initializer")?, field("condition")?, field("update")?, field("body")?);
@@ -69,7 +69,8 @@ impl<'t> Steps<'_, 't> {
                 return None;
             }
             let head = head(self.text[node.start_byte()..body.start_byte()].to_owned());
-            return Some((Rows { head, counter: None }, body));
+            let piece = self.piece_beside(body, Vec::new(), Some(name));
+            return Some((Rows { head, counter: None }, body, piece));
         }
         let ty = self.str(first.child_by_field_name("type")?);
         let counts = self.variables.is_index(value) && self.variables.counts(ty, value, bound);
@@ -87,9 +88,9 @@ impl<'t> Steps<'_, 't> {
             declaration: format!("{ty} {name} = {first} + gs_turn.x;"),
             condition: format!("{name} {operator} {bound}"),
             ahead: [&[&*first, by, bound], &*self.indexed_by(name, body)].concat().join(", "),
-            below: format!("{first}, {bound}"),
+            holds: format!("gs_row.below<true>({first}, {bound})"),
         };
-        Some((Rows { head: head(text), counter: Some(counter) }, body))
+        Some((Rows { head: head(text), counter: Some(counter) }, body, self.piece(body)))
     }
 
     /// Returns the pointers among the parameters of which a name is the index.

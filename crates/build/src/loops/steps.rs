@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::course::Pick;
-use super::edits;
+use super::edits::{self, Edit};
 use super::meetings::Meeting;
+use super::row::{Look, Row};
 use super::side_by_side::Rows;
 use super::variables::{Kind, Variables, declared};
 use super::waits::{Waits, callee};
@@ -34,12 +35,14 @@ pub(super) struct Piece {
     pub(super) declares: Option<usize>,
     /// Whether a function that the piece calls reads `threadIdx`.
     pub(super) reads_index: bool,
+    /// The facts about a row of threads that the piece asks for.
+    pub(super) row: Row,
 }
 
 impl Piece {
     /// Returns a piece that mentions nothing.
     pub(super) fn bare(at: usize, text: String) -> Self {
-        Self { at, text, words: HashSet::new(), declares: None, reads_index: false }
+        Self { at, text, words: HashSet::new(), declares: None, reads_index: false, row: Row::default() }
     }
 }
 
@@ -212,15 +215,26 @@ impl<'k, 't> Steps<'k, 't> {
     }
 
     pub(super) fn piece(&self, node: Node<'t>) -> Piece {
-        let words = self.waits.words(self.text, node);
-        let reads_index = self.waits.read_index(self.text, node);
+        self.piece_beside(node, Vec::new(), None)
+    }
+
+    /// Returns a part of the kernel's text with replacements in it. The threads of a row have the `counter` in common.
+    pub(super) fn piece_beside(
+        &self,
+        node: Node<'t>,
+        mut replacements: Vec<Edit>,
+        counter: Option<&'t str>,
+    ) -> Piece {
+        let (row, uses) = Look::at(self.text, self.variables, counter, node);
+        let inside = |(range, _): &Edit| replacements.iter().any(|(outer, _)| outer.contains(&range.start));
+        let edits = edits::edits(self.text, self.variables, node).into_iter().chain(uses);
+        let edits: Vec<_> = edits.filter(|edit| !inside(edit)).collect();
+        replacements.extend(edits);
         Piece {
-            words,
-            reads_index,
-            ..Piece::bare(
-                node.start_byte(),
-                edits::apply(self.text, node, edits::edits(self.text, self.variables, node)),
-            )
+            words: self.waits.words(self.text, node),
+            reads_index: self.waits.read_index(self.text, node),
+            row,
+            ..Piece::bare(node.start_byte(), edits::apply(self.text, node, replacements))
         }
     }
 
@@ -289,13 +303,13 @@ impl<'k, 't> Steps<'k, 't> {
         if returns(node) {
             if let Some(condition) = guard(node).filter(|_| open.pieces.is_empty() && !self.in_branch) {
                 // The next loop then needs no mask where all threads stay.
-                self.alone(Purpose::Guard, condition, open);
+                self.alone(Purpose::Guard, condition, self.piece(condition), open);
                 return Ok(());
             }
             self.leave(node, open)?;
-        } else if let Some((rows, body)) = self.side_by_side(node) {
+        } else if let Some((rows, body, piece)) = self.side_by_side(node) {
             self.strides |= rows.counter.is_some();
-            self.alone(Purpose::Rows(Box::new(rows)), body, open);
+            self.alone(Purpose::Rows(Box::new(rows)), body, piece, open);
             return Ok(());
         }
         let piece = self.piece(node);
@@ -328,9 +342,9 @@ impl<'k, 't> Steps<'k, 't> {
     }
 
     /// Adds a loop over threads for one statement.
-    fn alone(&self, purpose: Purpose, body: Node<'t>, open: &mut Open) {
+    fn alone(&self, purpose: Purpose, body: Node<'t>, piece: Piece, open: &mut Open) {
         self.close(open);
-        let pieces = vec![self.piece(body)];
+        let pieces = vec![piece];
         let (written, around) = (self.variables.written_in(body), self.around.last().copied());
         open.done.push(Step::Loop(Loop { purpose, pieces, written, read: HashSet::new(), around }));
     }
@@ -444,11 +458,13 @@ impl<'k, 't> Steps<'k, 't> {
                 let pick = self.variables.pick(condition);
                 if let Some(Pick::Row(part)) = pick {
                     let head = Piece { text: format!("if ({})", self.str(part)), ..self.piece(part) };
-                    self.alone(Purpose::Rows(Box::new(Rows { head, counter: None })), node, open);
+                    let rows = Rows { head, counter: None };
+                    self.alone(Purpose::Rows(Box::new(rows)), node, self.piece(node), open);
                 } else {
                     let (condition, places) =
                         (self.piece(condition), pick.and_then(|pick| self.places(pick)));
-                    self.alone(Purpose::Few(Box::new(Few { condition, places })), then, open);
+                    let few = Few { condition, places };
+                    self.alone(Purpose::Few(Box::new(few)), then, self.piece(then), open);
                 }
                 return Ok(());
             }

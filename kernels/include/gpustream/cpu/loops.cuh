@@ -12,9 +12,12 @@
 #define GS_CPU_LOOPS_WARP_BITS 5
 
 // The most bytes of a row that are fetched ahead.
-#define GS_CPU_LOOPS_AHEAD 512
+#define GS_CPU_LOOPS_AHEAD 4096
 
 #define GS_CPU_LOOP __attribute__((always_inline))
+
+// Whether a comparison is known to hold for all threads of a row: unknown, where a loop does not ask.
+static constexpr std::false_type gs_within{};
 
 #define GS_CPU_AT_MOST(value, bound) \
     if ((value) > (bound)) __builtin_unreachable()
@@ -298,17 +301,33 @@ struct gs_cpu_row : gs_cpu_in_row {
         }
         parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
     }
-    // The same where each thread has a number, the first one `first` and each one more than the one before. Tells the body
-    // whether all numbers are below the bound, as that of the first thread is.
-    template <bool SetsIndex, bool ByWarp, class Number, class Bound, class Body>
-    GS_CPU_LOOP void each_below(Number first, Bound bound, Body body) const {
-        // Numbers of 32 bits without a sign are seen to grow where they cannot wrap around.
-        const bool grows = sizeof first > 4 || std::is_signed<Number>::value || first < (Number)0x7fff0000;
-        if (grows && gs_cpu_room(first, bound) >= threads.x) {
+    // Whether the threads have the numbers from `first` on, each one more than the one before. A number of 64 bits with
+    // a part of 32 may begin again at zero, if it is not known to be `Wide`.
+    template <bool Wide, class Number>
+    GS_CPU_LOOP bool grows(Number first) const {
+        if constexpr (!std::is_integral<Number>::value) return false;
+        if constexpr (sizeof(Number) > 4) return Wide;
+        return std::is_signed<Number>::value || first < (Number)0x7fff0000;
+    }
+    // Whether such numbers are all below a bound.
+    template <bool Wide, class Number, class Bound>
+    GS_CPU_LOOP bool below(Number first, Bound bound) const {
+        return grows<Wide>(first) && first < bound && gs_cpu_room(first, bound) >= threads.x;
+    }
+    // The same as `each`. Tells the body whether something holds for all threads of the row.
+    template <bool SetsIndex, bool ByWarp, class Body>
+    GS_CPU_LOOP void each_within(bool holds, Body body) const {
+        if (holds) {
             each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::true_type()); });
         } else {
             each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
         }
+    }
+    // Has the processor fetch the elements behind those that the row touches: they are the next row's of a loop, or the
+    // next block's, and its own foresight does not reach from one short row to the next.
+    template <class T>
+    GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
+        fetch((uintptr_t)pointer + (first + threads.x) * sizeof(T), threads.x * sizeof(T));
     }
     // Has the processor fetch the beginning of what the row's next turn reads: its own foresight ends with a page.
     template <class Number, class Step, class Bound, class... T>
@@ -318,7 +337,9 @@ struct gs_cpu_row : gs_cpu_in_row {
         (fetch((uintptr_t)pointers + ((uint64_t)first + by) * sizeof(T), threads.x * sizeof(T)), ...);
     }
     static GS_CPU_LOOP void fetch(uintptr_t address, size_t bytes) {
-        for (size_t at = 0; at < bytes && at < GS_CPU_LOOPS_AHEAD; at += 64) __builtin_prefetch((const char*)(address + at));
+        const size_t most = GS_CPU_LOOPS_AHEAD, count = bytes < most ? bytes : most;
+        for (size_t at = 0; at < count; at += 64) __builtin_prefetch((const char*)(address + at));
+        __builtin_prefetch((const char*)(address + count - 1));
     }
     // Runs the body for one thread, if it runs.
     template <bool SetsIndex, class Body>
