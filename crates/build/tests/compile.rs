@@ -157,6 +157,45 @@ __global__ void named_late(int* y) {
 }
 
 #[test]
+fn comparisons_of_every_type_may_stand_in_loops() {
+    let text = "
+#include <gpustream/half.cuh>
+enum Side { LEFT, RIGHT };
+#define BELOW(x, n) ((x) < (n))
+__global__ void pointers(float* p, float* end, int n) {
+    __syncthreads();
+    float* const q = p + blockIdx.x;
+    if (q + threadIdx.x < end && threadIdx.x < n) q[threadIdx.x] = 1;
+}
+__global__ void halves(gs::half* p, gs::half bound, int n) {
+    const gs::half mine = bound;
+    __syncthreads();
+    if (mine < p[0] && threadIdx.x + 0.5 < (double)n) p[threadIdx.x] = bound;
+}
+__global__ void others(int* p, Side side, bool on, char c, short s, long long l) {
+    const int x = threadIdx.x;
+    __syncthreads();
+    if (x < side && x < on && x < c && x < s && x < l && BELOW(x, 64)) p[x] = 1;
+    __syncthreads();
+    if (int y = p[x]; y < x) p[x] = y;
+    if (const int y = x - 3) { if (y < 64) p[x] = y; }
+    auto unseen = [](int y, int n) { if (y < n) return 1; return 2; };
+    struct Inner { int v; __device__ int least(int n) { return v < n ? v : n; } } inner{x};
+    if constexpr (sizeof(int) < 8) p[x] += unseen(x, 64) + inner.least(64);
+    switch (p[x]) { case 1: if (x < 64) p[x] = 3; break; default: break; }
+}
+template <class T> __global__ void templated(T* p, T n) {
+    const T i = threadIdx.x;
+    __syncthreads();
+    if (i < n && threadIdx.y < n) p[threadIdx.x] = 1;
+}
+template __global__ void templated<float>(float* p, float n);
+template __global__ void templated<unsigned long long>(unsigned long long* p, unsigned long long n);
+";
+    assert_eq!(threads(text), ["loops"; 5]);
+}
+
+#[test]
 fn threads_of_which_it_is_not_plain_that_they_meet_run_on_stacks() {
     let text = "
 #define SYNC __syncthreads()

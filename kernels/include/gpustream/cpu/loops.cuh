@@ -305,9 +305,13 @@ struct gs_cpu_row : gs_cpu_in_row {
     // a part of 32 may begin again at zero, if it is not known to be `Wide`.
     template <bool Wide, class Number>
     GS_CPU_LOOP bool grows(Number first) const {
-        if constexpr (!std::is_integral<Number>::value) return false;
-        if constexpr (sizeof(Number) > 4) return Wide;
-        return std::is_signed<Number>::value || first < (Number)0x7fff0000;
+        if constexpr (!std::is_integral<Number>::value) {
+            return false;
+        } else if constexpr (sizeof(Number) > 4) {
+            return Wide;
+        } else {
+            return std::is_signed<Number>::value || first < (Number)0x7fff0000;
+        }
     }
     // Whether such numbers are all below a bound.
     template <bool Wide, class Number, class Bound>
