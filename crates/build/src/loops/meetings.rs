@@ -93,7 +93,7 @@ impl<'t> Steps<'_, 't> {
             };
             replacements.push((call.byte_range(), text));
         }
-        let piece = self.piece_beside(node, replacements, None);
+        let piece = self.piece_with(node, replacements, None);
         let known = |node: Node<'t>| self.meeting_of(node).is_some();
         if let Some(left) = self.waits.first_beside(self.text, node, known) {
             return refuse(left, format!("its threads meet in `{}`", first_line(self.str(left))));

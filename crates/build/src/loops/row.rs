@@ -176,7 +176,7 @@ impl<'l, 't> Look<'l, 't> {
     }
 
     fn follows(&self, node: Node<'_>) -> bool {
-        self.variables.follows_beside(node, self.counter)
+        self.variables.follows_with(node, self.counter)
     }
 }
 

@@ -69,7 +69,7 @@ impl<'t> Steps<'_, 't> {
                 return None;
             }
             let head = head(self.text[node.start_byte()..body.start_byte()].to_owned());
-            let piece = self.piece_beside(body, Vec::new(), Some(name));
+            let piece = self.piece_with(body, Vec::new(), Some(name));
             return Some((Rows { head, counter: None }, body, piece));
         }
         let ty = self.str(first.child_by_field_name("type")?);

@@ -215,11 +215,11 @@ impl<'k, 't> Steps<'k, 't> {
     }
 
     pub(super) fn piece(&self, node: Node<'t>) -> Piece {
-        self.piece_beside(node, Vec::new(), None)
+        self.piece_with(node, Vec::new(), None)
     }
 
     /// Returns a part of the kernel's text with replacements in it. The threads of a row have the `counter` in common.
-    pub(super) fn piece_beside(
+    pub(super) fn piece_with(
         &self,
         node: Node<'t>,
         mut replacements: Vec<Edit>,

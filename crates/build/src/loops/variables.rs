@@ -295,11 +295,11 @@ impl<'k, 't> Variables<'k, 't> {
 
     /// Returns whether an expression has the same value whenever a thread evaluates it.
     fn follows(&self, node: Node<'_>) -> bool {
-        self.follows_beside(node, None)
+        self.follows_with(node, None)
     }
 
     /// Returns the same where a counter is known to have one value.
-    pub(super) fn follows_beside(&self, node: Node<'_>, counter: Option<&str>) -> bool {
+    pub(super) fn follows_with(&self, node: Node<'_>, counter: Option<&str>) -> bool {
         let fixed = |name: Node<'_>| match self.meant(name).map(|index| (index, self.list[index].kind)) {
             Some((index, Kind::Uniform)) => !self.is_written(index),
             Some((_, kind)) => kind == Kind::Again,
