@@ -94,9 +94,9 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     for (index, kernel) in unit.module.kernels.iter().enumerate() {
         let form = match form(source, &path, root, &waits, kernel, index, 0) {
             Ok(None) => Form::Plain,
-            Ok(Some(Second { end, name, code, waits })) => {
+            Ok(Some(Second { end, code, form })) => {
                 insertions.push((end, code));
-                if waits { Form::Loops(name) } else { Form::SideBySide(name) }
+                form
             }
             Err(refusal) => Form::Fibers(refusal),
         };
@@ -119,10 +119,9 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
 struct Second {
     /// The place behind the kernel.
     end: usize,
-    name: String,
     code: String,
-    /// Whether threads wait.
-    waits: bool,
+    /// How threads run in it.
+    form: Form,
 }
 
 /// The most calls that are written out in one kernel; a function that calls itself has no end.
@@ -169,11 +168,16 @@ fn form(
         // The usual loop over a row of threads is made for kernels over one dimension.
         let flat =
             !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
-        let second = as_loops(source, path, waits, kernel, index, function).ok();
-        return Ok(second.filter(|(_, strides)| *strides || !flat).map(|(second, _)| second));
+        let loops = as_loops(source, path, waits, kernel, index, function).ok();
+        let gains = loops.filter(|loops| loops.strides || !flat);
+        return Ok(gains.map(|AsLoops { name, code, .. }| Second {
+            end,
+            code,
+            form: Form::SideBySide(name),
+        }));
     }
-    as_loops(source, path, waits, kernel, index, function)
-        .map(|(second, _)| Some(Second { waits: true, ..second }))
+    let AsLoops { name, code, .. } = as_loops(source, path, waits, kernel, index, function)?;
+    Ok(Some(Second { end, code, form: Form::Loops(name) }))
 }
 
 /// Returns the definition with its line of template parameters.
@@ -181,7 +185,15 @@ fn whole(function: Node<'_>) -> Node<'_> {
     function.parent().filter(|parent| parent.kind() == "template_declaration").unwrap_or(function)
 }
 
-/// Writes a kernel as loops. Returns also whether the threads of a row go through one of its own loops side by side.
+/// A kernel as loops.
+struct AsLoops {
+    name: String,
+    code: String,
+    /// Whether the threads of a row go through one of its own loops side by side.
+    strides: bool,
+}
+
+/// Writes a kernel as loops.
 fn as_loops(
     source: &SourceFile,
     path: &str,
@@ -189,12 +201,11 @@ fn as_loops(
     kernel: &Kernel,
     index: usize,
     function: Node<'_>,
-) -> std::result::Result<(Second, bool), Refusal> {
+) -> std::result::Result<AsLoops, Refusal> {
     let text = &*source.text;
     let refuse = |reason: &str| Refusal { at: kernel.name_range.start, reason: reason.to_owned() };
     let unreadable = || refuse("the kernel's text cannot be read");
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
-    let end = whole(function).end_byte();
     if let Some(name) = waits.returning(text, body) {
         return Err(refuse(&format!("the macro `{name}` could return from it")));
     }
@@ -256,5 +267,5 @@ fn as_loops(
         Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
         None => code,
     };
-    Ok((Second { end, name, code, waits: false }, strides))
+    Ok(AsLoops { name, code, strides })
 }
