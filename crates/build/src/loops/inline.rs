@@ -9,7 +9,7 @@ use tree_sitter::Node;
 
 use super::edits::{self, Edit};
 use super::meetings::{self, conditional};
-use super::variables::{changes_name, declared};
+use super::variables::{changes, declared};
 use super::waits::{Waits, callee};
 use crate::parse::{child_of_kind, children, visit};
 
@@ -244,8 +244,8 @@ impl<'a> Call<'a> {
                 return None;
             }
             // Any call could take a reference.
-            let changes = || changes_name(self.text, waits, &|_| false, body, &name);
-            let unchanged = by_reference || !changes() && !shared;
+            let changed = || changes(self.text, waits, &|_| false, body, &name) > 0;
+            let unchanged = by_reference || !changed() && !shared;
             if self.keeps(*value) && unchanged && self.is_of_type(*parameter, *value) {
                 self.names.insert(name, self.str(*value).to_owned());
                 continue;

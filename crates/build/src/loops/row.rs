@@ -127,14 +127,11 @@ impl<'l, 't> Look<'l, 't> {
             return None;
         }
         let (low_text, high_text, text) = (self.str(low), self.str(high), self.str(comparison));
-        match (self.grows(low), self.grows(high)) {
-            (Some(wide), None) if self.is_fixed(high) => {
-                Some(format!("gs_row.below<{wide}>({low_text}, {high_text})"))
-            }
-            (None, Some(wide)) if self.is_fixed(low) => {
-                Some(format!("gs_row.grows<{wide}>({high_text}) && {text}"))
-            }
-            _ => (self.is_fixed(low) && self.is_fixed(high)).then(|| text.to_owned()),
+        match (self.variables.depends_on_x(low), self.variables.depends_on_x(high)) {
+            (false, false) => Some(text.to_owned()),
+            (true, false) => Some(format!("gs_row.below<{}>({low_text}, {high_text})", self.grows(low)?)),
+            (false, true) => Some(format!("gs_row.grows<{}>({high_text}) && {text}", self.grows(high)?)),
+            (true, true) => None,
         }
     }
 
@@ -169,10 +166,6 @@ impl<'l, 't> Look<'l, 't> {
     /// Returns whether an expression that grows by one from thread to thread does so as a number of 64 bits.
     fn grows(&self, node: Node<'_>) -> Option<bool> {
         self.variables.grows(node).then(|| self.variables.step(node).is_some() && self.variables.widens(node))
-    }
-
-    fn is_fixed(&self, node: Node<'_>) -> bool {
-        self.follows(node) && !self.variables.depends_on_x(node)
     }
 
     fn follows(&self, node: Node<'_>) -> bool {

@@ -6,7 +6,7 @@ use tree_sitter::Node;
 use super::course::first_of;
 use super::edits;
 use super::steps::{Piece, Steps, jump};
-use super::variables::{changes_name, declared};
+use super::variables::{changes, declared};
 use crate::parse::visit;
 
 /// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
@@ -54,7 +54,7 @@ impl<'t> Steps<'_, 't> {
         }
         // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
         let keeps = |call: Node<'t>| self.variables.keeps_arguments(call);
-        if changes_name(self.text, self.waits, &keeps, body, name) {
+        if changes(self.text, self.waits, &keeps, body, name) > 0 {
             return None;
         }
         let words =

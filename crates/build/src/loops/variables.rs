@@ -464,19 +464,8 @@ impl<'k, 't> Variables<'k, 't> {
     }
 }
 
-/// Returns whether something inside of `node` changes a variable of this name, could do so, or declares another one. `keeps` says
-/// of a call, or of another node with arguments, whether it leaves them as they are.
-pub(super) fn changes_name<'t>(
-    text: &str,
-    waits: &Waits,
-    keeps: &dyn Fn(Node<'t>) -> bool,
-    node: Node<'t>,
-    name: &str,
-) -> bool {
-    changes(text, waits, keeps, node, name) > 0
-}
-
-/// Returns the number of such places.
+/// Returns the number of places inside of `node` that change a variable of this name, could do so, or declare another one. `keeps`
+/// says of a call, or of another node with arguments, whether it leaves them as they are.
 pub(super) fn changes<'t>(
     text: &str,
     waits: &Waits,

@@ -333,7 +333,7 @@ struct gs_cpu_row : gs_cpu_in_row {
     GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
         fetch((uintptr_t)pointer + (first + threads.x) * sizeof(T), threads.x * sizeof(T));
     }
-    // Has the processor fetch the beginning of what the row's next turn reads: its own foresight ends with a page.
+    // Has the processor fetch what the row's next turn reads, too: its own foresight ends with a page.
     template <class Number, class Step, class Bound, class... T>
     GS_CPU_LOOP void ahead(Number first, Step step, Bound bound, const T*... pointers) const {
         const uint64_t by = (uint64_t)step;
