@@ -7,6 +7,7 @@ fn main() {
                 "args",
                 "clusters",
                 "constants",
+                "declarations",
                 "faults",
                 "foreign",
                 "globals",

@@ -7,7 +7,8 @@ conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
         blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
-        parameters_are_each_threads_own;
+        parameters_are_each_threads_own, functions_are_handed_the_block,
+        threads_touch_memory_in_their_own_order;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
         values_are_kept_beside_a_branch;
@@ -212,6 +213,50 @@ fn groups_are_parts_of_the_block(device: &Device) -> Result<()> {
             })
             .collect();
         assert_eq!(s.download(&out)?, expected, "{n} values in blocks of {block:?}");
+    }
+    Ok(())
+}
+
+fn functions_are_handed_the_block(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (threads, by) in [(1, 1), (48, 1), (64, 5), (128, 0), (128, 127)] {
+        let x = values(3 * threads);
+        let mut out = s.zeros::<i32>(x.len())?;
+        let launch = Launch::new([3, 1, 1], [threads as u32, 1, 1]);
+        kernels.turned_around(&s, &launch, &s.upload(&x)?, &mut out, by)?;
+        let turned = |share: &[i32]| {
+            let mut share = share.to_vec();
+            share.rotate_left((2 * by % threads) as usize);
+            share
+        };
+        let expected: Vec<i32> = x.chunks(threads as usize).flat_map(turned).collect();
+        assert_eq!(s.download(&out)?, expected, "blocks of {threads} by {by}");
+    }
+    Ok(())
+}
+
+fn threads_touch_memory_in_their_own_order(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for threads in [1, 48, 64, 128] {
+        let x = values(2 * threads);
+        for k in 0..6 {
+            let mut out = s.zeros::<i32>(4 * x.len())?;
+            let launch = Launch::new([2, 1, 1], [threads as u32, 1, 1]);
+            kernels.in_own_order(&s, &launch, &s.upload(&x)?, &mut out, k)?;
+            let expected = |(i, x): (usize, &i32)| {
+                let t = i as i32 % threads;
+                let (mut own, mut pair, mut last) = ([1, t + 7, 5], [t, 3 * t], [1, 0]);
+                own[k as usize % 3] ^= x;
+                pair[k as usize % 2] = *x;
+                last[k as usize % 2] = *x;
+                let weighed = |[a, b, c]: [i32; 3]| a + 11 * b + 13 * c;
+                [weighed(own), weighed([t, pair[0], pair[1]]), last[0], last[0] + last[1]]
+            };
+            let expected: Vec<i32> = x.iter().enumerate().flat_map(expected).collect();
+            assert_eq!(s.download(&out)?, expected, "{k} in blocks of {threads}");
+        }
     }
     Ok(())
 }

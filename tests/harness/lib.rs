@@ -67,6 +67,11 @@ pub mod grid_stride {
     gpustream::include_kernels!("grid_stride");
 }
 
+/// Kernels with declarations in every form.
+pub mod declarations {
+    gpustream::include_kernels!("declarations");
+}
+
 /// Kernels with comparisons that hold for all threads of a row, or for some.
 pub mod rows {
     gpustream::include_kernels!("rows");

@@ -7,6 +7,7 @@ namespace cg = cooperative_groups;
 
 #define THREADS 128
 #define LAST(n) ((n) - 1)
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 
 /// out[b] = sum of block b's share of x
 /// requires: grid.x <= len(out), n <= len(x), block.x == 128, block.y * block.z == 1
@@ -218,6 +219,29 @@ __global__ void grouped(const int* x, int* out, int n) {
     }
 }
 
+/// Turns a block's share of x around by `by`, and then by as much again.
+__device__ void turn(int* tile, cg::thread_block block, int by) {
+    for (int i = 0; i < SMALLER(by + 1, 2); ++i) {
+        cg::sync(block);
+        const int next = tile[(block.thread_rank() + by) % block.size()];
+        block.sync();
+        tile[block.thread_rank()] = next;
+    }
+    cg::sync(block);
+}
+
+/// out[i] = x[i + 2 * by], of the block's share
+/// requires: grid.x * block.x <= len(x), grid.x * block.x <= len(out), block.x <= 128, block.y * block.z == 1
+__global__ void turned_around(const int* x, int* out, int by) {
+    cg::thread_block whole = cg::this_thread_block();
+    __shared__ int tile[THREADS];
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = x[i];
+    cg::sync(whole);
+    turn(tile, whole, by);
+    out[i] = tile[threadIdx.x];
+}
+
 /// Counts in shared memory until as many rounds have passed as the block's element of `rounds` says.
 /// requires: grid.x <= len(rounds), grid.x <= len(out), grid.y * grid.z == 1
 __global__ void as_often(const int* rounds, int* out) {
@@ -351,4 +375,26 @@ __global__ void advanced(Nonconst from, int* out) {
     const int first = advance(from, threadIdx.x);
     __syncthreads();
     out[threadIdx.x] = first + advance(from, 1);
+}
+
+/// Changes places that could be others, and reads those beside them: each thread does so in its own order.
+/// requires: grid.x * block.x <= len(x), 4 * grid.x * block.x <= len(out), block.x <= 128, block.y * block.z == 1
+__global__ void in_own_order(const int* x, int* out, unsigned k) {
+    __shared__ int pairs[2 * THREADS];
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, t = threadIdx.x;
+    int own[3] = {1, t, 5};
+    pairs[2 * t] = t;
+    pairs[2 * t + 1] = 3 * t;
+    __syncthreads();
+    own[1] += 7;
+    own[k % 3] ^= x[i];
+    out[4 * i] = own[0] + 11 * own[1] + 13 * own[2];
+    __syncthreads();
+    const int before = pairs[2 * t];
+    pairs[2 * t + k % 2] = x[i];
+    out[4 * i + 1] = before + 11 * pairs[2 * t] + 13 * pairs[2 * t + 1];
+    __syncthreads();
+    out[4 * i + 2] = 1;
+    out[4 * i + 2 + k % 2] = x[i];
+    out[4 * i + 3] += out[4 * i + 2];
 }

@@ -12,12 +12,15 @@
 
 mod counters;
 mod course;
+mod declarations;
 mod declare;
 mod edits;
 mod emit;
 mod groups;
 mod inline;
 mod meetings;
+mod names;
+mod order;
 mod row;
 mod side_by_side;
 mod steps;
@@ -41,47 +44,124 @@ use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
 /// How the threads of a block run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Form {
     /// They never wait.
     Plain,
-    /// They never wait. The name of the form in which they go through a loop side by side.
-    SideBySide(String),
-    /// As loops between the places where they meet; the name of that form.
-    Loops(String),
+    /// They never wait, and have a form in which they go through a loop side by side.
+    SideBySide(Second),
+    /// As loops between the places where they meet.
+    Loops(Second),
     /// Each on a stack of its own.
     Fibers(Refusal),
 }
 
-/// The second forms of a file's kernels.
+/// The second form of a kernel.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// The function's name, which no other form's begins with.
+    name: String,
+    code: String,
+    /// The place behind the kernel.
+    end: usize,
+}
+
+impl Form {
+    /// Returns the form of a kernel that ends at another place.
+    fn ending_at(self, end: usize) -> Self {
+        match self {
+            Self::SideBySide(second) => Self::SideBySide(Second { end, ..second }),
+            Self::Loops(second) => Self::Loops(Second { end, ..second }),
+            form => form,
+        }
+    }
+
+    /// Returns the second form, if there is one.
+    fn second(&self) -> Option<&Second> {
+        match self {
+            Self::SideBySide(second) | Self::Loops(second) => Some(second),
+            Self::Plain | Self::Fibers(_) => None,
+        }
+    }
+}
+
+/// How the threads of a file's kernels run.
+#[derive(Default)]
 pub(crate) struct Loops {
-    /// The file without its host code, with these forms in it; `None` if there are none.
-    pub(crate) text: Option<String>,
     /// The forms by the place of the kernel's name.
     forms: HashMap<usize, Form>,
 }
 
-impl Loops {
-    /// Returns the forms of a file that has none.
-    pub(crate) fn none() -> Self {
-        Self { text: None, forms: HashMap::new() }
-    }
+/// The file of which the lines of a second form are said to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Lines {
+    /// The user's.
+    Users,
+    /// One of the form's name, by which a compiler then blames the form.
+    Forms,
+}
 
+impl Loops {
     /// Returns how a kernel's threads run.
     pub(crate) fn form(&self, kernel: &Kernel) -> &Form {
         self.forms.get(&kernel.name_range.start).unwrap_or(&Form::Plain)
     }
 
+    /// Returns whether a kernel has a second form.
+    pub(crate) fn any(&self) -> bool {
+        self.forms.values().any(|form| form.second().is_some())
+    }
+
     /// Returns the C++ expression of the address of an instance's second form.
     pub(crate) fn address(&self, kernel: &Kernel, instance: &Instance) -> Option<String> {
-        let (Form::Loops(name) | Form::SideBySide(name)) = self.form(kernel) else { return None };
+        let Second { name, .. } = self.form(kernel).second()?;
         let path = &kernel.function.path;
         let scope = path.strip_suffix(kernel.function.name()).unwrap_or_default();
         Some(format!("&::{}", kernel.instantiated(instance).replacen(path, &format!("{scope}{name}"), 1)))
     }
+
+    /// Returns the file without its host code, with the second forms in it, each behind its kernel; `None` if there are
+    /// none.
+    pub(crate) fn text(&self, unit: &Unit, lines: Lines) -> Result<Option<String>> {
+        let mut seconds: Vec<_> = self.forms.values().filter_map(Form::second).collect();
+        if seconds.is_empty() {
+            return Ok(None);
+        }
+        seconds.sort_by_key(|second| std::cmp::Reverse(second.end));
+        let path = unit.quoted_path();
+        let part = unit.device_part.as_ref().map_err(Error::clone)?;
+        let mut text = part.clone().unwrap_or_else(|| unit.source.text.clone());
+        for Second { name, code, end } in seconds {
+            let code = match lines {
+                Lines::Users => code.clone(),
+                Lines::Forms => code.replace(&format!("\"{path}\""), &format!("\"{name}\"")),
+            };
+            let (line, _) = unit.source.position(*end);
+            text.insert_str(*end, &format!("\n{code}#line {line} \"{path}\"\n"));
+        }
+        Ok(Some(unit.in_place(&text)))
+    }
+
+    /// Leaves out the second forms of these names, which do not compile. Returns the names of those that there were.
+    pub(crate) fn leave_out(&mut self, is_named: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut names = Vec::new();
+        for (at, form) in &mut self.forms {
+            let Some(Second { name, .. }) = form.second().filter(|second| is_named(&second.name)) else {
+                continue;
+            };
+            names.push(name.clone());
+            *form = match form {
+                Form::Loops(_) => {
+                    Form::Fibers(Refusal { at: *at, reason: "its form as loops does not compile".to_owned() })
+                }
+                _ => Form::Plain,
+            };
+        }
+        names
+    }
 }
 
-/// Writes the second forms of a file's kernels, each behind its kernel.
+/// Writes the second forms of a file's kernels.
 pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let source = &unit.source;
     let readable = readable(&source.text);
@@ -90,44 +170,21 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let helpers = unit.headers.iter().filter(|header| header.path.is_some()).map(|header| &*header.text);
     let waits = Waits::collect(&source.text, root, helpers)?;
     let path = unit.quoted_path();
-    let (mut forms, mut insertions) = (HashMap::new(), Vec::new());
-    for (index, kernel) in unit.module.kernels.iter().enumerate() {
-        let form = match form(source, &path, root, &waits, kernel, index, 0) {
-            Ok(None) => Form::Plain,
-            Ok(Some(Second { end, code, form })) => {
-                insertions.push((end, code));
-                form
-            }
-            Err(refusal) => Form::Fibers(refusal),
-        };
-        forms.insert(kernel.name_range.start, form);
-    }
-    if insertions.is_empty() {
-        return Ok(Loops { text: None, forms });
-    }
-    insertions.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-    let part = unit.device_part.as_ref().map_err(Error::clone)?;
-    let mut text = part.clone().unwrap_or_else(|| source.text.clone());
-    for (at, code) in insertions {
-        let (line, _) = source.position(at);
-        text.insert_str(at, &format!("\n{code}#line {line} \"{path}\"\n"));
-    }
-    Ok(Loops { text: Some(unit.in_place(&text)), forms })
+    let forms = unit.module.kernels.iter().enumerate().map(|(index, kernel)| {
+        let form = form(source, &path, root, &waits, kernel, index, 0);
+        (kernel.name_range.start, form.unwrap_or_else(Form::Fibers))
+    });
+    Ok(Loops { forms: forms.collect() })
 }
 
-/// The second form of a kernel.
-struct Second {
-    /// The place behind the kernel.
-    end: usize,
-    code: String,
-    /// How threads run in it.
-    form: Form,
-}
+/// The number of a warp's threads as a constant, unless a macro of the user's has this name.
+const WARP_SIZE: &str =
+    "#ifndef warpSize\n[[maybe_unused]] constexpr int warpSize = GS_CPU_LOOPS_WARP;\n#endif\n";
 
-/// The most calls that are written out in one kernel; a function that calls itself has no end.
-const MOST_CALLS: usize = 24;
+/// The most times that a kernel is written in plainer words before a call is; a function that calls itself has no end.
+const MOST_CALLS: usize = 64;
 
-/// Returns the second form of a kernel, unless its threads never wait and gain nothing by it.
+/// Returns how a kernel's threads run.
 fn form(
     source: &SourceFile,
     path: &str,
@@ -136,7 +193,7 @@ fn form(
     kernel: &Kernel,
     index: usize,
     calls: usize,
-) -> std::result::Result<Option<Second>, Refusal> {
+) -> std::result::Result<Form, Refusal> {
     let text = &*source.text;
     let at = kernel.name_range.start;
     let unreadable = || Refusal { at, reason: "the kernel's text cannot be read".to_owned() };
@@ -147,13 +204,14 @@ fn form(
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
     let meets = waits.first(text, body).is_some();
     if function.has_error() {
-        return if meets { Err(unreadable()) } else { Ok(None) };
+        return if meets { Err(unreadable()) } else { Ok(Form::Plain) };
     }
     let end = whole(function).end_byte();
-    let in_calls = || inline::first_call(text, root, function, waits, calls);
-    let rewritten = (meets && calls < MOST_CALLS).then(in_calls).flatten();
-    let rewritten = rewritten.or_else(|| groups::without(text, function));
-    if let Some(text) = rewritten.or_else(|| counters::own(text, function, waits)) {
+    let plainer = match plainer(text, root, function, waits, calls) {
+        Err(_) if !meets => return Ok(Form::Plain),
+        plainer => plainer?,
+    };
+    if let Some(text) = plainer {
         let plain = SourceFile::new(&source.path, text);
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
@@ -162,22 +220,37 @@ fn form(
             at: source.start_of(plain.position(refusal.at).0),
             reason: inline::in_users_words(&refusal.reason),
         };
-        return form.map(|form| form.map(|form| Second { end, ..form })).map_err(refusal);
+        return form.map(|form| form.ending_at(end)).map_err(refusal);
     }
-    if !meets {
-        // The usual loop over a row of threads is made for kernels over one dimension.
-        let flat =
-            !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
-        let loops = as_loops(source, path, waits, kernel, index, function).ok();
-        let gains = loops.filter(|loops| loops.strides || !flat);
-        return Ok(gains.map(|AsLoops { name, code, .. }| Second {
-            end,
-            code,
-            form: Form::SideBySide(name),
-        }));
+    if meets {
+        let AsLoops { name, code, .. } = as_loops(source, path, waits, kernel, index, function)?;
+        return Ok(Form::Loops(Second { name, code, end }));
     }
-    let AsLoops { name, code, .. } = as_loops(source, path, waits, kernel, index, function)?;
-    Ok(Some(Second { end, code, form: Form::Loops(name) }))
+    // The usual loop over a row of threads is made for kernels over one dimension.
+    let flat = !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
+    let loops = as_loops(source, path, waits, kernel, index, function).ok();
+    let gains = loops.filter(|loops| loops.strides || !flat);
+    Ok(gains.map_or(Form::Plain, |AsLoops { name, code, .. }| Form::SideBySide(Second { name, code, end })))
+}
+
+/// Returns the file with a kernel in plainer words, each line in its place; `None` if there are none for it.
+fn plainer(
+    text: &str,
+    root: Node<'_>,
+    kernel: Node<'_>,
+    waits: &Waits,
+    calls: usize,
+) -> std::result::Result<Option<String>, Refusal> {
+    if let Some(plain) = declarations::plain(text, kernel) {
+        return Ok(Some(plain));
+    }
+    if let Some(named) = names::own(text, kernel, waits)? {
+        return Ok(Some(named));
+    }
+    let in_calls = || inline::first_call(text, root, kernel, waits, calls);
+    let without_calls = (calls < MOST_CALLS).then(in_calls).flatten();
+    let without_groups = without_calls.or_else(|| groups::without(text, kernel));
+    Ok(without_groups.or_else(|| counters::own(text, kernel, waits)))
 }
 
 /// Returns the definition with its line of template parameters.
@@ -260,7 +333,8 @@ fn as_loops(
     let comma = if kernel.params.is_empty() { "" } else { ", " };
     let list = text[parameters.byte_range()].trim_start_matches('(');
     let code = format!(
-        "{template}static __attribute__((noinline, flatten)) void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\nGS_CPU_LOOPS_BEGIN;\n{body}}}\n"
+        "{template}static __attribute__((noinline, flatten)) void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\n\
+         GS_CPU_LOOPS_BEGIN;\n{WARP_SIZE}{body}}}\n"
     );
     // A kernel may be defined outside of its namespace, by its path.
     let code = match text[kernel.name_range.clone()].rsplit_once("::") {

@@ -11,7 +11,7 @@ use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
-use crate::loops::{self, Form, Loops};
+use crate::loops::{self, Form, Lines, Loops};
 use crate::report::{KernelReport, Threads};
 use crate::signature::{Global, Instance, Kernel};
 use crate::toolchain::CxxCompiler;
@@ -50,8 +50,8 @@ pub(crate) const CHECKED: &str = "-checked";
 pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
     let name = &unit.module.name;
     let checked = level.ends_with(CHECKED);
-    let loops = if checked { Loops::none() } else { loops::rewrite(unit)? };
-    let text = translation_unit(unit, &loops)?;
+    let mut loops = if checked { Loops::default() } else { loops::rewrite(unit)? };
+    let text = translation_unit(unit, &loops, Lines::Users)?;
     let source = common.out_dir.join(format!("{name}.cpu{}.cpp", if checked { CHECKED } else { "" }));
     write_if_changed(&source, text.as_bytes())?;
     let target = level;
@@ -88,22 +88,30 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
     parts.extend(for_hosts().map(|text| -> &str { text }));
     let what = format!("the CPU ({level})");
-    // Says, in later builds too, that the image has no loops.
-    let without_loops = image.with_extension("fibers");
+    // The forms that were left out, for later builds too.
+    let left_out = image.with_extension("left-out");
+    let compile = |loops: &Loops, lines: Lines| {
+        let source = match lines {
+            Lines::Users => source.clone(),
+            Lines::Forms => common.out_dir.join(format!("{name}.cpu-forms.cpp")),
+        };
+        write_if_changed(&source, translation_unit(unit, loops, lines)?.as_bytes())?;
+        let mut command = command(&source);
+        command.args(loops.any().then_some(LARGEST_FRAME));
+        execute(command, unit, Backend::Cpu, &what)
+    };
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
-        let mut first = command(&source);
-        first.args(loops.text.is_some().then_some(LARGEST_FRAME));
-        let _ = std::fs::remove_file(&without_loops);
-        let log = match execute(first, unit, Backend::Cpu, &what) {
-            Err(error) if loops.text.is_some() => {
-                // The user's file may be right, and the second forms of its kernels wrong.
-                let text = translation_unit(unit, &Loops::none())?;
-                let source = common.out_dir.join(format!("{name}.cpu-fibers.cpp"));
-                write_if_changed(&source, text.as_bytes())?;
-                write_if_changed(&without_loops, error.to_string().as_bytes())?;
-                let log = execute(command(&source), unit, Backend::Cpu, &what)?;
+        let _ = std::fs::remove_file(&left_out);
+        let log = match compile(&loops, Lines::Users) {
+            Err(error) if loops.any() => {
+                // Forms are to blame only if the user's file compiles without them.
+                compile(&Loops::default(), Lines::Users)?;
+                let names = leave_out_failing(&mut loops, |loops| compile(loops, Lines::Forms));
+                write_if_changed(&left_out, names.join("\n").as_bytes())?;
+                let log = compile(&loops, Lines::Users)?;
                 format!(
-                    "{log}warning: threads that wait run on stacks of their own, because their form as loops failed: {error}"
+                    "{log}warning: left out {}, forms of kernels as loops, because of this: {error}",
+                    names.join(", ")
                 )
             }
             result => result?,
@@ -112,34 +120,46 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         let _ = std::fs::remove_file(&object);
         Ok(log)
     })?;
+    let names = std::fs::read_to_string(&left_out).unwrap_or_default();
+    loops.leave_out(|name| names.lines().any(|line| line == name));
     // The figures of that image would say nothing about the kernels that people run.
     let functions = unit.module.functions().filter(|_| !checked);
-    let reports = functions
-        .map(|function| report(unit, function, target, &image, (&loops, without_loops.exists())))
-        .collect();
+    let reports = functions.map(|function| report(unit, function, target, &image, &loops)).collect();
     // The module table has the program's names.
     let image =
         Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
     Ok(Output::new(image, reports, compile_time, log))
 }
 
-/// Returns what is known of a kernel: how the threads of its blocks run, where the forms as loops may have failed.
+/// Leaves out the forms that do not compile. Returns their names.
+fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<String>) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Err(error) = compile(loops) {
+        let error = error.to_string();
+        let blamed = loops.leave_out(|name| error.contains(name));
+        // Where no form is named, each could be the one.
+        names.extend(if blamed.is_empty() { loops.leave_out(|_| true) } else { blamed });
+        if !loops.any() {
+            break;
+        }
+    }
+    names
+}
+
+/// Returns what is known of a kernel: how the threads of its blocks run.
 fn report(
     unit: &Unit,
     function: (&Kernel, &Instance),
     target: &str,
     image: &Path,
-    (loops, failed): (&Loops, bool),
+    loops: &Loops,
 ) -> KernelReport {
-    let fibers = |at: usize, reason: &str| Threads::Fibers {
-        line: unit.source.position(at).0,
-        reason: reason.to_owned(),
-    };
     let threads = match loops.form(function.0) {
         Form::Plain | Form::SideBySide(_) => Threads::Alone,
-        Form::Loops(_) if failed => fibers(function.0.name_range.start, "its form as loops does not compile"),
         Form::Loops(_) => Threads::Loops,
-        Form::Fibers(refusal) => fibers(refusal.at, &refusal.reason),
+        Form::Fibers(refusal) => {
+            Threads::Fibers { line: unit.source.position(refusal.at).0, reason: refusal.reason.clone() }
+        }
     };
     KernelReport { threads: Some(threads), ..KernelReport::new(unit, function, Backend::Cpu, target, image) }
 }
@@ -147,7 +167,7 @@ fn report(
 /// Returns the user's file between the prelude and the module table, with the assertions against which the compiler's
 /// idea of the file is held. The headers of ours that the file includes come before it: a macro of the file could change
 /// them.
-fn translation_unit(unit: &Unit, loops: &Loops) -> Result<String> {
+fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> {
     let mut text = String::from(
         "// Generated by gpustream-build.\n#include <gpustream/cpu/prelude.cuh>\n#include <gpustream/cpu/export.cuh>\n",
     );
@@ -163,8 +183,8 @@ fn translation_unit(unit: &Unit, loops: &Loops) -> Result<String> {
     for name in ours.map(|header| &header.name) {
         let _ = writeln!(text, "#include <{name}>");
     }
-    match &loops.text {
-        Some(rewritten) => text.push_str(rewritten),
+    match loops.text(unit, lines)? {
+        Some(rewritten) => text.push_str(&rewritten),
         None => text.push_str(&device_code(unit)?),
     }
     text.push_str(&checks(unit));

@@ -46,13 +46,12 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Option<Strin
     let body = function.child_by_field_name("body")?;
     let edits =
         children(body).into_iter().find_map(|node| own_in(text, function, waits, &Counting::of(node)?))?;
-    let new = edits::apply(text, function, edits);
-    Some([&text[..function.start_byte()], &new, &text[function.end_byte()..]].concat())
+    Some(edits::in_file(text, function, edits))
 }
 
 /// Returns the edits that give a loop a counter of its own, if it counts from a thread's index on in a variable that nothing else
 /// changes, and nothing needs behind the loop.
-fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>) -> Option<Vec<Edit>> {
+fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, counting: &Counting<'t>) -> Option<Vec<Edit>> {
     let &Counting { node, condition, update, body, last } = counting;
     let str = |node: Node<'_>| &text[node.byte_range()];
     let name = str(condition.child_by_field_name("left").filter(|left| left.kind() == "identifier")?);
@@ -65,8 +64,13 @@ fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>
     if str(changed?) != name || leaves || waits.first(text, node).is_some() {
         return None;
     }
-    let declaration = declaration_of(text, function, name)?;
-    let declarator = declaration.child_by_field_name("declarator").filter(|d| str(declared(*d)) == name)?;
+    let statements = children(function.child_by_field_name("body")?).into_iter();
+    let mut declarations = statements.filter(|node| node.kind() == "declaration");
+    let declarator_of = |node: Node<'t>| {
+        node.child_by_field_name("declarator").filter(|declarator| str(declared(*declarator)) == name)
+    };
+    let (declaration, declarator) =
+        declarations.find_map(|node| declarator_of(node).map(|declarator| (node, declarator)))?;
     let value = declarator.child_by_field_name("value").filter(|_| declarator.kind() == "init_declarator")?;
     let (mut behind, mut captured) = (false, false);
     let mut here = Vec::new();
@@ -106,27 +110,4 @@ fn own_in(text: &str, function: Node<'_>, waits: &Waits, counting: &Counting<'_>
     let stays = |at: usize| at >= body.start_byte() && gone.as_ref().is_none_or(|gone| !gone.contains(&at));
     edits.extend(here.iter().filter(|range| stays(range.start)).map(|range| (range.clone(), own.clone())));
     Some(edits)
-}
-
-/// Returns the one declaration of a name in a function, a statement of its body.
-fn declaration_of<'t>(text: &str, function: Node<'t>, name: &str) -> Option<Node<'t>> {
-    let mut found = Vec::new();
-    visit(function, &mut |node| {
-        let declarator = match node.kind() {
-            "declaration" | "parameter_declaration" => node.child_by_field_name("declarator"),
-            _ => None,
-        };
-        let mut walk = node.walk();
-        if declarator.is_some() {
-            let names = node.children_by_field_name("declarator", &mut walk);
-            let named = names.filter(|declarator| &text[declared(*declarator).byte_range()] == name);
-            found.extend(named.map(|_| node));
-        }
-        true
-    });
-    let body = function.child_by_field_name("body")?;
-    match found[..] {
-        [one] if one.kind() == "declaration" && one.parent() == Some(body) => Some(one),
-        _ => None,
-    }
 }

@@ -292,7 +292,7 @@ pub(super) fn first_of(index: &str) -> String {
 }
 
 /// Returns whether a type holds the numbers of all threads.
-fn is_integer(ty: &str) -> bool {
+pub(super) fn is_integer(ty: &str) -> bool {
     INT.contains(&ty) || WIDE.contains(&ty) || NARROW.contains(&ty)
 }
 

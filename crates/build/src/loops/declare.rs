@@ -68,8 +68,11 @@ fn declare_one<'t>(
     let base = node.child_by_field_name("type").map_or("", |ty| &text[ty.byte_range()]);
     for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
         let name = declared(declarator);
+        if name.kind() != "identifier" {
+            continue;
+        }
         if shared {
-            variables.share(&text[name.byte_range()]);
+            variables.share(&text[name.byte_range()], word("extern"));
             continue;
         }
         let shape = if declarator.kind() == "init_declarator" {

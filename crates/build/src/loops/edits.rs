@@ -22,6 +22,11 @@ pub(super) fn apply(text: &str, node: Node<'_>, mut replacements: Vec<Edit>) -> 
     text
 }
 
+/// Returns the file with replacements in one node.
+pub(super) fn in_file(text: &str, node: Node<'_>, replacements: Vec<Edit>) -> String {
+    [&text[..node.start_byte()], &apply(text, node, replacements), &text[node.end_byte()..]].concat()
+}
+
 /// The atomics that there are for memory of one OS thread.
 const ATOMICS: [&str; 9] = [
     "atomicAdd",

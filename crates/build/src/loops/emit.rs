@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::course::{Course, first_of};
+use super::order::Accesses;
 use super::side_by_side::Rows;
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
@@ -124,6 +125,17 @@ impl<'e, 't> Emitter<'e, 't> {
             }
         }
         (0..list.len()).filter(|&index| needed[index]).collect()
+    }
+
+    /// Returns how a loop goes over threads, in the words of `gs_cpu_how`.
+    fn how<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece> + Clone, sets_index: bool) -> String {
+        let words = [
+            ("gs_cpu_sets_index", sets_index || pieces.clone().into_iter().any(|piece| piece.reads_index)),
+            ("gs_cpu_by_warp", self.asks_for_warps(pieces.clone())),
+            ("gs_cpu_any_order", Accesses::in_any_order(pieces.into_iter().map(|piece| &piece.accesses))),
+        ];
+        let how: Vec<_> = words.into_iter().filter(|(_, holds)| *holds).map(|(word, _)| word).collect();
+        if how.is_empty() { "0".to_owned() } else { how.join(" | ") }
     }
 
     /// Returns whether a loop over threads asks for a thread's warp or lane, itself or in a shuffle.
@@ -248,7 +260,7 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes a loop over all threads.
     fn all(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
-        let (sets, by_warp) = (sets_index(pieces), self.asks_for_warps(pieces));
+        let how = self.how(pieces, false);
         let turn = "const auto gs_turn";
         let turn_and_returns = "const auto gs_turn, uint8_t& gs_returns";
         let (result, over, arguments, tail) = match purpose {
@@ -261,10 +273,8 @@ impl<'e, 't> Emitter<'e, 't> {
             Purpose::Gather(number) => (format!("const auto gs_value_{number} = "), "gather", turn, "});"),
             Purpose::Vote(number) => (format!("const auto gs_vote_{number} = "), "vote", turn, "});"),
         };
-        let _ = writeln!(
-            self.out,
-            "{result}gs_cpu_{over}<{sets}, {by_warp}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{"
-        );
+        let _ =
+            writeln!(self.out, "{result}gs_cpu_{over}<{how}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{");
         self.bind(&pieces.iter().collect::<Vec<_>>());
         let (before, after) = match purpose {
             Purpose::Gather(_) | Purpose::Vote(_) => ("return (", ");"),
@@ -306,11 +316,10 @@ impl<'e, 't> Emitter<'e, 't> {
     fn rows(&mut self, rows: Option<&Rows>, one: &Loop) {
         let Loop { pieces, written, read, .. } = one;
         let (head, counter) = rows.map_or((None, None), |rows| (Some(&rows.head), rows.counter.as_ref()));
-        let (sets, by_warp) =
-            (sets_index(pieces) || head.is_some_and(|head| head.reads_index), self.asks_for_warps(pieces));
+        let how = self.how(pieces, head.is_some_and(|head| head.reads_index));
         let _ = writeln!(
             self.out,
-            "gs_cpu_each_row<{sets}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
+            "gs_cpu_each_row<{how}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
         );
         self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
         let facts = pieces
@@ -334,11 +343,11 @@ impl<'e, 't> Emitter<'e, 't> {
             guard = format!("if (gs_within || {}) ", counter.condition);
         }
         let _ = if holds.is_empty() {
-            writeln!(self.out, "gs_row.each<{sets}, {by_warp}>([&](const auto gs_turn) GS_CPU_LOOP {{")
+            writeln!(self.out, "gs_row.each<{how}>([&](const auto gs_turn) GS_CPU_LOOP {{")
         } else {
             writeln!(
                 self.out,
-                "gs_row.each_within<{sets}, {by_warp}>({}, [&](const auto gs_turn, const auto gs_within) GS_CPU_LOOP {{",
+                "gs_row.each_within<{how}>({}, [&](const auto gs_turn, const auto gs_within) GS_CPU_LOOP {{",
                 holds.into_iter().map(String::as_str).collect::<Vec<_>>().join(" && ")
             )
         };
@@ -353,12 +362,12 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes a loop over the threads for which a condition holds.
     fn few(&mut self, Few { condition, places }: &Few, pieces: &[Piece], written: &HashSet<usize>) {
-        let sets = sets_index(pieces) || condition.reads_index;
+        let how = self.how(pieces.iter().chain([condition]), false);
         if let Some(Places { distance, every }) = places {
             let every = every.as_deref().unwrap_or("0");
             let _ = writeln!(
                 self.out,
-                "gs_cpu_each_at<{sets}>(gs_threads, {every}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
+                "gs_cpu_each_at<{how}>(gs_threads, {every}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
             );
             self.bind(&[distance]);
             self.place(distance.at);
@@ -366,7 +375,7 @@ impl<'e, 't> Emitter<'e, 't> {
         } else {
             let _ = writeln!(
                 self.out,
-                "gs_cpu_each_of_few<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+                "gs_cpu_each_of_few<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
         }
@@ -456,10 +465,10 @@ impl<'e, 't> Emitter<'e, 't> {
                  !gs_side_{side}.runs[gs_turn.thread]; }});\nif (gs_other_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_other_{side};"
             );
         } else {
-            let (sets, by_warp) = (condition.reads_index, self.asks_for_warps([condition]));
+            let how = self.how([condition], false);
             let _ = writeln!(
                 self.out,
-                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}, {by_warp}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
             let _ = writeln!(
@@ -470,9 +479,4 @@ impl<'e, 't> Emitter<'e, 't> {
         self.steps(body);
         let _ = writeln!(self.out, "}}");
     }
-}
-
-/// Returns whether a function that a loop calls reads `threadIdx`.
-fn sets_index(pieces: &[Piece]) -> bool {
-    pieces.iter().any(|piece| piece.reads_index)
 }

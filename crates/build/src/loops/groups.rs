@@ -92,22 +92,25 @@ pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
         let lines = text[range.clone()].matches('\n').count();
         new.extend(std::iter::repeat_n('\n', lines));
     }
-    let new = edits::apply(text, function, edits);
-    Some([&text[..function.start_byte()], &new, &text[function.end_byte()..]].concat())
+    Some(edits::in_file(text, function, edits))
 }
 
 /// Returns the groups that a function declares, each under a name of its own, and the edits that take the declarations
 /// out.
 fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<Edit>) {
     let mut found: HashMap<String, Vec<Option<Declared>>> = HashMap::new();
+    let mut copies = Vec::new();
     visit(function, &mut |node| {
         if let "declaration" | "parameter_declaration" = node.kind() {
             let mut walk = node.walk();
             let declarators: Vec<_> = node.children_by_field_name("declarator", &mut walk).collect();
             for declarator in &declarators {
-                let group = declarator.child_by_field_name("value").and_then(|value| made(text, value));
+                let value = declarator.child_by_field_name("value");
+                let group = value.and_then(|value| made(text, value));
                 let alone = group.filter(|_| declarators.len() == 1);
                 let name = text[declared(*declarator).byte_range()].to_owned();
+                let of = value.filter(|value| declarators.len() == 1 && value.kind() == "identifier");
+                copies.extend(of.map(|of| (name.clone(), &text[of.byte_range()], node.byte_range())));
                 found
                     .entry(name)
                     .or_default()
@@ -133,6 +136,13 @@ fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<
         {
             groups.insert(name.clone(), *group);
             edits.push((range.clone(), ";".to_owned()));
+        }
+    }
+    for (name, of, range) in copies {
+        let group = groups.get(of).copied().filter(|_| found[&name].len() == 1);
+        if let Some(group) = group {
+            groups.insert(name, group);
+            edits.push((range, ";".to_owned()));
         }
     }
     (groups, edits)

@@ -51,8 +51,8 @@ pub(super) fn first_call(
 ) -> Option<String> {
     let body = kernel.child_by_field_name("body")?;
     let known = |node: Node<'_>| {
-        node.kind() == "call_expression"
-            && callee(text, node).is_some_and(|name| meetings::meeting(name).is_some())
+        let name = callee(text, node).filter(|_| node.kind() == "call_expression");
+        name.is_some_and(|name| meetings::meeting(name).is_some() || find(text, root, name).is_none())
     };
     let node = waits.first_beside(text, body, known).filter(|node| node.kind() == "call_expression")?;
     let function = find(text, root, callee(text, node)?)?;
@@ -82,8 +82,7 @@ pub(super) fn first_call(
         (node.byte_range(), result + &"\n".repeat(lines)),
         (statement.end_byte()..statement.end_byte(), close.to_owned()),
     ];
-    let new = edits::apply(text, kernel, edits);
-    Some([&text[..kernel.start_byte()], &new, &text[kernel.end_byte()..]].concat())
+    Some(edits::in_file(text, kernel, edits))
 }
 
 /// Returns a text with the names that the user gave.
@@ -286,7 +285,7 @@ impl<'a> Call<'a> {
 
     /// Returns the variable of the call's result.
     fn result(&self) -> String {
-        format!("gs_result_{}", self.number)
+        format!("gs_{}_result", self.number)
     }
 
     /// Returns the text of a function's body on one line, with an assignment for its last `return`, and whether there is
@@ -308,21 +307,25 @@ impl<'a> Call<'a> {
                 | "struct_specifier" => {
                     plain = false;
                 }
+                "preproc_call" => {
+                    plain &= self.str(node).starts_with("#pragma");
+                    return false;
+                }
                 kind => plain &= !kind.starts_with("preproc"),
             }
             true
         });
-        for name in &own {
-            self.own(name);
-        }
         // A macro could mean one of the names that change, and the kernel's variables would hide the file's.
-        let mut written = HashSet::new();
-        crate::parse::identifiers(self.text, body, &mut written);
-        let words = waits.words_of_user(self.text, body);
-        let in_macros: HashSet<&String> = words.difference(&written).collect();
-        let hidden = in_macros.iter().any(|word| self.names.contains_key(*word));
+        let in_macros = waits.in_macros(self.text, body);
+        for name in &own {
+            let keeps = in_macros.contains_key(name) && !self.variables.contains_key(&**name);
+            if !keeps {
+                self.own(name);
+            }
+        }
+        let hidden = in_macros.keys().any(|word| self.names.contains_key(word));
         let variable = |word: &str| !self.names.contains_key(word) && self.variables.contains_key(word);
-        let mut taken = in_macros.iter().any(|word| variable(word));
+        let mut taken = in_macros.keys().any(|word| variable(word));
         visit(body, &mut |node| {
             taken |= node.kind() == "identifier" && variable(self.str(node));
             true
@@ -349,6 +352,11 @@ impl<'a> Call<'a> {
             let qualified = inner.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
             match inner.kind() {
                 "comment" => edits.push((inner.byte_range(), " ".to_owned())),
+                // Advice, which has a line of its own.
+                "preproc_call" => {
+                    edits.push((inner.byte_range(), " ".to_owned()));
+                    return false;
+                }
                 "identifier" | "type_identifier" if !qualified => {
                     if let Some(own) = self.names.get(self.str(inner)) {
                         edits.push((inner.byte_range(), own.clone()));

@@ -7,8 +7,8 @@ use tree_sitter::Node;
 
 use super::course::binary;
 use super::edits::Edit;
-use super::variables::{Variables, declared};
-use crate::parse::{identifiers, visit};
+use super::variables::Variables;
+use crate::parse::visit;
 
 /// The facts that a part of a loop asks for, as text that the row's first thread evaluates.
 #[derive(Default)]
@@ -34,8 +34,6 @@ pub(super) struct Look<'l, 't> {
     variables: &'l Variables<'l, 't>,
     /// The counter of a loop through which the threads of a row go together.
     counter: Option<&'l str>,
-    /// Names that are declared in the part, and so do not mean a variable of the kernel everywhere.
-    inner: HashSet<String>,
     row: Row,
     /// The edits that make use of the facts.
     edits: Vec<Edit>,
@@ -49,14 +47,7 @@ impl<'l, 't> Look<'l, 't> {
         counter: Option<&'l str>,
         part: Node<'t>,
     ) -> (Row, Vec<Edit>) {
-        let (mut inner, row, edits) = (HashSet::new(), Row::default(), Vec::new());
-        visit(part, &mut |node| {
-            for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
-                identifiers(text, declared(declarator), &mut inner);
-            }
-            true
-        });
-        let mut look = Self { text, variables, counter, inner, row, edits };
+        let mut look = Self { text, variables, counter, row: Row::default(), edits: Vec::new() };
         visit(part, &mut |node| {
             match node.kind() {
                 // A function of its own does not see the variables of the loop.
@@ -90,7 +81,8 @@ impl<'l, 't> Look<'l, 't> {
         if operator == "&&" {
             self.condition(left);
             self.condition(right);
-        } else if let Some(holds) = self.holds(condition).filter(|_| self.notes(condition)) {
+        } else if let Some(holds) = self.holds(condition) {
+            self.notes(condition);
             self.row.conditions.push(holds);
             let (start, end) = (condition.start_byte(), condition.end_byte());
             self.edits.extend([(start..start, "(gs_within || ".to_owned()), (end..end, ")".to_owned())]);
@@ -99,19 +91,15 @@ impl<'l, 't> Look<'l, 't> {
 
     /// Notes an element of an array, if neighbours touch neighbours there.
     fn element(&mut self, element: Node<'t>) {
-        if let Some(touched) = self.touched(element).filter(|_| self.notes(element)) {
+        if let Some(touched) = self.touched(element) {
+            self.notes(element);
             self.row.touched.push(touched);
         }
     }
 
-    /// Notes the identifiers of a fact. Returns whether all of them mean the kernel's variables.
-    fn notes(&mut self, node: Node<'t>) -> bool {
-        let words = self.variables.waits.words(self.text, node);
-        let known = words.is_disjoint(&self.inner);
-        if known {
-            self.row.words.extend(words);
-        }
-        known
+    /// Notes the identifiers of a fact.
+    fn notes(&mut self, node: Node<'t>) {
+        self.row.words.extend(self.variables.waits.words(self.text, node));
     }
 
     /// Returns the condition on the row that a comparison holds for all its threads.
@@ -174,7 +162,7 @@ impl<'l, 't> Look<'l, 't> {
 }
 
 /// Returns an index without a constant that is added to it, which changes no more than the ends of a row.
-fn beside_constant(index: Node<'_>) -> Node<'_> {
+pub(super) fn beside_constant(index: Node<'_>) -> Node<'_> {
     match binary(index) {
         Some((left, "+" | "-", right)) if right.kind() == "number_literal" => beside_constant(left),
         Some((left, "+", right)) if left.kind() == "number_literal" => beside_constant(right),

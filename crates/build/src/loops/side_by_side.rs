@@ -52,7 +52,6 @@ impl<'t> Steps<'_, 't> {
         if !counted || !fixed(bound) || !step_fixed || self.text[body.byte_range()].contains("break") {
             return None;
         }
-        // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
         let keeps = |call: Node<'t>| self.variables.keeps_arguments(call);
         if changes(self.text, self.waits, &keeps, body, name) > 0 {
             return None;

@@ -7,6 +7,7 @@ use tree_sitter::Node;
 use super::course::Pick;
 use super::edits::{self, Edit};
 use super::meetings::Meeting;
+use super::order::Accesses;
 use super::row::{Look, Row};
 use super::side_by_side::Rows;
 use super::variables::{Kind, Variables, declared};
@@ -37,12 +38,15 @@ pub(super) struct Piece {
     pub(super) reads_index: bool,
     /// The facts about a row of threads that the piece asks for.
     pub(super) row: Row,
+    /// The places in memory that it touches.
+    pub(super) accesses: Accesses,
 }
 
 impl Piece {
     /// Returns a piece that mentions nothing.
     pub(super) fn bare(at: usize, text: String) -> Self {
-        Self { at, text, words: HashSet::new(), declares: None, reads_index: false, row: Row::default() }
+        let (words, row, accesses) = (HashSet::new(), Row::default(), Accesses::default());
+        Self { at, text, words, declares: None, reads_index: false, row, accesses }
     }
 }
 
@@ -234,6 +238,7 @@ impl<'k, 't> Steps<'k, 't> {
             words: self.waits.words(self.text, node),
             reads_index: self.waits.read_index(self.text, node),
             row,
+            accesses: Accesses::of(self.text, self.variables, node),
             ..Piece::bare(node.start_byte(), edits::apply(self.text, node, replacements))
         }
     }
@@ -406,6 +411,9 @@ impl<'k, 't> Steps<'k, 't> {
             let mut piece = self.replaced(value, open)?;
             piece.declares = Some(index);
             piece.words.insert(name.to_owned());
+            if !variable.extents.is_empty() {
+                piece.accesses.initialise(name);
+            }
             self.push(open, declarator, piece);
             open.written.insert(index);
         }
@@ -428,7 +436,7 @@ impl<'k, 't> Steps<'k, 't> {
         };
         let uniform = target
             .filter(|target| target.kind() == "identifier")
-            .and_then(|target| self.variables.find(self.str(target), target.start_byte()))
+            .and_then(|target| self.variables.meant(target))
             .is_some_and(|index| self.variables.list[index].kind == Kind::Uniform);
         if uniform && !self.meets(node) {
             self.common(open, self.piece(node));
@@ -550,9 +558,8 @@ impl<'k, 't> Steps<'k, 't> {
             if part.kind() == "declaration" {
                 let mut walk = part.walk();
                 let declarators = part.children_by_field_name("declarator", &mut walk);
-                changed.extend(declarators.filter_map(|declarator| {
-                    self.variables.find(self.str(declared(declarator)), declarator.start_byte())
-                }));
+                changed
+                    .extend(declarators.filter_map(|declarator| self.variables.meant(declared(declarator))));
             }
             let varies = |index: &usize| self.variables.list[*index].kind != Kind::Uniform;
             if changed.iter().any(varies) || self.meets(part) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::course::Course;
+use super::course::{self, Course};
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, identifiers, visit};
 
@@ -74,11 +74,13 @@ pub(super) struct Variables<'k, 't> {
     pub(super) waits: &'k Waits,
     pub(super) text: &'t str,
     pub(super) list: Vec<Variable<'t>>,
-    by_name: HashMap<String, Vec<usize>>,
+    by_name: HashMap<String, usize>,
     /// Names that are declared deeper inside, or by the file as memory.
     varying: HashSet<String>,
     /// Arrays in shared memory.
     shared: HashSet<String>,
+    /// The names of the one whose size the launch gives.
+    dynamic: HashSet<String>,
     writes: Vec<Write<'t>>,
     /// Statements that the whole block executes at once, by their identity, with their places.
     common: HashMap<usize, usize>,
@@ -117,6 +119,7 @@ impl<'k, 't> Variables<'k, 't> {
             by_name: HashMap::new(),
             varying: memory,
             shared: HashSet::new(),
+            dynamic: HashSet::new(),
             writes: Vec::new(),
             common: HashMap::new(),
             branches: Vec::new(),
@@ -124,12 +127,9 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns the variable that a name means at a place.
+    /// Returns the variable that a name means at a place; elsewhere it may be that of a function or a member.
     pub(super) fn find(&self, name: &str, at: usize) -> Option<usize> {
-        let named = self.by_name.get(name)?.iter().copied();
-        named
-            .filter(|&index| self.list[index].scope.contains(&at))
-            .min_by_key(|&index| self.list[index].scope.len())
+        self.by_name.get(name).copied().filter(|&index| self.list[index].scope.contains(&at))
     }
 
     pub(super) fn meant(&self, identifier: Node<'_>) -> Option<usize> {
@@ -137,12 +137,13 @@ impl<'k, 't> Variables<'k, 't> {
     }
 
     pub(super) fn add(&mut self, variable: Variable<'t>) {
-        self.by_name.entry(variable.name.clone()).or_default().push(self.list.len());
+        self.by_name.insert(variable.name.clone(), self.list.len());
         self.list.push(variable);
     }
 
-    /// Notes an array of the block's shared memory.
-    pub(super) fn share(&mut self, name: &str) {
+    /// Notes an array of the block's shared memory, whose size the launch may give.
+    pub(super) fn share(&mut self, name: &str, is_dynamic: bool) {
+        self.dynamic.extend(is_dynamic.then(|| name.to_owned()));
         self.shared.insert(name.to_owned());
         self.varying.insert(name.to_owned());
     }
@@ -150,6 +151,11 @@ impl<'k, 't> Variables<'k, 't> {
     /// Returns whether the name is that of an array in shared memory, and of nothing else.
     pub(super) fn is_shared(&self, name: &str) -> bool {
         self.shared.contains(name) && !self.by_name.contains_key(name)
+    }
+
+    /// Returns whether the name is one of several for the shared memory whose size the launch gives.
+    pub(super) fn is_one_of_several(&self, name: &str) -> bool {
+        self.dynamic.len() > 1 && self.dynamic.contains(name)
     }
 
     /// Notes that the whole block executes a statement at once.
@@ -236,6 +242,9 @@ impl<'k, 't> Variables<'k, 't> {
     }
 
     fn keeps_uniform(&self, write: &Write<'t>) -> bool {
+        if self.list[write.variable].constant {
+            return true;
+        }
         let declared = self.list[write.variable].scope.start;
         let together = |place: &usize| {
             self.apart.iter().all(|branch| !branch.contains(place) || branch.contains(&declared))
@@ -349,7 +358,8 @@ impl<'k, 't> Variables<'k, 't> {
             | "unary_expression"
             | "argument_list" => all(children(node)),
             "call_expression" => {
-                let pure = callee(self.text, node).is_some_and(|name| PURE.contains(&name))
+                let pure = callee(self.text, node)
+                    .is_some_and(|name| PURE.contains(&name) || self.computes(name))
                     || node.child_by_field_name("function").is_some_and(|f| f.kind() == "primitive_type");
                 pure && node
                     .child_by_field_name("arguments")
@@ -359,7 +369,20 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Notes the names that are declared inside of loops over threads, which no uniform expression can mean.
+    /// Returns whether a macro only computes with its values, constants and such functions.
+    fn computes(&self, name: &str) -> bool {
+        let known = |word: &String| {
+            word.starts_with(|c: char| c.is_ascii_digit())
+                || PURE.contains(&&**word)
+                || !matches!(self.waits.macro_of(word), Macro::None)
+        };
+        match self.waits.macro_of(name) {
+            Macro::Of(_) => !self.waits.changes(name) && self.waits.free_of(name).iter().all(known),
+            Macro::None | Macro::Varies => false,
+        }
+    }
+
+    /// Notes the variables that are declared inside of loops over threads, which no uniform expression can mean.
     fn nested(&mut self, body: Node<'t>) {
         self.varying.insert("threadIdx".to_owned());
         let mut names = HashSet::new();
@@ -391,11 +414,19 @@ impl<'k, 't> Variables<'k, 't> {
             });
             let statement = statement.map(|statement| statement.id());
             let mut write = |target: Option<Node<'t>>, from: Option<Vec<Node<'t>>>| {
-                if let Some(variable) = target.and_then(|target| self.changed(target)) {
-                    // An element or a field is only a part: its variable has no single value.
-                    let whole = target.is_some_and(|target| target.kind() == "identifier");
-                    writes.push(Write { variable, statement, from: from.filter(|_| whole) });
-                }
+                // An element or a field is only a part: its variable has no single value.
+                let whole = target.and_then(|target| {
+                    Some(target)
+                        .filter(|target| target.kind() == "identifier")
+                        .and_then(|name| self.meant(name))
+                });
+                let from = from.filter(|_| whole.is_some());
+                let changed = target.map(|target| self.changed(target)).unwrap_or_default();
+                writes.extend(changed.into_iter().map(|variable| Write {
+                    variable,
+                    statement,
+                    from: from.clone(),
+                }));
             };
             match node.kind() {
                 "assignment_expression" => {
@@ -410,11 +441,10 @@ impl<'k, 't> Variables<'k, 't> {
                     // A function could take a reference, and a function object is a variable.
                     let known = self.keeps_arguments(node);
                     let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
-                    let changes = |node: &Node<'_>| {
-                        let constant = |index: usize| self.list[index].constant;
-                        !known && node.kind() == "identifier" && !self.meant(*node).is_some_and(constant)
+                    let constant = |node: &Node<'_>| {
+                        self.meant(whole_of(*node)).is_some_and(|index| self.list[index].constant)
                     };
-                    for argument in arguments.into_iter().filter(changes) {
+                    for argument in arguments.into_iter().filter(|node| !known && !constant(node)) {
                         write(Some(argument), None);
                     }
                     // A method could change its object.
@@ -422,18 +452,14 @@ impl<'k, 't> Variables<'k, 't> {
                         node.child_by_field_name("function").filter(|f| f.kind() == "field_expression");
                     write(method.and_then(|method| method.child_by_field_name("argument")), None);
                 }
-                "reference_declarator" => {
-                    let value = node.parent().and_then(|parent| parent.child_by_field_name("value"));
-                    write(value, None);
-                }
+                "reference_declarator" => write(bound_to(node), None),
                 "lambda_capture_specifier" => {
                     for name in children(node).into_iter().filter(|node| node.kind() == "identifier") {
                         write(Some(name), None);
                     }
                 }
-                "identifier" => {
-                    let names = self.waits.changed_by(&text[node.byte_range()]);
-                    let variables = names.filter_map(|name| self.find(name, node.start_byte()));
+                "identifier" if self.waits.changes(&text[node.byte_range()]) => {
+                    let variables = self.in_macro(node).into_iter();
                     writes.extend(variables.map(|variable| Write { variable, statement: None, from: None }));
                 }
                 _ => {}
@@ -449,18 +475,53 @@ impl<'k, 't> Variables<'k, 't> {
         self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
     }
 
-    /// Returns the variable that changes with what an expression stands for. What a pointer leads to is no part of it.
-    fn changed(&self, target: Node<'_>) -> Option<usize> {
+    /// Returns the variables that could change with what an expression stands for. What a pointer leads to is no part of it.
+    fn changed(&self, target: Node<'_>) -> Vec<usize> {
+        let field = |name| target.child_by_field_name(name);
         match target.kind() {
-            "identifier" => self.meant(target),
-            "parenthesized_expression" => self.changed(target.named_child(0)?),
-            "subscript_expression" | "field_expression" => {
-                let index = self.changed(target.child_by_field_name("argument")?)?;
-                let variable = &self.list[index];
-                (!variable.extents.is_empty() || !variable.ty.contains('*')).then_some(index)
+            "identifier" => self.meant(target).map_or_else(|| self.in_macro(target), |index| vec![index]),
+            "parenthesized_expression" => {
+                target.named_child(0).map(|inner| self.changed(inner)).unwrap_or_default()
             }
-            _ => None,
+            "subscript_expression" | "field_expression" => {
+                let mut changed = field("argument").map(|inner| self.changed(inner)).unwrap_or_default();
+                changed.retain(|&index| {
+                    let variable = &self.list[index];
+                    !variable.extents.is_empty() || !variable.ty.contains('*')
+                });
+                changed
+            }
+            // A macro with values: those may be the target too, but an integer beside brackets is an index.
+            "call_expression" => {
+                let Some(name) = field("function").filter(|name| self.is_macro(*name)) else {
+                    return Vec::new();
+                };
+                let is_index = |index: &usize| {
+                    let variable = &self.list[*index];
+                    variable.extents.is_empty() && course::is_integer(&variable.ty)
+                };
+                let mut changed: Vec<_> = field("arguments")
+                    .map(children)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .flat_map(|value| self.changed(value))
+                    .collect();
+                changed.retain(|index| !(self.waits.reads(&self.text[name.byte_range()]) && is_index(index)));
+                changed.extend(self.in_macro(name));
+                changed
+            }
+            _ => Vec::new(),
         }
+    }
+
+    fn is_macro(&self, name: Node<'_>) -> bool {
+        !matches!(self.waits.macro_of(&self.text[name.byte_range()]), Macro::None)
+    }
+
+    /// Returns the variables that a macro mentions where it stands.
+    pub(super) fn in_macro(&self, name: Node<'_>) -> Vec<usize> {
+        let words = self.waits.free_of(&self.text[name.byte_range()]);
+        words.iter().filter_map(|word| self.find(word, name.start_byte())).collect()
     }
 }
 
@@ -473,7 +534,7 @@ pub(super) fn changes<'t>(
     node: Node<'t>,
     name: &str,
 ) -> usize {
-    let named = |node: Option<Node<'t>>| node.is_some_and(|node| &text[node.byte_range()] == name);
+    let named = |node: Option<Node<'t>>| node.is_some_and(|node| &text[whole_of(node).byte_range()] == name);
     let mut places = 0;
     visit(node, &mut |node| {
         places += usize::from(match node.kind() {
@@ -483,19 +544,38 @@ pub(super) fn changes<'t>(
                 named(node.child_by_field_name("argument"))
             }
             "init_declarator" => named(node.child_by_field_name("declarator")),
-            "reference_declarator" => {
-                named(node.parent().and_then(|parent| parent.child_by_field_name("value")))
-            }
+            "reference_declarator" => named(bound_to(node)),
             "argument_list" => {
                 children(node).into_iter().any(|argument| named(Some(argument)))
                     && !node.parent().is_some_and(keeps)
             }
-            "identifier" => waits.changed_by(&text[node.byte_range()]).any(|word| word == name),
+            // What a macro does with it is not looked at.
+            "identifier" => waits.free_of(&text[node.byte_range()]).contains(name),
             _ => false,
         });
         true
     });
     places
+}
+
+/// Returns the value to which a reference is bound.
+fn bound_to(reference: Node<'_>) -> Option<Node<'_>> {
+    let declaration = reference.parent()?;
+    declaration.child_by_field_name("value").or_else(|| declaration.child_by_field_name("right"))
+}
+
+/// Returns the variable of which an expression is a part, as `v` of `v.a[i].x`. An element of what a name itself leads to
+/// is a part of nothing.
+fn whole_of(node: Node<'_>) -> Node<'_> {
+    let inner = match node.kind() {
+        "parenthesized_expression" => node.named_child(0),
+        "field_expression" => node.child_by_field_name("argument"),
+        "subscript_expression" => {
+            node.child_by_field_name("argument").filter(|argument| argument.kind() != "identifier")
+        }
+        _ => None,
+    };
+    inner.map_or(node, whole_of)
 }
 
 /// Returns the name that a declarator declares.

@@ -38,6 +38,8 @@ struct Names {
     calls: HashMap<String, Words>,
     mentions: HashMap<String, Words>,
     macros: HashMap<String, Words>,
+    /// The words of each macro that mean something where the macro stands: no parameters, and no members.
+    free: HashMap<String, Words>,
     /// Functions with a parameter that is a reference.
     references: Words,
 }
@@ -60,11 +62,9 @@ impl Names {
                 }
                 "preproc_def" | "preproc_function_def" => {
                     if let Some(name) = name("name") {
-                        identifiers(
-                            text,
-                            node,
-                            self.macros.entry(text[name.byte_range()].to_owned()).or_default(),
-                        );
+                        let name = &text[name.byte_range()];
+                        identifiers(text, node, self.macros.entry(name.to_owned()).or_default());
+                        self.free.entry(name.to_owned()).or_default().extend(free(text, node));
                     }
                 }
                 _ => {}
@@ -107,10 +107,13 @@ pub(super) struct Waits {
     /// Functions that read `threadIdx`.
     indexed: Words,
     macros: HashMap<String, Words>,
+    free: HashMap<String, Words>,
     references: Words,
-    /// The macros of the user's that change something, by the words in them.
-    changing: HashMap<String, Words>,
-    /// Macros that could read memory.
+    /// The functions of the user's.
+    functions: Words,
+    /// The macros of the user's that change something.
+    changing: Words,
+    /// Those that could read memory.
     reading: Words,
     /// The variables in memory that kernels can change.
     memory: Words,
@@ -123,8 +126,9 @@ impl Waits {
         root: Node<'_>,
         helpers: impl Iterator<Item = &'a str>,
     ) -> Result<Self> {
-        let (mut names, mut changing) = (ours()?.clone(), HashMap::new());
-        let (mut reading, mut memory) = (Words::new(), Words::new());
+        let ours = ours()?;
+        let mut names = ours.clone();
+        let (mut changing, mut reading, mut memory) = (Words::new(), Words::new(), Words::new());
         let mut gather = |text: &str, root: Node<'_>| {
             names.gather(text, root);
             look_into_macros(text, root, &mut changing, &mut reading);
@@ -152,7 +156,9 @@ impl Waits {
             waiting,
             indexed,
             macros: names.macros,
+            free: names.free,
             references: names.references,
+            functions: names.calls.into_keys().filter(|name| !ours.calls.contains_key(name)).collect(),
             changing,
             reading,
             memory,
@@ -161,7 +167,7 @@ impl Waits {
 
     /// Returns whether a function of this name could change its arguments.
     pub(super) fn takes_references(&self, name: &str) -> bool {
-        self.references.contains(name) || matches!(name, "swap" | "exchange")
+        self.references.contains(name) || matches!(name, "swap" | "exchange" | "get" | "tie" | "ref")
     }
 
     /// Returns whether a node leaves its arguments as they are: it makes a number or a variable, or calls a function without
@@ -170,8 +176,7 @@ impl Waits {
         let function = call.child_by_field_name("function");
         call.kind() != "call_expression"
             || function.is_some_and(|function| function.kind() == "primitive_type")
-            || callee(text, call)
-                .is_some_and(|name| !self.takes_references(name) && !self.changing.contains_key(name))
+            || callee(text, call).is_some_and(|name| !self.takes_references(name) && !self.changes(name))
     }
 
     /// Returns the variables in memory that kernels can change.
@@ -190,20 +195,53 @@ impl Waits {
         if words.iter().any(|word| varies(word) || calls(word)) { Macro::Varies } else { Macro::Of(words) }
     }
 
-    /// Returns the words of a macro that changes something.
-    pub(super) fn changed_by(&self, name: &str) -> impl Iterator<Item = &String> {
-        self.changing.get(name).into_iter().flatten()
+    /// Returns the words that the macros in a text put there, each with one such macro.
+    pub(super) fn in_macros(&self, text: &str, node: Node<'_>) -> HashMap<String, String> {
+        let mut words = Words::new();
+        identifiers(text, node, &mut words);
+        let mut found = HashMap::new();
+        for name in words {
+            found.extend(self.free_of(&name).into_iter().map(|word| (word, name.clone())));
+        }
+        found
+    }
+
+    /// Returns the words that a macro puts where it stands; none if the name is no macro's.
+    pub(super) fn free_of(&self, name: &str) -> Words {
+        let mut free = self.free.get(name).cloned().unwrap_or_default();
+        reach(&mut free, &self.free);
+        free
+    }
+
+    /// Returns whether the name is that of a macro that changes something.
+    pub(super) fn changes(&self, name: &str) -> bool {
+        self.leads(name, &self.changing)
+    }
+
+    /// Returns whether the name is that of a macro that could read memory.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        self.leads(name, &self.reading)
+    }
+
+    /// Returns whether a name is none that could touch memory by itself: no macro that does more than compute with values,
+    /// and no function of the user's.
+    pub(super) fn is_plain(&self, name: &str) -> bool {
+        let plain = |word: &str| !self.memory.contains(word) && !self.functions.contains(word);
+        !self.changes(name)
+            && !self.reads(name)
+            && !self.functions.contains(name)
+            && self.free_of(name).iter().all(|word| plain(word))
+    }
+
+    /// Returns whether a macro is one of these, or leads to one.
+    fn leads(&self, name: &str, macros: &Words) -> bool {
+        macros.contains(name) || !self.free_of(name).is_disjoint(macros)
     }
 
     /// Returns a macro in a text that could return from the kernel.
     pub(super) fn returning(&self, text: &str, node: Node<'_>) -> Option<String> {
-        let mut words = Words::new();
-        identifiers(text, node, &mut words);
-        words.into_iter().find(|word| {
-            let mut inside = self.macros.get(word).cloned().unwrap_or_default();
-            reach(&mut inside, &self.macros);
-            inside.contains("return") || inside.contains("goto")
-        })
+        let mut words = self.in_macros(text, node);
+        words.remove("return").or_else(|| words.remove("goto"))
     }
 
     /// Returns whether a thread can wait in a function or macro of this name.
@@ -265,19 +303,25 @@ impl Waits {
     pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
         let mut words = Words::new();
         identifiers(text, node, &mut words);
-        reach(&mut words, &self.macros);
+        reach(&mut words, &self.free);
         words
     }
+}
 
-    /// Returns the same without the words of the macros in this crate's headers.
-    pub(super) fn words_of_user(&self, text: &str, node: Node<'_>) -> Words {
-        let mut words = Words::new();
-        identifiers(text, node, &mut words);
-        let ours = |name: &String| ours().is_ok_and(|ours| ours.macros.contains_key(name));
-        let theirs = self.macros.iter().filter(|(name, _)| !ours(name));
-        reach(&mut words, &theirs.map(|(name, words)| (name.clone(), words.clone())).collect());
-        words
+/// Returns the words of a macro that are neither its parameters nor members.
+fn free(text: &str, definition: Node<'_>) -> Words {
+    let (mut parameters, mut words) = (Words::new(), Words::new());
+    if let Some(list) = definition.child_by_field_name("parameters") {
+        identifiers(text, list, &mut parameters);
     }
+    if let Some(value) = definition.child_by_field_name("value") {
+        let value = text[value.byte_range()].replace("->", ".");
+        let of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+        let first = |chain: &str| chain.split('.').next().map(str::to_owned);
+        words.extend(value.split(|c| !of_word(c)).filter_map(first));
+    }
+    words.retain(|word| !word.is_empty() && !parameters.contains(word));
+    words
 }
 
 /// Returns what the device headers of this crate define.
@@ -329,7 +373,7 @@ fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
 }
 
 /// Notes the macros in which something is assigned, and those that could read memory.
-fn look_into_macros(text: &str, root: Node<'_>, changing: &mut HashMap<String, Words>, reading: &mut Words) {
+fn look_into_macros(text: &str, root: Node<'_>, changing: &mut Words, reading: &mut Words) {
     visit(root, &mut |node| {
         if let "preproc_def" | "preproc_function_def" = node.kind()
             && let (Some(name), Some(value)) =
@@ -340,7 +384,7 @@ fn look_into_macros(text: &str, root: Node<'_>, changing: &mut HashMap<String, W
             let compares =
                 ["==", "<=", ">=", "!="].iter().fold(value.to_owned(), |value, op| value.replace(op, ""));
             if compares.contains('=') || value.contains("++") || value.contains("--") {
-                identifiers(text, node, changing.entry(name.clone()).or_default());
+                changing.insert(name.clone());
             }
             if value.contains('[') || value.contains("->") {
                 reading.insert(name);

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use tree_sitter::{Node, Tree};
 
 use super::constants::{Name, evaluate};
+use super::shared::HIP_DYNAMIC_SHARED;
 use super::tree;
 use crate::diagnostic::{Result, SourceFile};
 use crate::headers::includes;
@@ -330,8 +331,9 @@ fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
     rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
 }
 
-/// Words that the grammar does not know, and that change no type; some take an argument in parentheses.
-const UNREAD: [(&str, bool); 6] = [
+/// Words that the grammar does not know, and that change no type; some take arguments in parentheses.
+const UNREAD: [(&str, bool); 7] = [
+    (HIP_DYNAMIC_SHARED, true),
     ("__restrict__", false),
     ("__restrict", false),
     ("restrict", false),
@@ -360,7 +362,7 @@ pub(crate) fn readable(text: &str) -> String {
 }
 
 /// Returns the end of the parentheses that begin behind `from`, on the same line.
-pub(super) fn closing(text: &str, from: usize) -> Option<usize> {
+pub(crate) fn closing(text: &str, from: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text[from..].char_indices() {
         match c {

@@ -14,7 +14,7 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
     gather(text, root, &mut names);
     for helper in helpers {
         // Parsing is the slow part: skip headers that cannot matter.
-        if helper.contains("extern") && helper.contains("__shared__") || helper.contains(MACRO) {
+        if helper.contains("extern") && helper.contains("__shared__") || helper.contains(HIP_DYNAMIC_SHARED) {
             gather(helper, tree(helper)?.root_node(), &mut names);
         }
     }
@@ -22,17 +22,19 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
 }
 
 /// HIP's macro, which takes the type and the name.
-const MACRO: &str = "HIP_DYNAMIC_SHARED";
+pub(crate) const HIP_DYNAMIC_SHARED: &str = "HIP_DYNAMIC_SHARED";
 
 /// Returns whether a text declares shared memory.
 pub(super) fn is_in(text: &str) -> bool {
-    text.contains("__shared__") || text.contains(MACRO)
+    text.contains("__shared__") || text.contains(HIP_DYNAMIC_SHARED)
 }
 
 fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
-    for (at, _) in text.match_indices(MACRO) {
-        let arguments =
-            text[at + MACRO.len()..].trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    for (at, _) in text.match_indices(HIP_DYNAMIC_SHARED) {
+        let arguments = text[at + HIP_DYNAMIC_SHARED.len()..]
+            .trim_start()
+            .strip_prefix('(')
+            .and_then(|rest| rest.split_once(')'));
         let name =
             arguments.and_then(|(arguments, _)| arguments.rsplit_once(',')).map(|(_, name)| name.trim());
         names.extend(name.filter(|name| is_plain_name(name)).map(str::to_owned));

@@ -16,6 +16,13 @@
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
+// How a loop goes over threads.
+enum gs_cpu_how : unsigned {
+    gs_cpu_sets_index = 1,  // it sets `threadIdx` itself, which functions outside of the kernel read
+    gs_cpu_by_warp = 2,     // warp by warp, because it asks for the warp or the lane
+    gs_cpu_any_order = 4    // each thread may touch memory in any order; GCC would take it for allowed from `ivdep`
+};
+
 // Whether a comparison is known to hold for all threads of a row: unknown, where a loop does not ask.
 static constexpr std::false_type gs_within{};
 
@@ -26,20 +33,28 @@ static constexpr std::false_type gs_within{};
 // would read again after each store.
 #define GS_CPU_LOOPS_BEGIN                                                                    \
     const uint3 blockIdx = ::blockIdx, blockDim = ::blockDim, gridDim = ::gridDim;            \
-    constexpr int warpSize = GS_CPU_LOOPS_WARP;                                               \
     GS_CPU_AT_MOST(blockIdx.x, GS_CPU_LOOPS_GRID_MAX);                                        \
     GS_CPU_AT_MOST(blockIdx.y, GS_CPU_LOOPS_GRID_MAX);                                        \
     GS_CPU_AT_MOST(blockDim.x, 1024u);                                                        \
     GS_CPU_AT_MOST(blockDim.y, 1024u);                                                        \
-    (void)blockIdx, (void)blockDim, (void)gridDim, (void)warpSize
+    (void)blockIdx, (void)blockDim, (void)gridDim
 
 // One value for each thread of a block. A shuffle may look at a warp before the first thread and after the last, and
 // ignores what it finds there.
-template <class T>
+template <class T, bool = std::is_trivially_copyable<T>::value>
 struct gs_cpu_values {
     alignas(64) T before[64];
     T at[1024];
     T after[64];
+};
+
+// The same without first values, which the type may not have.
+template <class T>
+struct gs_cpu_values<T, true> {
+    alignas(64) union { T before[64]; };
+    union { T at[1024]; };
+    union { T after[64]; };
+    gs_cpu_values() {}
 };
 
 // The same of a variable that a loop both changes and reads of other threads: these read the values from before the loop.
@@ -215,9 +230,8 @@ struct gs_cpu_part {
     gs_cpu_start start;
 
     // Runs the body for each thread. Threads between two meetings are not ordered, so the compiler may take several at
-    // once, and a constant number of them without a rest. `threadIdx` itself is set only for functions outside of the
-    // kernel that read it.
-    template <bool SetsIndex, class Body>
+    // once, and a constant number of them without a rest.
+    template <unsigned How, class Body>
     GS_CPU_LOOP void each(Body body) const {
         constexpr uint32_t warp = gs_cpu_threads::warp;
         const uint32_t y = index.y, z = index.z;
@@ -231,13 +245,10 @@ struct gs_cpu_part {
         const int end = begin + (Length == GS_CPU_LOOPS_WARPS ? (int)(length & ~(warp - 1))
                                  : whole                      ? (int)Length
                                                               : (int)length);
-        // `at` is the lane in a whole warp: the same vectors for each warp of a row.
-#pragma GCC ivdep
-#pragma GCC unroll 1
-        for (int x = begin, at = start.zero; x < end; ++x, ++at) {
+        const auto one = [&](int x, int at) GS_CPU_LOOP {
             const uint32_t number = (uint32_t)x;
             const size_t thread = before + number;
-            if (SetsIndex) ::threadIdx.x = number;
+            if (How & gs_cpu_sets_index) ::threadIdx.x = number;
             if (whole || threads.runs[thread]) {
                 const uint32_t lane_x = (Length == warp ? (uint32_t)at : number) % warp;
                 const uint32_t lane = Length == warp ? lane_x : (uint32_t)thread % warp;
@@ -245,14 +256,23 @@ struct gs_cpu_part {
                 const gs_cpu_in_row place = {x, apart ? warp_x : x / (int)warp, lane_x};
                 body(gs_cpu_turn<whole>(place, threads, thread, lane, {number, y, z}));
             }
+        };
+        // `at` is the lane in a whole warp: the same vectors for each warp of a row.
+        if constexpr ((How & gs_cpu_any_order) != 0) {
+#pragma GCC ivdep
+#pragma GCC unroll 1
+            for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
+        } else {
+#pragma GCC unroll 1
+            for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         }
     }
     // Runs the body for one thread of the row.
-    template <bool SetsIndex, class Body>
+    template <unsigned How, class Body>
     GS_CPU_LOOP void one(uint32_t x, Body body) const {
         const size_t thread = first - index.x + x;
         const uint32_t lane = (uint32_t)thread % threads.warp;
-        if (SetsIndex) ::threadIdx.x = x;
+        if (How & gs_cpu_sets_index) ::threadIdx.x = x;
         body(gs_cpu_turn<whole>({(int)x, (int)(x / threads.warp), x % threads.warp}, threads, thread, lane,
                                 {x, index.y, index.z}));
     }
@@ -289,17 +309,17 @@ struct gs_cpu_row : gs_cpu_in_row {
             }
         }
     }
-    // Runs the body for each thread that runs, warp by warp if it asks for the warp or the lane.
-    template <bool SetsIndex, bool ByWarp = false, class Body>
+    // Runs the body for each thread that runs.
+    template <unsigned How, class Body>
     GS_CPU_LOOP void each(Body body) const {
         const uint32_t length = threads.x;
         const bool warps = threads.all && length > GS_CPU_LOOPS_WARP && length % GS_CPU_LOOPS_WARP == 0;
         // The compiler aligns the loop that is expected.
-        if (!ByWarp && __builtin_expect(warps, 1)) {
-            gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<SetsIndex>(body);
+        if (!(How & gs_cpu_by_warp) && __builtin_expect(warps, 1)) {
+            gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<How>(body);
             return;
         }
-        parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
+        parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
     }
     // Whether the threads have the numbers from `first` on, each one more than the one before. A number of 64 bits with
     // a part of 32 may begin again at zero, if it is not known to be `Wide`.
@@ -319,12 +339,12 @@ struct gs_cpu_row : gs_cpu_in_row {
         return grows<Wide>(first) && first < bound && gs_cpu_room(first, bound) >= threads.x;
     }
     // The same as `each`. Tells the body whether something holds for all threads of the row.
-    template <bool SetsIndex, bool ByWarp, class Body>
+    template <unsigned How, class Body>
     GS_CPU_LOOP void each_within(bool holds, Body body) const {
         if (holds) {
-            each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::true_type()); });
+            each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::true_type()); });
         } else {
-            each<SetsIndex, ByWarp>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
+            each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
         }
     }
     // Has the processor fetch the elements behind those that the row touches: they are the next row's of a loop, or the
@@ -346,13 +366,13 @@ struct gs_cpu_row : gs_cpu_in_row {
         __builtin_prefetch((const char*)(address + count - 1));
     }
     // Runs the body for one thread, if it runs.
-    template <bool SetsIndex, class Body>
+    template <unsigned How, class Body>
     GS_CPU_LOOP void one(uint32_t x, Body body) const {
         if (!threads.all && !threads.runs[first + x]) return;
-        gs_cpu_part<0>{threads, first, index, threads.x, start}.template one<SetsIndex>(x, body);
+        gs_cpu_part<0>{threads, first, index, threads.x, start}.template one<How>(x, body);
     }
 };
-template <bool SetsIndex = false, class Body>
+template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Body body) {
     const uint32_t y = threads.y, z = threads.z;
     const gs_cpu_start start;
@@ -361,27 +381,27 @@ static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Bo
         for (uint32_t j = 0; j < y; ++j, first += threads.x) {
             GS_CPU_AT_MOST(j, 1023u);
             GS_CPU_AT_MOST(k, 1023u);
-            if (SetsIndex) ::threadIdx.y = j, ::threadIdx.z = k;
+            if (How & gs_cpu_sets_index) ::threadIdx.y = j, ::threadIdx.z = k;
             body(gs_cpu_row(threads, first, {0, j, k}, start));
         }
     }
 }
-template <bool SetsIndex = false, bool ByWarp = false, class Body>
+template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body body) {
-    gs_cpu_each_row<SetsIndex>(threads,
-                               [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<SetsIndex, ByWarp>(body); });
+    gs_cpu_each_row<How>(threads,
+                               [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<How>(body); });
 }
 // Runs the body for the few threads that fulfil a condition.
-template <bool SetsIndex = false, class Condition, class Body>
+template <unsigned How = 0, class Condition, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_of_few(const gs_cpu_threads& threads, Condition condition, Body body) {
-    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
+    gs_cpu_each_row<How>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
         row.parts([&](const auto part) GS_CPU_LOOP {
             uint32_t found = 0;
-            part.template each<SetsIndex>([&](const auto turn) GS_CPU_LOOP {
+            part.template each<How>([&](const auto turn) GS_CPU_LOOP {
                 found |= condition(turn) ? gs_cpu_lane_bit[turn.thread - part.first] : 0;
             });
             for (; found != 0; found &= found - 1) {
-                part.template one<SetsIndex>(part.index.x + (uint32_t)__builtin_ctz(found), body);
+                part.template one<How>(part.index.x + (uint32_t)__builtin_ctz(found), body);
             }
         });
     });
@@ -397,31 +417,31 @@ static inline GS_CPU_LOOP constexpr auto gs_cpu_distance(Left from, Right to) {
 }
 // Runs the body, which asks for its condition, for the threads of each row that can fulfil it: the one that is `distance`
 // behind the first, and, if `every` is not 0, those so many threads before and behind that one.
-template <bool SetsIndex = false, class Distance, class Body>
+template <unsigned How = 0, class Distance, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uint32_t every, Distance distance,
                                               Body body) {
-    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
+    gs_cpu_each_row<How>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
         const auto at = distance(row);
         if constexpr (std::is_same<decltype(at), const std::nullptr_t>::value) {
-            row.each<SetsIndex>(body);
+            row.each<How>(body);
         } else if (every == 0) {
-            if (at < threads.x) row.one<SetsIndex>(at, body);
+            if (at < threads.x) row.one<How>(at, body);
         } else if ((every & (every - 1)) != 0) {
             // Where 32 bits wrap around, such an index does not go on.
-            row.each<SetsIndex>(body);
+            row.each<How>(body);
         } else {
-            for (uint32_t x = at & (every - 1); x < threads.x; x += every) row.one<SetsIndex>(x, body);
+            for (uint32_t x = at & (every - 1); x < threads.x; x += every) row.one<How>(x, body);
         }
     });
 }
 
 // Stores what the body returns for each thread.
-template <bool SetsIndex = false, bool ByWarp = false, class Body,
+template <unsigned How = 0, class Body,
           class T = typename std::decay<decltype(std::declval<Body>()(
               std::declval<const gs_cpu_turn<true>&>()))>::type>
 static inline GS_CPU_LOOP gs_cpu_values<T> gs_cpu_gather(const gs_cpu_threads& threads, Body body) {
     gs_cpu_values<T> values;
-    gs_cpu_each<SetsIndex, ByWarp>(threads, [&](const auto turn) GS_CPU_LOOP { values.at[turn.thread] = body(turn); });
+    gs_cpu_each<How>(threads, [&](const auto turn) GS_CPU_LOOP { values.at[turn.thread] = body(turn); });
     return values;
 }
 
@@ -439,10 +459,10 @@ struct gs_cpu_votes {
         return ballot(turn) == active[turn.thread / turn.threads.warp];
     }
 };
-template <bool SetsIndex = false, bool ByWarp = false, class Body>
+template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> holds;
-    gs_cpu_each<SetsIndex, ByWarp>(
+    gs_cpu_each<How>(
         threads, [&](const auto turn) GS_CPU_LOOP { holds.at[turn.thread] = body(turn) != 0; });
     gs_cpu_votes votes;
     for (uint32_t first = 0, warp = 0; first < threads.count; first += threads.warp, ++warp) {
@@ -460,22 +480,22 @@ static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads
 }
 
 // Returns the threads that take one side of a branch.
-template <bool SetsIndex = false, bool ByWarp = false, class Body>
+template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& threads, Body body) {
     gs_cpu_threads side(threads.x, threads.y, threads.z);
     side.fill(0);
-    gs_cpu_each<SetsIndex, ByWarp>(
+    gs_cpu_each<How>(
         threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
     side.settle();
     return side;
 }
 
 // Takes the threads out that return. Returns whether any are left.
-template <bool SetsIndex = false, bool ByWarp = false, class Body>
+template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP bool gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> returns;
     std::memset(returns.at, 1, threads.count);
-    gs_cpu_each<SetsIndex, ByWarp>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
+    gs_cpu_each<How>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
     // A thread that returned before counts here, too.
     uint32_t gone = 0;
     for (uint32_t thread = 0; thread < threads.count; ++thread) gone += returns.at[thread];

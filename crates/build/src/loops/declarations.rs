@@ -1,0 +1,54 @@
+//! Declarations of a kernel in the form that the rest of the rewrite reads.
+
+use tree_sitter::Node;
+
+use super::edits::{self, Edit};
+use super::variables::declared;
+use crate::parse::{HIP_DYNAMIC_SHARED, child_of_kind, children, closing, visit};
+
+/// Returns a file in which a function declares its variables as `T v = T(x)` and memory of the launch's size as
+/// `extern __shared__ T v[]`, each line in its place; `None` if it does so already.
+pub(super) fn plain(text: &str, function: Node<'_>) -> Option<String> {
+    let body = function.child_by_field_name("body")?;
+    let mut edits = dynamic(text, body);
+    visit(body, &mut |node| {
+        edits.extend(direct(text, node).filter(|_| node.kind() == "declaration"));
+        true
+    });
+    if edits.is_empty() {
+        return None;
+    }
+    Some(edits::in_file(text, function, edits))
+}
+
+/// Returns the edits for HIP's older word for memory of the launch's size.
+fn dynamic(text: &str, body: Node<'_>) -> Vec<Edit> {
+    let start = body.start_byte();
+    let places = text[body.byte_range()].match_indices(HIP_DYNAMIC_SHARED);
+    let edit = |at: usize| {
+        let open = at + HIP_DYNAMIC_SHARED.len();
+        let end = closing(text, open)?;
+        let (ty, name) = text[open..end].trim().strip_prefix('(')?.strip_suffix(')')?.rsplit_once(',')?;
+        Some((at..end, format!("extern __shared__ {} {}[];", ty.trim(), name.trim())))
+    };
+    places.filter_map(|(at, _)| edit(start + at)).collect()
+}
+
+/// Returns the edit for a variable whose values look like the types of a function's parameters: `T v(x);`.
+fn direct(text: &str, declaration: Node<'_>) -> Option<Edit> {
+    let declarator = declaration.child_by_field_name("declarator")?;
+    let list =
+        child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
+    let mut values = children(list).into_iter().filter(Node::is_named).peekable();
+    values.peek()?;
+    // A name, or an element of an array.
+    let is_value = |value: Node<'_>| {
+        let part = |field, kind| value.child_by_field_name(field).is_none_or(|part| part.kind() == kind);
+        part("type", "type_identifier") && part("declarator", "abstract_array_declarator")
+    };
+    let values = values.all(is_value);
+    let single = declaration.children_by_field_name("declarator", &mut declaration.walk()).count() == 1;
+    let (ty, end) = (declaration.child_by_field_name("type")?, declared(declarator).end_byte());
+    let (open, close) = if ty.kind() == "sized_type_specifier" { ("(", ")") } else { ("", "") };
+    (values && single).then(|| (end..end, format!(" = {open}{}{close}", &text[ty.byte_range()])))
+}

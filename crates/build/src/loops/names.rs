@@ -1,0 +1,117 @@
+//! A name of its own for each variable of a kernel, so that the rest of the rewrite may take a name for the variable.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::MOST_CALLS;
+use super::edits::{self, Edit};
+use super::inline::in_users_words;
+use super::steps::{Refusal, Result};
+use super::variables::declared;
+use super::waits::Waits;
+use crate::parse::{children, identifiers, visit};
+
+/// A variable of a function.
+struct Variable<'a> {
+    name: &'a str,
+    /// The text in which the name means it.
+    scope: Range<usize>,
+    /// Whether it is memory of the launch's size, which has one name in all functions.
+    is_extern: bool,
+}
+
+/// Returns a file in which no two variables of a function have one name, each line in its place; `None` if there are no
+/// two such.
+pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Option<String>> {
+    let mut variables = variables(text, function);
+    // The first of a name keeps it.
+    variables.sort_by_key(|variable| !variable.is_extern);
+    let in_macros = waits.in_macros(text, function);
+    let mut taken = HashSet::new();
+    identifiers(text, function, &mut taken);
+    let (mut seen, mut own) = (HashSet::new(), HashMap::new());
+    for (index, Variable { name, scope, is_extern }) in variables.iter().enumerate() {
+        if seen.insert(*name) || *is_extern {
+            continue;
+        }
+        if let Some(user) = in_macros.get(*name) {
+            let reason = format!("the macro `{user}` could mean one of two variables `{name}`");
+            return Err(Refusal { at: scope.start, reason });
+        }
+        // The numbers below are those of the calls that are written out.
+        let names = (MOST_CALLS..).map(|number| format!("gs_{number}_{}", in_users_words(name)));
+        let new = names.into_iter().find(|new| taken.insert(new.clone()));
+        own.extend(new.map(|new| (index, new)));
+    }
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let mut edits: Vec<Edit> = Vec::new();
+    visit(function, &mut |node| {
+        // A name in a template's arguments or in parentheses of its own can read like a type.
+        let qualified = node.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
+        if let ("identifier" | "type_identifier", false) = (node.kind(), qualified) {
+            let (name, at) = (&text[node.byte_range()], node.start_byte());
+            let named = variables.iter().enumerate().filter(|(_, variable)| variable.name == name);
+            let meant = named.filter(|(_, variable)| variable.scope.contains(&at));
+            let meant = meant.min_by_key(|(_, variable)| variable.scope.len());
+            let new = meant.and_then(|(index, _)| own.get(&index));
+            edits.extend(new.map(|new| (node.byte_range(), new.clone())));
+        }
+        true
+    });
+    Ok(Some(edits::in_file(text, function, edits)))
+}
+
+/// Returns the variables and parameters of a function, and of the functions in it.
+fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
+    let mut variables: Vec<Variable<'a>> = Vec::new();
+    visit(function, &mut |node| {
+        let scope = match node.kind() {
+            "for_range_loop" => node.byte_range(),
+            "declaration" | "parameter_declaration" | "optional_parameter_declaration" => {
+                node.start_byte()..around(node).end_byte()
+            }
+            _ => return true,
+        };
+        let is_extern = children(node).iter().any(|child| &text[child.byte_range()] == "extern");
+        for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+            visit(declared(declarator), &mut |name| {
+                if name.kind() == "identifier" {
+                    let name = &text[name.byte_range()];
+                    // Both sides of an `#if` may declare a variable.
+                    let same = |other: &Variable<'_>| other.name == name && other.scope.end == scope.end;
+                    if !variables.iter().any(same) {
+                        variables.push(Variable { name, scope: scope.clone(), is_extern });
+                    }
+                }
+                !name.kind().starts_with("abstract")
+            });
+        }
+        true
+    });
+    variables
+}
+
+/// Returns the statement or function in which a declaration's names have their meaning.
+fn around(declaration: Node<'_>) -> Node<'_> {
+    let mut node = declaration;
+    while let Some(parent) = node.parent() {
+        match parent.kind() {
+            "compound_statement"
+            | "for_statement"
+            | "for_range_loop"
+            | "if_statement"
+            | "while_statement"
+            | "switch_statement"
+            | "lambda_expression"
+            | "function_definition" => return parent,
+            // Of a function that is not defined here.
+            "declaration" if node.kind() == "function_declarator" => return node,
+            _ => node = parent,
+        }
+    }
+    node
+}

@@ -1,0 +1,235 @@
+//! Whether the places in memory that a thread touches between two meetings can be told apart.
+//!
+//! Threads between two meetings have no order, and a loop over them says so to the compiler. GCC then takes what one thread
+//! does for unordered, too, wherever it cannot compare two places: of `l[0] = 1; l[k] = 2; x = l[0];` it may forget the
+//! second. (So does 12.2, for `#pragma GCC ivdep` as for `#pragma omp simd`.) A loop therefore says it only if no thread
+//! changes a place that could be another one of its own.
+
+use std::collections::{HashMap, HashSet};
+
+use tree_sitter::Node;
+
+use super::row::beside_constant;
+use super::variables::{Variable, Variables};
+use super::waits::callee;
+use crate::parse::children;
+
+/// The places in memory that a part of a loop touches.
+#[derive(Clone, Default)]
+pub(super) struct Accesses {
+    arrays: HashMap<String, Array>,
+    /// Variables that it changes.
+    changed: HashSet<String>,
+    /// Those that it counts in a loop's head.
+    counted: HashSet<String>,
+    /// Whether it reads a place of which nothing is known.
+    reads_unknown: bool,
+    /// Whether it could change one.
+    writes_unknown: bool,
+}
+
+/// The places of one array.
+#[derive(Clone, Default)]
+struct Array {
+    /// Places that can be compared, as they are written, by their indices without constants that are added.
+    places: HashMap<String, HashSet<String>>,
+    /// The identifiers in the indices.
+    words: HashSet<String>,
+    is_written: bool,
+    /// Whether each thread has such an array.
+    is_own: bool,
+}
+
+impl Accesses {
+    /// Returns the places that a part of the kernel's text touches.
+    pub(super) fn of<'t>(text: &'t str, variables: &Variables<'_, 't>, part: Node<'t>) -> Self {
+        let mut look = Look { text, variables, found: Self::default() };
+        look.at(part);
+        look.found
+    }
+
+    /// Notes that a variable with all its elements is written.
+    pub(super) fn initialise(&mut self, array: &str) {
+        let array = self.arrays.entry(array.to_owned()).or_default();
+        array.places.entry(String::new()).or_default();
+        (array.is_written, array.is_own) = (true, true);
+    }
+
+    /// Returns whether it makes no difference in which order a thread touches the places of several parts.
+    pub(super) fn in_any_order<'a>(parts: impl IntoIterator<Item = &'a Self>) -> bool {
+        let mut all = Self::default();
+        for part in parts {
+            for (name, array) in &part.arrays {
+                let joined = all.arrays.entry(name.clone()).or_default();
+                for (indices, places) in &array.places {
+                    joined.places.entry(indices.clone()).or_default().extend(places.iter().cloned());
+                }
+                joined.words.extend(array.words.iter().cloned());
+                joined.is_written |= array.is_written;
+                joined.is_own |= array.is_own;
+            }
+            all.changed.extend(part.changed.iter().cloned());
+            all.counted.extend(part.counted.iter().cloned());
+            all.reads_unknown |= part.reads_unknown;
+            all.writes_unknown |= part.writes_unknown;
+        }
+        let mut written = all.arrays.iter().filter(|(_, array)| array.is_written).peekable();
+        let reads_only_known = !all.reads_unknown || written.peek().is_none();
+        // Only of places beside each other GCC makes one access, for which it would change the order.
+        let apart = |array: &Array| {
+            let alone = array.places.values().all(|places| places.len() == 1);
+            alone && !array.is_own && array.words.is_disjoint(&all.counted)
+        };
+        let changes = |word: &String| {
+            all.changed.contains(word) || all.arrays.get(word).is_some_and(|array| array.is_written)
+        };
+        let known = |(name, array): (&String, &Array)| {
+            let stays = !all.changed.contains(name) && !array.words.iter().any(changes);
+            stays && (array.places.len() == 1 || apart(array))
+        };
+        !all.writes_unknown && reads_only_known && written.all(known)
+    }
+}
+
+/// Finds such places.
+struct Look<'l, 't> {
+    text: &'t str,
+    variables: &'l Variables<'l, 't>,
+    found: Accesses,
+}
+
+impl<'t> Look<'_, 't> {
+    fn str(&self, node: Node<'_>) -> &'t str {
+        &self.text[node.byte_range()]
+    }
+
+    fn at(&mut self, node: Node<'t>) {
+        let field = |name| node.child_by_field_name(name);
+        match node.kind() {
+            "assignment_expression" => self.target(field("left")),
+            "update_expression" => self.target(field("argument")),
+            "subscript_expression" | "field_expression" => return self.place(node, false),
+            "pointer_expression" if self.str(node).starts_with('&') => self.found.writes_unknown = true,
+            "pointer_expression" => self.found.reads_unknown = true,
+            "call_expression" => self.call(node),
+            "identifier" => self.name(node),
+            "reference_declarator" | "lambda_expression" | "new_expression" | "delete_expression" => {
+                self.found.writes_unknown = true;
+            }
+            _ => {}
+        }
+        for child in children(node) {
+            self.at(child);
+        }
+    }
+
+    /// Notes what an assignment changes.
+    fn target(&mut self, target: Option<Node<'t>>) {
+        let Some(target) = target else { return };
+        match target.kind() {
+            "identifier" => {
+                let counts = target.parent().is_some_and(|change| {
+                    let around = change.parent();
+                    around.is_some_and(|around| around.child_by_field_name("update") == Some(change))
+                });
+                let name = self.str(target).to_owned();
+                if self.variables.waits.memory().contains(&name) {
+                    self.found.writes_unknown = true;
+                } else if counts {
+                    self.found.counted.insert(name);
+                } else {
+                    self.found.changed.insert(name);
+                }
+            }
+            "subscript_expression" | "field_expression" => self.place(target, true),
+            "parenthesized_expression" => self.target(target.named_child(0)),
+            _ => self.found.writes_unknown = true,
+        }
+    }
+
+    /// Notes an element, or a field.
+    fn place(&mut self, place: Node<'t>, is_written: bool) {
+        let (mut indices, mut words) = (Vec::new(), HashSet::new());
+        let (mut whole, mut known) = (place, true);
+        while let Some(inner) = whole.child_by_field_name("argument") {
+            match whole.kind() {
+                "subscript_expression" => {
+                    // A field that has elements could be a pointer.
+                    known &= inner.kind() != "field_expression";
+                    let list = whole.child_by_field_name("indices").map(children).unwrap_or_default();
+                    for index in list.into_iter().filter(Node::is_named) {
+                        self.at(index);
+                        let index = beside_constant(index);
+                        words.extend(self.variables.waits.words(self.text, index));
+                        let is_constant = index.kind() == "number_literal";
+                        indices.push(if is_constant { "" } else { self.str(index) });
+                    }
+                }
+                "field_expression" => known &= !self.str(whole).contains("->"),
+                _ => break,
+            }
+            whole = inner;
+        }
+        let name = self.str(whole);
+        if whole.kind() != "identifier" {
+            self.at(whole);
+        } else if indices.is_empty() && known && !self.variables.waits.memory().contains(name) {
+            // The variable is read, or its part is changed.
+            self.found.changed.extend(is_written.then(|| name.to_owned()));
+            return self.name(whole);
+        }
+        match self.variables.array(whole).filter(|_| known) {
+            Some((array, is_own)) => {
+                let array = self.found.arrays.entry(array.to_owned()).or_default();
+                array
+                    .places
+                    .entry(indices.join("]["))
+                    .or_default()
+                    .insert(self.text[place.byte_range()].to_owned());
+                array.words.extend(words);
+                array.is_own |= is_own;
+                array.is_written |= is_written;
+            }
+            None if is_written => self.found.writes_unknown = true,
+            None => self.found.reads_unknown = true,
+        }
+    }
+
+    /// Notes what a function could do.
+    fn call(&mut self, call: Node<'t>) {
+        let is_plain = callee(self.text, call).is_some_and(|name| self.variables.waits.is_plain(name));
+        self.found.writes_unknown |= !is_plain || !self.variables.keeps_arguments(call);
+    }
+
+    /// Notes what a name could mean beside a value.
+    fn name(&mut self, name: Node<'t>) {
+        let waits = self.variables.waits;
+        self.found.reads_unknown |= waits.memory().contains(self.str(name));
+        self.found.writes_unknown |= self.variables.is_address(name) || !waits.is_plain(self.str(name));
+    }
+}
+
+impl<'t> Variables<'_, 't> {
+    /// Returns the array of a name, if it can be told apart from all others, and whether it is a variable of each thread's:
+    /// else it is shared memory, or what a parameter leads to.
+    fn array(&self, name: Node<'_>) -> Option<(&'t str, bool)> {
+        let text = &self.text[name.byte_range()];
+        let Some(index) = self.meant(name) else {
+            return (self.is_shared(text) && !self.is_one_of_several(text)).then_some((text, false));
+        };
+        let Variable { declaration, ty, extents, storable, .. } = &self.list[index];
+        let is_parameter = declaration.is_none() && ty.matches('*').count() == 1;
+        let is_own = *storable && !extents.is_empty() && !ty.contains('*');
+        (is_parameter || is_own).then_some((text, is_own))
+    }
+
+    /// Returns whether a name stands for a place in memory, so that its use beside an index could make another name for it.
+    fn is_address(&self, name: Node<'_>) -> bool {
+        let leads = |index: usize| {
+            let Variable { ty, extents, declarator, .. } = &self.list[index];
+            ty.contains('*') || !extents.is_empty() || self.text[declarator.byte_range()].starts_with('&')
+        };
+        let by_macro = || self.in_macro(name).into_iter().any(leads);
+        self.meant(name).map_or_else(by_macro, leads) || self.is_shared(&self.text[name.byte_range()])
+    }
+}

@@ -1,0 +1,252 @@
+//! How the threads of a block run on the CPU: alone, as loops, or on stacks of their own, with the reason.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+
+use gpustream_build::{Backend, KernelReport, Kernels, Threads};
+
+/// Compiles kernels for the CPU. Returns how the threads of each run, in order: `alone`, `loops`, or the line and the
+/// reason.
+fn threads(text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.cu");
+    fs::write(&file, text).unwrap();
+    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+    let kernels = Kernels::new().file(file).out_dir(dir.path().join("out")).environment_overrides(false);
+    let built = kernels.backend(Backend::Cpu).cpu_level(level).build().unwrap();
+    let say = |kernel: &KernelReport| match kernel.threads.as_ref().unwrap() {
+        Threads::Alone => "alone".to_owned(),
+        Threads::Loops => "loops".to_owned(),
+        Threads::Fibers { line, reason } => format!("{line}: {reason}"),
+        other => panic!("{other:?}"),
+    };
+    built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
+}
+
+#[test]
+fn threads_that_meet_together_run_as_loops() {
+    let text = "
+#define SYNC __syncthreads()
+#define TID threadIdx.x
+__device__ int twice(int x) { return 2 * x; }
+__global__ void never(int* x) { x[TID] = twice(x[TID]); }
+__global__ void once(int* x) { x[TID] = 1; __syncthreads(); x[0] = twice(x[1]); }
+__global__ void shuffled(int* x) { int v = x[TID]; v += __shfl_xor_sync(~0u, v, 1); x[TID] = v; }
+__global__ void evenly(int* x, int n) { for (int i = 0; i < n / 2; ++i) { x[TID] += i; __syncthreads(); } }
+__global__ void warps(int* x) { int v = 3; if (TID < 32) v = __shfl_sync(~0u, x[TID], 0); else v = 4; x[TID] = v; }
+__global__ void counted(int* x) { for (int i = 0; i < x[blockIdx.x]; ++i) __syncthreads(); x[TID] = 1; }
+__global__ void pairs(int* x, int n) { for (int i = 0, j = 0; i < n; i += 1, j += n) { __syncthreads(); x[j] = i; } }
+__global__ void some_lines(int* x) {
+    __syncthreads();
+#if UNKNOWN > 3
+    x[TID] = 1;
+#endif
+}
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void grouped(int* x) {
+    cg::thread_block block = cg::this_thread_block();
+    cg::thread_block_tile<16> tile = cg::tiled_partition<16>(block);
+    int v = x[block.thread_rank()];
+    v += tile.shfl_down(v, 8);
+    cg::sync(block);
+    x[tile.meta_group_rank()] = v;
+}
+struct Pair { int low, high; };
+__device__ int sum_of(const Pair& pair) { return pair.low + pair.high; }
+__global__ void by_value(const Pair pair, int* x) { x[TID] = sum_of(pair); __syncthreads(); x[0] += sum_of(pair); }
+__global__ void named_late(int* y) {
+    y[threadIdx.x] = 1;
+    __syncthreads();
+    int x = y[0];
+    __syncthreads();
+    y[threadIdx.x] = x;
+}
+";
+    let mut expected = ["loops"; 11];
+    expected[0] = "alone";
+    assert_eq!(threads(text), expected);
+}
+
+#[test]
+fn comparisons_of_every_type_may_stand_in_loops() {
+    let text = "
+#include <gpustream/half.cuh>
+enum Side { LEFT, RIGHT };
+#define BELOW(x, n) ((x) < (n))
+__global__ void pointers(float* p, float* end, int n) {
+    __syncthreads();
+    float* const q = p + blockIdx.x;
+    if (q + threadIdx.x < end && threadIdx.x < n) q[threadIdx.x] = 1;
+}
+__global__ void halves(gs::half* p, gs::half bound, int n) {
+    const gs::half mine = bound;
+    __syncthreads();
+    if (mine < p[0] && threadIdx.x + 0.5 < (double)n) p[threadIdx.x] = bound;
+}
+__global__ void others(int* p, Side side, bool on, char c, short s, long long l) {
+    const int x = threadIdx.x;
+    __syncthreads();
+    if (x < side && x < on && x < c && x < s && x < l && BELOW(x, 64)) p[x] = 1;
+    __syncthreads();
+    if (int y = p[x]; y < x) p[x] = y;
+    if (const int y = x - 3) { if (y < 64) p[x] = y; }
+    auto unseen = [](int y, int n) { if (y < n) return 1; return 2; };
+    struct Inner { int v; __device__ int least(int n) { return v < n ? v : n; } } inner{x};
+    if constexpr (sizeof(int) < 8) p[x] += unseen(x, 64) + inner.least(64);
+    switch (p[x]) { case 1: if (x < 64) p[x] = 3; break; default: break; }
+}
+template <class T> __global__ void templated(T* p, T n) {
+    const T i = threadIdx.x;
+    __syncthreads();
+    if (i < n && threadIdx.y < n) p[threadIdx.x] = 1;
+}
+template __global__ void templated<float>(float* p, float n);
+template __global__ void templated<unsigned long long>(unsigned long long* p, unsigned long long n);
+";
+    assert_eq!(threads(text), ["loops"; 5]);
+}
+
+#[test]
+fn threads_of_which_it_is_not_plain_that_they_meet_run_on_stacks() {
+    let text = "
+#define SYNC __syncthreads()
+#define TID threadIdx.x
+__device__ void meet() { if (threadIdx.y > 0) return; __syncthreads(); }
+__device__ int count;
+__global__ void hidden(int* x) { meet(); x[0] = 1; }
+__global__ void in_macro(int* x) { SYNC; x[0] = 1; }
+__global__ void some(int* x) { if (threadIdx.x < 32) __syncthreads(); x[0] = 1; }
+__global__ void by_memory(int* x) { for (int i = 0; i < x[threadIdx.x]; ++i) __syncthreads(); }
+__global__ void by_global(int* x) { while (count > 0) __syncthreads(); x[0] = 1; }
+__global__ void by_own(int* x) { int i = threadIdx.x; while (i-- > 0) __syncthreads(); x[0] = 1; }
+__global__ void changed(int* x, int n) { n += x[threadIdx.x]; if (n > 3) __syncthreads(); x[0] = n; }
+__global__ void through(int* x, int n) { int* p = &n; *p = x[0]; if (n > 3) __syncthreads(); x[0] = n; }
+__global__ void some_leave(int* x) { for (int i = 0; i < 9; ++i) { __syncthreads(); if (x[i + threadIdx.x]) break; } }
+__global__ void lazily(int* x) { int v = x[0]; v = v > 3 && __shfl_sync(~0u, v, 1); x[0] = v; }
+struct Two { int a, b; };
+__global__ void declared(int* x) { auto [a, b] = Two{1, 2}; __syncthreads(); x[a] = b; }
+__global__ void by_macro(int* x) { if (TID < 32) __syncthreads(); x[0] = 1; }
+__global__ void chosen(int* x) { switch (x[0]) { case 1: __syncthreads(); } }
+__global__ void spinning(volatile int* x) { while (x[0]) __syncthreads(); }
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void some_of_block(int* x) { auto g = cg::this_thread_block(); if (x[threadIdx.x]) g.sync(); }
+__global__ void handed_on(int* x) {
+    auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+    x[0] = cg::reduce(tile, x[0], cg::plus<int>());
+}
+__device__ void uneven(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
+__global__ void within(int* x) { uneven(x[threadIdx.x]); x[0] = 1; }
+__device__ int again(int n) { __syncthreads(); return n > 0 ? again(n - 1) : 0; }
+__global__ void without_end(int* x) { x[0] = again(3); }
+__device__ int file_n() { __syncthreads(); return count; }
+__global__ void hiding(int* x, int count) { x[count] = file_n(); }
+#define LEAVE return
+#define LEAVE_IF(condition) if (condition) LEAVE
+__global__ void leaving(int* x, int n) { LEAVE_IF(threadIdx.x >= n); __syncthreads(); x[threadIdx.x] = 1; }
+";
+    let proof = "no proof that all threads";
+    assert_eq!(
+        threads(text),
+        [
+            "6: its threads meet in `meet()`".to_owned(),
+            "7: its threads meet in `SYNC`".to_owned(),
+            format!("8: {proof} of the block come to this barrier"),
+            format!("9: {proof} run a loop equally often"),
+            format!("10: {proof} run a loop equally often"),
+            format!("11: {proof} run a loop equally often"),
+            format!("12: {proof} of the block come to this barrier"),
+            format!("13: {proof} of the block come to this barrier"),
+            "14: only some threads leave a loop in which threads meet".to_owned(),
+            "15: threads meet in a part of an expression that not all of them evaluate".to_owned(),
+            "17: the declaration of `[a, b]` cannot be read".to_owned(),
+            format!("18: {proof} of the block come to this barrier"),
+            "19: its threads meet inside of a `switch statement`".to_owned(),
+            format!("20: {proof} run a loop equally often"),
+            format!("23: {proof} of the block come to this barrier"),
+            "26: its threads meet in `cg::reduce(tile, x[0], cg::plus<int>())`".to_owned(),
+            format!("29: {proof} run a loop equally often"),
+            "31: its threads meet in `again(n - 1)`".to_owned(),
+            "33: its threads meet in `file_n()`".to_owned(),
+            "36: the macro `LEAVE_IF` could return from it".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn declarations_in_every_form_leave_a_kernel_its_loops() {
+    let text = "
+#include <hip/hip_runtime.h>
+#define warpSize 32
+#define AT(i) tile[i]
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+struct Line { int slope, offset; __device__ Line(int a, int b) : slope(a), offset(b) {} };
+__device__ int value(const Line* line) { return line->offset; }
+__device__ int summed(int n) {
+    __shared__ int tile[64];
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) { AT(threadIdx.x) = n; __syncthreads(); sum += AT(i); __syncthreads(); }
+    for (int i = 0; i < n; ++i) ++sum;
+    return sum;
+}
+__global__ void shadows(int* x, int n) {
+    int i = threadIdx.x;
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = 1;
+    for (int i = 0; i < n; ++i) { __syncthreads(); { int i = x[0]; if (i < n) x[i] = 2; } }
+    x[i] = 3;
+}
+__global__ void sides(int* x) {
+#ifdef UNKNOWN
+    const int at = threadIdx.x;
+#else
+    const int at = threadIdx.x + 1;
+#endif
+    __syncthreads();
+    x[at] = 1;
+}
+__global__ void direct(int* x, int n) { int a = x[0]; Line v(a, n); dim3 w(x[a]); __syncthreads(); x[0] = v.slope + w.x; }
+__global__ void older(int* x) { HIP_DYNAMIC_SHARED(int, cache) cache[0] = 1; __syncthreads(); x[0] = cache[warpSize]; }
+__global__ void lent(int* x, const Line line) { __syncthreads(); x[threadIdx.x] = value(&line); }
+__global__ void in_function(int* x) { x[0] = summed(3); for (int i = 0; i < 3; ++i) ++x[i]; }
+__global__ void at_most(int* x, int n) { for (int i = 0; i < SMALLER(n, 3); ++i) { __syncthreads(); x[i] = 1; } }
+";
+    let mut expected = ["loops"; 7].map(str::to_owned);
+    expected[1] = "25: a variable is declared beside an `#if`".to_owned();
+    assert_eq!(threads(text), expected);
+}
+
+/// A macro that could mean one of two variables is not looked into, and each thread may change what it stands for.
+#[test]
+fn names_in_macros_keep_kernels_from_loops_only_where_they_mean_two_variables() {
+    let text = "
+#define MINE mine
+#define SHIFT(x) ((x).mine << 1)
+struct Field { int mine; };
+__global__ void two(int* x) { int mine = x[0]; __syncthreads(); { int mine = x[1]; x[2] = MINE; } x[3] = mine; }
+__global__ void one(int* x) { int mine = x[0]; __syncthreads(); x[2] = MINE; }
+__global__ void none(int* x, Field f) { int mine = x[0]; __syncthreads(); { int mine = SHIFT(f); x[2] = mine; } x[3] = mine; }
+__global__ void even(int* x) { int mine = 0; MINE += x[threadIdx.x]; if (mine) __syncthreads(); x[0] = mine; }
+";
+    let expected = [
+        "5: the macro `MINE` could mean one of two variables `mine`",
+        "loops",
+        "loops",
+        "8: no proof that all threads of the block come to this barrier",
+    ];
+    assert_eq!(threads(text), expected);
+}
+
+#[test]
+fn a_form_that_does_not_compile_leaves_the_others_theirs() {
+    let text = "
+struct Pinned { int at; __device__ Pinned(int at) : at(at) {} Pinned(const Pinned&) = delete; };
+__global__ void first(int* x) { __syncthreads(); x[threadIdx.x] = 1; }
+__global__ void pinned(int* x) { Pinned v(x[threadIdx.x]); __syncthreads(); x[threadIdx.x] = v.at; }
+__global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
+";
+    assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
+}
