@@ -4,17 +4,23 @@
 
 use std::fs;
 
-use gpustream_build::{Backend, KernelReport, Kernels, Threads};
+use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
+use tempfile::TempDir;
 
-/// Compiles kernels for the CPU. Returns how the threads of each run, in order: `alone`, `loops`, or the line and the
-/// reason.
-fn threads(text: &str) -> Vec<String> {
+/// Compiles kernels for the CPU.
+fn compiled(text: &str) -> (TempDir, Built) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("k.cu");
     fs::write(&file, text).unwrap();
     let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
     let kernels = Kernels::new().file(file).out_dir(dir.path().join("out")).environment_overrides(false);
     let built = kernels.backend(Backend::Cpu).cpu_level(level).build().unwrap();
+    (dir, built)
+}
+
+/// Returns how the threads of each kernel run, in order: `alone`, `loops`, or the line and the reason.
+fn threads(text: &str) -> Vec<String> {
+    let (_dir, built) = compiled(text);
     let say = |kernel: &KernelReport| match kernel.threads.as_ref().unwrap() {
         Threads::Alone => "alone".to_owned(),
         Threads::Loops => "loops".to_owned(),
@@ -22,6 +28,15 @@ fn threads(text: &str) -> Vec<String> {
         other => panic!("{other:?}"),
     };
     built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
+}
+
+/// Returns of each kernel's form whether all its loops let each thread touch memory in any order.
+fn in_any_order(text: &str) -> Vec<bool> {
+    let (_dir, built) = compiled(text);
+    let code = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
+    let is_loop = |line: &&str| line.contains("gs_cpu_each<") || line.contains("gs_row.each");
+    let forms = code.split(" void gs_loops_").skip(1);
+    forms.map(|form| form.lines().filter(is_loop).all(|line| line.contains("gs_cpu_any_order"))).collect()
 }
 
 #[test]
@@ -249,4 +264,44 @@ __global__ void pinned(int* x) { Pinned v(x[threadIdx.x]); __syncthreads(); x[th
 __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
 ";
     assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
+}
+
+/// The first nine kernels touch places that can be told apart; in each other one, two could be one.
+#[test]
+fn loops_let_a_thread_touch_memory_in_any_order_where_places_are_told_apart() {
+    let text = "
+#define PART(at) own[at]
+#define TID threadIdx.x
+struct Pair { int x, y; };
+__device__ int total;
+__device__ int twice(int x) { return 2 * x; }
+__global__ void copied(int* x, const int* y) { __syncthreads(); x[TID] = y[TID] + y[2 * TID]; }
+__global__ void beside(int* x) { __syncthreads(); x[2 * TID] += 1; x[2 * TID + 1] += 2; }
+__global__ void tiles(int* x) {
+    __shared__ int t[8][8];
+    t[threadIdx.y][TID] = x[TID];
+    __syncthreads();
+    x[TID] = t[threadIdx.y][7 - TID] + t[threadIdx.y][TID];
+}
+__global__ void apart(int* x, int n) { __syncthreads(); x[TID] = x[TID + n]; }
+__global__ void fields(Pair* x) { __syncthreads(); x[TID].x += x[TID].y; }
+__global__ void variables(int* x) { Pair v = {x[TID], 2}; int a = v.x; __syncthreads(); v.y += a; x[TID] = v.x + v.y; }
+__global__ void elements(int* x) { int own[2] = {1, 2}; __syncthreads(); own[0] += own[1]; x[TID] = own[0]; }
+__global__ void in_loop(int* x, int n) { __syncthreads(); for (int i = 0; i < n; ++i) x[8 * TID + i] += i; }
+__global__ void computed(int* x, const float* y) { __syncthreads(); x[TID] = (int)sqrtf(y[TID]) + min(3, x[TID]); }
+__global__ void alone(int* x, int n) { int own[2] = {1, 2}; own[n % 2] = 3; __syncthreads(); x[TID] = own[0]; }
+__global__ void pairs(int* x, int n) { __syncthreads(); x[2 * TID + n % 2] = 3; x[2 * TID] += x[2 * TID + 1]; }
+__global__ void counted(int* x, int n) { __syncthreads(); if (n > 0) for (int i = 0; i < 2; ++i) x[2 * TID + i] += x[n]; }
+__global__ void moved(int* x) { int i = TID; __syncthreads(); x[i] = 1; i += 2; x[i] = 2; }
+__global__ void pointed(int* x) { int* p = x + TID; __syncthreads(); p[0] = x[TID]; }
+__global__ void led(int* x) { int a = 1; int* p = &a; __syncthreads(); a = 2; x[TID] = *p; }
+__global__ void called(int* x) { __syncthreads(); x[TID] = twice(x[TID]); }
+__global__ void global(int* x) { __syncthreads(); x[TID] = total; }
+__global__ void by_macro(int* x) { int own[2] = {1, 2}; __syncthreads(); PART(x[1]) += own[1]; x[TID] = own[0]; }
+__global__ void field(int* x) { Pair v[2] = {}; __syncthreads(); v[x[TID] % 2].x = 3; x[TID] = v[0].x + v[0].y; }
+__global__ void by_element(int* x) { __syncthreads(); x[x[TID]] = 1; x[TID] = x[TID + 1]; }
+";
+    let found = in_any_order(text);
+    let expected: Vec<bool> = (0..found.len()).map(|kernel| kernel < 9).collect();
+    assert_eq!((found.len(), found), (20, expected));
 }

@@ -132,19 +132,23 @@ impl<'t> Look<'_, 't> {
                     let around = change.parent();
                     around.is_some_and(|around| around.child_by_field_name("update") == Some(change))
                 });
-                let name = self.str(target).to_owned();
-                if self.variables.waits.memory().contains(&name) {
-                    self.found.writes_unknown = true;
-                } else if counts {
-                    self.found.counted.insert(name);
+                if counts {
+                    self.found.counted.insert(self.str(target).to_owned());
                 } else {
-                    self.found.changed.insert(name);
+                    self.change(target);
                 }
             }
             "subscript_expression" | "field_expression" => self.place(target, true),
             "parenthesized_expression" => self.target(target.named_child(0)),
             _ => self.found.writes_unknown = true,
         }
+    }
+
+    /// Notes a variable that changes, itself or a field.
+    fn change(&mut self, name: Node<'t>) {
+        let is_lent = self.variables.meant(name).is_some_and(|index| self.variables.is_lent(index));
+        self.found.writes_unknown |= is_lent || self.variables.waits.memory().contains(self.str(name));
+        self.found.changed.insert(self.str(name).to_owned());
     }
 
     /// Notes an element, or a field.
@@ -174,8 +178,9 @@ impl<'t> Look<'_, 't> {
         if whole.kind() != "identifier" {
             self.at(whole);
         } else if indices.is_empty() && known && !self.variables.waits.memory().contains(name) {
-            // The variable is read, or its part is changed.
-            self.found.changed.extend(is_written.then(|| name.to_owned()));
+            if is_written {
+                self.change(whole);
+            }
             return self.name(whole);
         }
         match self.variables.array(whole).filter(|_| known) {

@@ -60,6 +60,8 @@ struct Write<'t> {
     statement: Option<usize>,
     /// The expressions that determine the new value; `None` where it is unknown.
     from: Option<Vec<Node<'t>>>,
+    /// Whether something could hold on to the variable's place.
+    lends: bool,
 }
 
 /// The parts of which an expression may be made.
@@ -232,6 +234,11 @@ impl<'k, 't> Variables<'k, 't> {
     }
 
     /// Returns whether something could hold on to the variable's place.
+    pub(super) fn is_lent(&self, variable: usize) -> bool {
+        self.writes.iter().any(|write| write.variable == variable && write.lends)
+    }
+
+    /// Returns whether the variable changes in its place: a part of it, or by something that could hold on to it.
     pub(super) fn is_addressed(&self, variable: usize) -> bool {
         self.writes.iter().any(|write| write.variable == variable && write.from.is_none())
     }
@@ -420,12 +427,14 @@ impl<'k, 't> Variables<'k, 't> {
                         .filter(|target| target.kind() == "identifier")
                         .and_then(|name| self.meant(name))
                 });
+                let lends = from.is_none();
                 let from = from.filter(|_| whole.is_some());
                 let changed = target.map(|target| self.changed(target)).unwrap_or_default();
                 writes.extend(changed.into_iter().map(|variable| Write {
                     variable,
                     statement,
                     from: from.clone(),
+                    lends,
                 }));
             };
             match node.kind() {
@@ -460,7 +469,12 @@ impl<'k, 't> Variables<'k, 't> {
                 }
                 "identifier" if self.waits.changes(&text[node.byte_range()]) => {
                     let variables = self.in_macro(node).into_iter();
-                    writes.extend(variables.map(|variable| Write { variable, statement: None, from: None }));
+                    writes.extend(variables.map(|variable| Write {
+                        variable,
+                        statement: None,
+                        from: None,
+                        lends: true,
+                    }));
                 }
                 _ => {}
             }
