@@ -161,6 +161,11 @@ impl Loops {
     }
 }
 
+/// Returns the name of the kernel of which a second form has this name.
+pub(crate) fn kernel_of(form: &str) -> &str {
+    form.splitn(4, '_').last().unwrap_or(form)
+}
+
 /// Writes the second forms of a file's kernels.
 pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let source = &unit.source;

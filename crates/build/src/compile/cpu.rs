@@ -109,10 +109,10 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
                 let names = leave_out_failing(&mut loops, |loops| compile(loops, Lines::Forms));
                 write_if_changed(&left_out, names.join("\n").as_bytes())?;
                 let log = compile(&loops, Lines::Users)?;
-                format!(
-                    "{log}warning: left out {}, forms of kernels as loops, because of this: {error}",
-                    names.join(", ")
-                )
+                let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
+                let error = error.to_string();
+                let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
+                format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
             }
             result => result?,
         };
@@ -143,6 +143,7 @@ fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<Strin
             break;
         }
     }
+    names.sort_unstable();
     names
 }
 

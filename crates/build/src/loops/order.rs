@@ -2,8 +2,8 @@
 //!
 //! Threads between two meetings have no order, and a loop over them says so to the compiler. GCC then takes what one thread
 //! does for unordered, too, wherever it cannot compare two places: of `l[0] = 1; l[k] = 2; x = l[0];` it may forget the
-//! second. (So does 12.2, for `#pragma GCC ivdep` as for `#pragma omp simd`.) A loop therefore says it only if no thread
-//! changes a place that could be another one of its own.
+//! second. (GCC 12.2 does so after `#pragma GCC ivdep` and after `#pragma omp simd`.) A loop therefore says it only if no
+//! thread changes a place that could be another one of its own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub(super) struct Accesses {
 /// The places of one array.
 #[derive(Clone, Default)]
 struct Array {
-    /// Places that can be compared, as they are written, by their indices without constants that are added.
+    /// Places as they are written, by their indices without constants that are added: those of one entry can be compared.
     places: HashMap<String, HashSet<String>>,
     /// The identifiers in the indices.
     words: HashSet<String>,
