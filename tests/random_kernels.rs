@@ -15,7 +15,8 @@ const KERNELS: usize = 24;
 const THREADS: u32 = 64;
 const BLOCKS: u32 = 2;
 
-/// What all kernels use beside `ON_STACKS`. Where that could return from a kernel, its threads get stacks.
+/// Macros and functions for all kernels. Before it comes `ON_STACKS`: if that could return from a kernel, its threads get
+/// stacks.
 const HEADER: &str = "#include <gpustream/kernel.cuh>
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 #define LAST e
@@ -48,7 +49,7 @@ __device__ void met_by_reference(unsigned* s, unsigned& r) {
 }
 ";
 
-/// The variables of a kernel at its beginning; all of it changes only what its thread owns, but for `s` between barriers.
+/// Declares a kernel's variables. A thread changes only its own elements, and those of `s` between barriers.
 const BEGIN: &str = "    ON_STACKS;
     __shared__ unsigned s[64];
     __shared__ unsigned two[128];

@@ -42,7 +42,6 @@ __device__ int around(int* tile, const int* x, int at) {
 
 /// Each `i` is another variable, and so is each `n`.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), n <= 64, grid.x == 1
-/// reads: x
 __global__ void shadows(const int* x, int* y, int n) {
     __shared__ int tile[THREADS];
     int i = threadIdx.x;
@@ -87,7 +86,7 @@ __global__ void parentheses(const int* x, int* y, int n, const Weights weights) 
     y[i] = line.at(x[i]) + other.at(3) + (int)wide + weight(&weights, i);
 }
 
-/// Turns blocks of a warp's size around, once by each older word.
+/// Turns each 32 elements around, in shared memory that HIP's older word declares.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1, shared >= 256
 __global__ void turned(const int* x, int* y) {
     HIP_DYNAMIC_SHARED(int, cache)
@@ -118,7 +117,7 @@ __global__ void by_macro(const int* x, int* y) {
     }
 }
 
-/// What macros change, each thread has for itself.
+/// Macros change variables that each thread has for itself.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void through_macros(const int* x, int* y, int n) {
     int i = threadIdx.x, total = 0, sum = 0, last = 0;
@@ -139,7 +138,7 @@ __device__ int next_of(int2 v) {
     return v.x;
 }
 
-/// What functions change, each thread has for itself, and what they have copies of, stays.
+/// Functions change variables that each thread has for itself, and nothing of which they have copies.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void through_functions(const int* x, int* y) {
     int2 v = make_int2(1, 2);

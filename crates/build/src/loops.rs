@@ -186,8 +186,8 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
 const WARP_SIZE: &str =
     "#ifndef warpSize\n[[maybe_unused]] constexpr int warpSize = GS_CPU_LOOPS_WARP;\n#endif\n";
 
-/// The most times that a kernel is written in plainer words before a call is; a function that calls itself has no end.
-const MOST_CALLS: usize = 64;
+/// The most rewrites of a kernel after which another call is still written out in it: one of itself would have no end.
+const MOST_REWRITES: usize = 64;
 
 /// Returns how a kernel's threads run.
 fn form(
@@ -197,7 +197,7 @@ fn form(
     waits: &Waits,
     kernel: &Kernel,
     index: usize,
-    calls: usize,
+    rewrites: usize,
 ) -> std::result::Result<Form, Refusal> {
     let text = &*source.text;
     let at = kernel.name_range.start;
@@ -212,7 +212,7 @@ fn form(
         return if meets { Err(unreadable()) } else { Ok(Form::Plain) };
     }
     let end = whole(function).end_byte();
-    let plainer = match plainer(text, root, function, waits, calls) {
+    let plainer = match plainer(text, root, function, waits, rewrites) {
         Err(_) if !meets => return Ok(Form::Plain),
         plainer => plainer?,
     };
@@ -220,7 +220,7 @@ fn form(
         let plain = SourceFile::new(&source.path, text);
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
-        let form = form(&plain, path, tree.root_node(), waits, kernel, index, calls + 1);
+        let form = form(&plain, path, tree.root_node(), waits, kernel, index, rewrites + 1);
         let refusal = |refusal: Refusal| Refusal {
             at: source.start_of(plain.position(refusal.at).0),
             reason: inline::in_users_words(&refusal.reason),
@@ -244,7 +244,7 @@ fn plainer(
     root: Node<'_>,
     kernel: Node<'_>,
     waits: &Waits,
-    calls: usize,
+    rewrites: usize,
 ) -> std::result::Result<Option<String>, Refusal> {
     if let Some(plain) = declarations::plain(text, kernel) {
         return Ok(Some(plain));
@@ -252,8 +252,8 @@ fn plainer(
     if let Some(named) = names::own(text, kernel, waits)? {
         return Ok(Some(named));
     }
-    let in_calls = || inline::first_call(text, root, kernel, waits, calls);
-    let without_calls = (calls < MOST_CALLS).then(in_calls).flatten();
+    let in_calls = || inline::first_call(text, root, kernel, waits, rewrites);
+    let without_calls = (rewrites < MOST_REWRITES).then(in_calls).flatten();
     let without_groups = without_calls.or_else(|| groups::without(text, kernel));
     Ok(without_groups.or_else(|| counters::own(text, kernel, waits)))
 }

@@ -264,6 +264,10 @@ __global__ void pinned(int* x) { Pinned v(x[threadIdx.x]); __syncthreads(); x[th
 __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
 ";
     assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
+    // Levels are compiled side by side, and all of them from this file.
+    let (_dir, built) = compiled(text);
+    let source = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
+    assert!(source.contains(" gs_loops_1_pinned("), "{source}");
 }
 
 /// The first nine kernels touch places that can be told apart; in each other one, two could be one.

@@ -90,25 +90,26 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let what = format!("the CPU ({level})");
     // The forms that were left out, for later builds too.
     let left_out = image.with_extension("left-out");
-    let compile = |loops: &Loops, lines: Lines| {
-        let source = match lines {
-            Lines::Users => source.clone(),
-            Lines::Forms => common.out_dir.join(format!("{name}.cpu-forms.cpp")),
-        };
-        write_if_changed(&source, translation_unit(unit, loops, lines)?.as_bytes())?;
-        let mut command = command(&source);
+    let compile = |source: &Path, loops: &Loops| {
+        let mut command = command(source);
         command.args(loops.any().then_some(LARGEST_FRAME));
         execute(command, unit, Backend::Cpu, &what)
     };
+    // Other levels may be reading the source, which is the same for all of them.
+    let own_source = image.with_extension("cpp");
+    let compile_own = |loops: &Loops, lines: Lines| {
+        write_if_changed(&own_source, translation_unit(unit, loops, lines)?.as_bytes())?;
+        compile(&own_source, loops)
+    };
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
         let _ = std::fs::remove_file(&left_out);
-        let log = match compile(&loops, Lines::Users) {
+        let log = match compile(&source, &loops) {
             Err(error) if loops.any() => {
                 // Forms are to blame only if the user's file compiles without them.
-                compile(&Loops::default(), Lines::Users)?;
-                let names = leave_out_failing(&mut loops, |loops| compile(loops, Lines::Forms));
+                compile_own(&Loops::default(), Lines::Users)?;
+                let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
                 write_if_changed(&left_out, names.join("\n").as_bytes())?;
-                let log = compile(&loops, Lines::Users)?;
+                let log = compile_own(&loops, Lines::Users)?;
                 let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
                 let error = error.to_string();
                 let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);

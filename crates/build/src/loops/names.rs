@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::MOST_CALLS;
+use super::MOST_REWRITES;
 use super::edits::{self, Edit};
 use super::inline::in_users_words;
 use super::steps::{Refusal, Result};
@@ -28,25 +28,26 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Optio
     let mut variables = variables(text, function);
     // The first of a name keeps it.
     variables.sort_by_key(|variable| !variable.is_extern);
+    let mut seen = HashSet::new();
+    let again = variables.iter().map(|variable| !seen.insert(variable.name) && !variable.is_extern);
+    let again: Vec<bool> = again.collect();
+    if !again.contains(&true) {
+        return Ok(None);
+    }
     let in_macros = waits.in_macros(text, function);
     let mut taken = HashSet::new();
     identifiers(text, function, &mut taken);
-    let (mut seen, mut own) = (HashSet::new(), HashMap::new());
-    for (index, Variable { name, scope, is_extern }) in variables.iter().enumerate() {
-        if seen.insert(*name) || *is_extern {
-            continue;
-        }
+    let mut own = HashMap::new();
+    for (index, Variable { name, scope, .. }) in
+        variables.iter().enumerate().filter(|(index, _)| again[*index])
+    {
         if let Some(user) = in_macros.get(*name) {
             let reason = format!("the macro `{user}` could mean one of two variables `{name}`");
             return Err(Refusal { at: scope.start, reason });
         }
         // The numbers below are those of the calls that are written out.
-        let names = (MOST_CALLS..).map(|number| format!("gs_{number}_{}", in_users_words(name)));
-        let new = names.into_iter().find(|new| taken.insert(new.clone()));
-        own.extend(new.map(|new| (index, new)));
-    }
-    if own.is_empty() {
-        return Ok(None);
+        let mut names = (MOST_REWRITES..).map(|number| format!("gs_{number}_{}", in_users_words(name)));
+        own.extend(names.find(|new| taken.insert(new.clone())).map(|new| (index, new)));
     }
     let mut edits: Vec<Edit> = Vec::new();
     visit(function, &mut |node| {
@@ -108,7 +109,7 @@ fn around(declaration: Node<'_>) -> Node<'_> {
             | "switch_statement"
             | "lambda_expression"
             | "function_definition" => return parent,
-            // Of a function that is not defined here.
+            // The parameters of a function that is not defined here.
             "declaration" if node.kind() == "function_declarator" => return node,
             _ => node = parent,
         }

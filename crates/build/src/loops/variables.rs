@@ -422,11 +422,8 @@ impl<'k, 't> Variables<'k, 't> {
             let statement = statement.map(|statement| statement.id());
             let mut write = |target: Option<Node<'t>>, from: Option<Vec<Node<'t>>>| {
                 // An element or a field is only a part: its variable has no single value.
-                let whole = target.and_then(|target| {
-                    Some(target)
-                        .filter(|target| target.kind() == "identifier")
-                        .and_then(|name| self.meant(name))
-                });
+                let whole = target.filter(|target| target.kind() == "identifier");
+                let whole = whole.and_then(|name| self.meant(name));
                 let lends = from.is_none();
                 let from = from.filter(|_| whole.is_some());
                 let changed = target.map(|target| self.changed(target)).unwrap_or_default();
@@ -563,7 +560,7 @@ pub(super) fn changes<'t>(
                 children(node).into_iter().any(|argument| named(Some(argument)))
                     && !node.parent().is_some_and(keeps)
             }
-            // What a macro does with it is not looked at.
+            // A macro could do anything with it.
             "identifier" => waits.free_of(&text[node.byte_range()]).contains(name),
             _ => false,
         });

@@ -20,7 +20,7 @@
 enum gs_cpu_how : unsigned {
     gs_cpu_sets_index = 1,  // it sets `threadIdx` itself, which functions outside of the kernel read
     gs_cpu_by_warp = 2,     // warp by warp, because it asks for the warp or the lane
-    gs_cpu_any_order = 4    // each thread may touch memory in any order; GCC would take it for allowed from `ivdep`
+    gs_cpu_any_order = 4    // each thread may touch memory in any order, which GCC infers from `ivdep`
 };
 
 // Whether a comparison is known to hold for all threads of a row: unknown, where a loop does not ask.
