@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
     Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate,
-    LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawGraph, RawStream, SetNode, Work,
+    LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawGraph, RawStream, Work,
 };
 
 use super::{Vendor, add_one, assert_one, names, pick, scale, start, stream};
@@ -276,7 +276,7 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
             (GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 32 }), line),
             (GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 32 }), line),
             (GraphNode::Work(Work::CopyToDevice { dst: a.offset(64), src: host, bytes: 32 }), line),
-            (GraphNode::Work(Work::Copy3d(strided)), block),
+            (GraphNode::Work(Work::Copy3d(&strided)), block),
             (GraphNode::Work(Work::Host { function: add_one, data }), call),
             (GraphNode::Child(child), [["cuGraphAddChildGraphNode", "hipGraphAddChildGraphNode"], [""; 2]]),
         ];
@@ -324,8 +324,7 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
             })
         };
         recorder.clear();
-        let mut each = |set: &mut SetNode<'_>| works().try_for_each(|(handle, work, _)| set(handle, &work));
-        device.graph_set_nodes(exec, &mut each).unwrap();
+        device.graph_set_nodes(exec, &mut works().map(|(handle, work, _)| (handle, work))).unwrap();
         let sets = works().map(|(_, _, set)| pick(set));
         let expected: Vec<_> = [pick(["cuCtxGetCurrent", "hipGetDevice"])].into_iter().chain(sets).collect();
         assert_eq!(names(&recorder.calls()), expected, "one look at the thread's context for all");

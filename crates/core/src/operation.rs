@@ -170,7 +170,7 @@ pub fn traced(work: &Work<'_>) -> trace::Work {
         Work::CopyToHost { bytes, .. } => copy(Direction::Down, bytes),
         Work::CopyOnDevice { bytes, .. } => copy(Direction::Inside, bytes),
         Work::CopyFromPeer { bytes, .. } => copy(Direction::Peer, bytes),
-        Work::Copy3d(ref it) => copy(direction(it.dst, it.src), it.width * it.height * it.depth),
+        Work::Copy3d(it) => copy(direction(it.dst, it.src), it.width * it.height * it.depth),
         Work::Fill { pattern, count, .. } => trace::Work::Fill { bytes: (pattern.width() * count) as u64 },
         Work::Host { .. } => trace::Work::Host,
         _ => trace::Work::Other,

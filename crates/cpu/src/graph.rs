@@ -139,7 +139,7 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
             Work::Copy { direction: Direction::OnDevice, dst: dst.0, src: src.0, bytes }
         }
         // SAFETY: passed on to the caller.
-        hal::Work::Copy3d(ref copy) => Work::Copy3d(Box::new(unsafe { Strided::new(copy) })),
+        hal::Work::Copy3d(copy) => Work::Copy3d(Box::new(unsafe { Strided::new(copy) })),
         hal::Work::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
         hal::Work::Host { function, data } => Work::Host { function, data: data as usize },
         _ => return Err(unsupported("this kind of graph node")),

@@ -11,9 +11,9 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Conditional, Copy3d, CopyEnd, EachNode, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate,
-    Graphs, LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream,
-    Repeat, Result, Work,
+    Conditional, Copy3d, CopyEnd, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs,
+    LaunchConfig, NewWork, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode,
+    RawStream, Repeat, Result, Work,
 };
 
 use crate::api::Api;
@@ -57,7 +57,7 @@ fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
         }
         Work::CopyToHost { dst, src, bytes } => (CopyEnd::Host(dst), CopyEnd::Device(src), bytes),
         Work::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
-        Work::Copy3d(ref copy) => return Ok(copy_params(copy)),
+        Work::Copy3d(copy) => return Ok(copy_params(copy)),
         _ => {
             let message = "this kind of graph node is not known to the CUDA backend";
             return Err(error(ErrorKind::Unsupported, message));
@@ -125,6 +125,7 @@ impl CudaDevice {
     ///
     /// # Safety
     /// As for [`graph_set_node`](Graphs::graph_set_node).
+    #[inline]
     unsafe fn set_node(
         &self,
         api: &Api,
@@ -337,11 +338,14 @@ unsafe impl Graphs for CudaDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut EachNode<'_>) -> Result<()> {
+    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
         // Once for all nodes: a look at the thread's context is a tenth of setting one.
         let api = self.enter()?;
-        // SAFETY: passed on to the caller.
-        nodes(&mut |node, work| unsafe { self.set_node(api, exec, node, work) })
+        for (node, work) in nodes {
+            // SAFETY: passed on to the caller.
+            unsafe { self.set_node(api, exec, node, &work) }?;
+        }
+        Ok(())
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

@@ -122,7 +122,7 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
         // borrows rule out overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 
     /// Checks that a box's elements, which lie within `span` of `memory`, were written.

@@ -375,7 +375,7 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
         // done.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 
     /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
@@ -466,7 +466,7 @@ impl Stream {
         let accesses = [&span.access(other), &texels.access(mode)];
         // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use
         // is done, and host access waits for the use entered with the tracker.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 }
 

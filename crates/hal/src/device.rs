@@ -105,7 +105,7 @@ impl Work<'_> {
                 Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
                     device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
                 }
-                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
+                Self::Copy3d(copy) => device.copy_3d(copy, stream),
                 Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
                 Self::Host { function, data } => device.stream_host_fn(stream, function, data),
                 Self::Prefetch { buffer, bytes, to_device } => {

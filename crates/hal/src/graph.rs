@@ -67,12 +67,9 @@ pub struct Conditional {
     pub repeat: Repeat,
 }
 
-/// A function that takes a node and its new work.
-pub type SetNode<'a> = dyn FnMut(RawGraphNode, &Work<'_>) -> Result<()> + 'a;
-
-/// A function that calls the one it is given for each of several nodes, and ends with its first failure. Unlike an
-/// iterator's items, the work stays where it is.
-pub type EachNode<'a> = dyn FnMut(&mut SetNode<'_>) -> Result<()> + 'a;
+/// Nodes, each with its new work. Backends call their driver from the loop itself, since each function around a driver's call
+/// takes time.
+pub type NewWork<'a> = dyn Iterator<Item = (RawGraphNode, Work<'a>)> + 'a;
 
 fn none<T>() -> Result<T> {
     Err(Error::unsupported("a graph"))
@@ -232,9 +229,12 @@ pub unsafe trait Graphs {
     ///
     /// # Safety
     /// As for [`graph_set_node`](Self::graph_set_node), for each node.
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut EachNode<'_>) -> Result<()> {
-        // SAFETY: by this function's contract.
-        nodes(&mut |node, work| unsafe { self.graph_set_node(exec, node, work) })
+    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
+        for (node, work) in nodes {
+            // SAFETY: by this function's contract.
+            unsafe { self.graph_set_node(exec, node, &work) }?;
+        }
+        Ok(())
     }
 
     /// Destroys an executable (`cuGraphExecDestroy`).

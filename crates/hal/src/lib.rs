@@ -85,8 +85,8 @@ pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};
 pub use fault::Fault;
 pub use graph::{
-    Conditional, EachNode, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec,
-    RawGraphNode, Repeat, SetNode,
+    Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NewWork, NodePlace, RawGraph, RawGraphExec,
+    RawGraphNode, Repeat,
 };
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};

@@ -69,7 +69,7 @@ pub enum Work<'a> {
         bytes: usize,
     },
     /// [`Buffers::copy_3d`](crate::Buffers::copy_3d).
-    Copy3d(Copy3d),
+    Copy3d(&'a Copy3d),
     /// [`Buffers::fill`](crate::Buffers::fill).
     Fill {
         /// Destination.

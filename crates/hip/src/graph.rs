@@ -5,7 +5,7 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    EachNode, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph,
+    ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, NewWork, RawFunction, RawGraph,
     RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
@@ -69,6 +69,7 @@ impl HipDevice {
     ///
     /// # Safety
     /// As for [`graph_set_node`](Graphs::graph_set_node).
+    #[inline]
     unsafe fn set_node(
         &self,
         api: &Api,
@@ -91,7 +92,7 @@ impl HipDevice {
                     let params = kernel_params(function, config, args);
                     api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()
                 }
-                Work::Copy3d(ref copy) => {
+                Work::Copy3d(copy) => {
                     let mut params = copy_params(copy);
                     api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
                 }
@@ -208,7 +209,7 @@ unsafe impl Graphs for HipDevice {
                         let _ = api.hipGraphDestroyNode(added);
                     })?;
                 }
-                GraphNode::Work(Work::Copy3d(ref copy)) => {
+                GraphNode::Work(Work::Copy3d(copy)) => {
                     let params = copy_params(copy);
                     api.hipGraphAddMemcpyNode(out, graph, deps, count, &raw const params).ok()?;
                 }
@@ -296,10 +297,13 @@ unsafe impl Graphs for HipDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut EachNode<'_>) -> Result<()> {
+    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: passed on to the caller.
-        nodes(&mut |node, work| unsafe { self.set_node(api, exec, node, work) })
+        for (node, work) in nodes {
+            // SAFETY: passed on to the caller.
+            unsafe { self.set_node(api, exec, node, &work) }?;
+        }
+        Ok(())
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

@@ -5,21 +5,23 @@
 )]
 
 use std::ffi::c_void;
+use std::slice;
 use std::sync::Arc;
 
-/// The unit of the values: each begins at a multiple of 16 bytes, as the device's vectors want it.
-type Unit = u128;
+/// The distance between values: device vectors lie at multiples of 16 bytes.
+const STEP: usize = 16;
+
+/// A cache line. After a driver's call each line costs more than the instructions that use it.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "reached by addresses alone")] [u8; 64]);
 
 /// The arguments of a kernel.
 pub(super) struct Arguments {
     /// The size of each argument, in bytes.
     sizes: Arc<[usize]>,
-    /// The address of each argument's value.
-    pointers: Vec<*mut c_void>,
-    /// Both again, for a walk with one pointer.
-    values: Vec<Value>,
-    /// The values' memory. Reached by the addresses alone, and never moved.
-    _units: Vec<Unit>,
+    /// The address of each value, and behind the addresses the values. Never moved.
+    memory: Vec<Line>,
 }
 
 /// The value of a kept argument.
@@ -33,7 +35,7 @@ pub(super) struct Value {
 impl Clone for Arguments {
     fn clone(&self) -> Self {
         // SAFETY: our values have these sizes.
-        unsafe { Self::new(&self.sizes, &self.pointers) }
+        unsafe { Self::new(&self.sizes, self.pointers()) }
     }
 }
 
@@ -43,33 +45,32 @@ impl Arguments {
     /// # Safety
     /// Each of `args` points to a value of the size at its index, of which there are as many.
     pub(super) unsafe fn new(sizes: &Arc<[usize]>, args: &[*mut c_void]) -> Self {
-        let units = |size: usize| size.div_ceil(size_of::<Unit>());
-        let mut memory: Vec<Unit> = vec![0; sizes.iter().map(|&size| units(size)).sum()];
-        let start = memory.as_mut_ptr();
-        let mut end = 0;
-        let place = |&size: &usize| {
-            // SAFETY: the memory has the units of all arguments.
-            let at = unsafe { start.add(end) }.cast();
-            end += units(size);
-            Value { at, size }
-        };
-        let values: Vec<Value> = sizes.iter().map(place).collect();
-        let pointers = values.iter().map(|value| value.at).collect();
-        let mut new = Self { sizes: sizes.clone(), pointers, values, _units: memory };
+        let first = (sizes.len() * size_of::<*mut c_void>()).next_multiple_of(STEP);
+        let bytes = sizes.iter().fold(first, |end, size| end + size.next_multiple_of(STEP));
+        let mut memory = vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())];
+        let pointers: *mut *mut c_void = memory.as_mut_ptr().cast();
+        let mut end = first;
+        for (index, size) in sizes.iter().enumerate() {
+            // SAFETY: the memory has room for all addresses and, behind them, for all values.
+            unsafe { pointers.add(index).write(pointers.byte_add(end).cast()) };
+            end += size.next_multiple_of(STEP);
+        }
+        let mut new = Self { sizes: sizes.clone(), memory };
         // SAFETY: by this function's contract.
         unsafe { new.store(args) };
         new
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.pointers.len()
+        self.sizes.len()
     }
 
     /// Returns the address of each argument's value.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pointers(&self) -> &[*mut c_void] {
-        &self.pointers
+        // SAFETY: the memory begins with as many addresses.
+        unsafe { slice::from_raw_parts(self.memory.as_ptr().cast(), self.len()) }
     }
 
     #[inline]
@@ -79,7 +80,7 @@ impl Arguments {
 
     #[inline(always)]
     pub(super) fn values(&self) -> impl Iterator<Item = Value> {
-        self.values.iter().copied()
+        self.pointers().iter().zip(&*self.sizes).map(|(&at, &size)| Value { at, size })
     }
 
     /// Takes other values.

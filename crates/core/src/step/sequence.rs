@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{LaunchConfig, Operation, RawFunction, Work};
+use gpustream_hal::{Copy3d, LaunchConfig, Operation, RawFunction, Work};
 
 use super::Uses;
 use super::arguments::Arguments;
@@ -32,6 +32,7 @@ pub(super) struct Offer<'a> {
 #[derive(Clone, Copy)]
 enum Lent<'a> {
     Kernel(LentKernel<'a>),
+    Copy3d(&'a Copy3d),
     Other(Work<'static>),
 }
 
@@ -66,7 +67,7 @@ impl<'a> Offer<'a> {
             (Work::CopyOnDevice { dst, src, bytes }, _) => {
                 Lent::Other(Work::CopyOnDevice { dst, src, bytes })
             }
-            (Work::Copy3d(copy), _) => Lent::Other(Work::Copy3d(copy)),
+            (Work::Copy3d(copy), _) => Lent::Copy3d(copy),
             (Work::Fill { dst, pattern, count }, _) => Lent::Other(Work::Fill { dst, pattern, count }),
             _ => return Err("a graph cannot have it as a node"),
         };
@@ -147,6 +148,7 @@ struct Kernel {
 #[derive(Clone)]
 enum KeptWork {
     Kernel(Kernel),
+    Copy3d(Box<Copy3d>),
     /// Everything else, which holds no borrow.
     Other(Work<'static>),
 }
@@ -192,6 +194,7 @@ impl Sequence {
     pub(super) fn push(&mut self, offer: &Offer<'_>) {
         let work = match offer.work {
             Lent::Other(work) => KeptWork::Other(work),
+            Lent::Copy3d(copy) => KeptWork::Copy3d(Box::new(*copy)),
             Lent::Kernel(LentKernel { function, config, args, sizes, module }) => {
                 // SAFETY: the arguments of a submission have the sizes of the kernel's parameters.
                 let args = unsafe { Arguments::new(sizes, args) };
@@ -296,6 +299,7 @@ impl Sequence {
                 // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
                 kept.config == *config && unsafe { kept.args.are(args) }
             }
+            (KeptWork::Copy3d(kept), Lent::Copy3d(new)) => **kept == *new,
             (KeptWork::Other(kept), Lent::Other(new)) => match same_work(kept, &new) {
                 Some(same) => same,
                 None => return Difference::Kind,
@@ -343,6 +347,7 @@ impl Sequence {
             KeptWork::Kernel(Kernel { function, config, args, .. }) => {
                 Work::Kernel { function: *function, config, args: args.pointers() }
             }
+            KeptWork::Copy3d(copy) => Work::Copy3d(copy),
             KeptWork::Other(work) => *work,
         }
     }
@@ -356,6 +361,7 @@ impl Sequence {
                 sizes: args.sizes(),
                 module,
             }),
+            KeptWork::Copy3d(copy) => Lent::Copy3d(copy),
             KeptWork::Other(work) => Lent::Other(*work),
         }
     }
@@ -375,6 +381,7 @@ impl KeptWork {
                 // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
                 unsafe { kept.args.store(args) };
             }
+            (Self::Copy3d(kept), Lent::Copy3d(new)) => **kept = *new,
             (Self::Other(kept), Lent::Other(new)) => *kept = new,
             _ => {}
         }
@@ -403,7 +410,6 @@ fn same_work(one: &Work<'_>, other: &Work<'_>) -> Option<bool> {
         (Work::CopyOnDevice { dst, src, bytes }, Work::CopyOnDevice { dst: to, src: from, bytes: len }) => {
             (dst, src, bytes) == (to, from, len)
         }
-        (Work::Copy3d(one), Work::Copy3d(other)) => one == other,
         (Work::Fill { dst, pattern, count }, Work::Fill { dst: to, pattern: value, count: len }) => {
             if pattern.width() != value.width() {
                 return None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result, SetNode};
+use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::order::Order;
@@ -142,15 +142,13 @@ impl Shape {
             Some(built) => {
                 if self.is_stale {
                     let (sequence, stale, set) = (&self.sequence, &mut self.stale, &mut effort.set);
-                    let mut nodes = |set_node: &mut SetNode<'_>| {
-                        for (index, (node, stale)) in built.nodes.iter().zip(&mut *stale).enumerate() {
-                            if std::mem::take(stale) {
-                                set_node(*node, &sequence.work(index))?;
+                    let mut nodes =
+                        built.nodes.iter().zip(stale).enumerate().filter_map(|(index, (node, stale))| {
+                            std::mem::take(stale).then(|| {
                                 *set += 1;
-                            }
-                        }
-                        Ok(())
-                    };
+                                (*node, sequence.work(index))
+                            })
+                        });
                     // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
                     unsafe { device.graph_set_nodes(built.exec.raw, &mut nodes) }?;
                     self.is_stale = false;

@@ -144,7 +144,7 @@ pub(crate) fn every_method(
             GraphNode::Work(Work::Kernel { function, config: &config, args: &args }),
             GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 64 }),
             GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 64 }),
-            GraphNode::Work(Work::Copy3d(strided)),
+            GraphNode::Work(Work::Copy3d(&strided)),
             GraphNode::Work(Work::CopyToDevice { dst: a, src: host, bytes: 64 }),
             GraphNode::Work(Work::Host { function: add_one, data }),
             GraphNode::Child(child),
