@@ -4,13 +4,13 @@
 
 use std::cell::UnsafeCell;
 use std::hint;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpustream_hal::hint::cold_path;
 
-use crate::sync::{Mutex, MutexGuard, lock, thread};
+use crate::sync::{RawMutex, thread};
 
 /// A mutex whose value can also be reached by a side door, with one atomic swap, while the door is unlocked.
 ///
@@ -18,7 +18,7 @@ use crate::sync::{Mutex, MutexGuard, lock, thread};
 /// behind him while it is unlocked. So a locked door leaves the value to the holder of the mutex, an unlocked one to whoever
 /// shut it, and `unlocked` is changed by one who did both.
 pub struct DoorMutex<T> {
-    mutex: Mutex<()>,
+    mutex: RawMutex,
     unlocked: AtomicBool,
     /// Whether somebody shut the door behind him.
     shut: AtomicBool,
@@ -32,7 +32,7 @@ impl<T> DoorMutex<T> {
     /// Creates a mutex whose door is locked.
     pub(crate) fn new(value: T) -> Self {
         Self {
-            mutex: Mutex::new(()),
+            mutex: RawMutex::new(),
             unlocked: AtomicBool::new(false),
             shut: AtomicBool::new(false),
             value: UnsafeCell::new(value),
@@ -47,25 +47,22 @@ impl<T> DoorMutex<T> {
 
     #[inline]
     pub fn lock(&self) -> DoorMutexGuard<'_, T> {
-        self.guard(lock(&self.mutex))
+        self.mutex.lock();
+        self.guard()
     }
 
     /// Locks the mutex unless somebody has it.
     pub(crate) fn try_lock(&self) -> Option<DoorMutexGuard<'_, T>> {
-        match self.mutex.try_lock() {
-            Ok(held) => Some(self.guard(held)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(self.guard(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.mutex.try_lock().then(|| self.guard())
     }
 
     #[inline]
-    fn guard<'a>(&'a self, held: MutexGuard<'a, ()>) -> DoorMutexGuard<'a, T> {
+    fn guard(&self) -> DoorMutexGuard<'_, T> {
         // The mutex is needed to change this.
         if self.is_unlocked() {
             self.shut_door();
         }
-        DoorMutexGuard { mutex: self, _held: held }
+        DoorMutexGuard { mutex: self, not_send: PhantomData }
     }
 
     #[cold]
@@ -95,8 +92,8 @@ impl<T> DoorMutex<T> {
 /// Access to the value of a [`DoorMutex`] that is locked.
 pub struct DoorMutexGuard<'a, T> {
     mutex: &'a DoorMutex<T>,
-    /// Let go after the door.
-    _held: MutexGuard<'a, ()>,
+    /// A mutex is unlocked by the thread that locked it.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<T> DoorMutexGuard<'_, T> {
@@ -139,6 +136,8 @@ impl<T> Drop for DoorMutexGuard<'_, T> {
             cold_path();
             self.mutex.shut.store(false, Ordering::Release);
         }
+        // SAFETY: the guard holds the mutex.
+        unsafe { self.mutex.mutex.unlock() };
     }
 }
 
