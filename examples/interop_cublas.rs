@@ -84,7 +84,9 @@ impl Gemm {
         }
     }
 
-    /// Enqueues `c = a b`, for matrices of `n` rows and columns that lie row by row.
+    /// Enqueues `c = a b`, for matrices of `n` rows and columns that lie row by row. Inline, since each function around a
+    /// vendor's call takes time.
+    #[inline]
     fn multiply(
         &mut self,
         stream: &Stream,
@@ -94,54 +96,61 @@ impl Gemm {
         c: &mut Buffer<f32>,
     ) -> Result<()> {
         ensure!([a.len(), b.len(), c.len()].iter().all(|len| *len == n * n), "a matrix has another size");
-        let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
         match &self.engine {
             // SAFETY: the product reads `a` and `b` and writes `c` and the workspace, on the stream that is given.
             Engine::Cublas(Cublas { handle, stream: own }) => unsafe {
+                let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
                 let memory = [Arg::read(a), Arg::read(b), Arg::write(c), Arg::write(&mut self.workspace)];
                 stream.external("gemm", &memory, |raw| {
                     ensure!(raw == *own, "this handle is another stream's");
                     multiply_raw(*handle, n, pa, pb, pc)
                 })
             },
-            Engine::Host => {
-                let [pa, pb, pc] = [pa.addr(), pb.addr(), pc.addr()];
-                let product = move || {
-                    let [pa, pb, pc] = [pa, pb, pc].map(|address| address as *mut f32);
-                    let (rows, one) = (n.cast_signed(), 1);
-                    // SAFETY: the matrices are as large as the sizes say, and only `c` is written.
-                    unsafe {
-                        gemm::gemm(
-                            n,
-                            n,
-                            n,
-                            pc,
-                            one,
-                            rows,
-                            false,
-                            pa,
-                            one,
-                            rows,
-                            pb,
-                            one,
-                            rows,
-                            0.0,
-                            1.0,
-                            false,
-                            false,
-                            false,
-                            gemm::Parallelism::None,
-                        );
-                    }
-                };
-                // SAFETY: the closure reads `a` and `b` and writes `c`, which the CPU device shares with the host.
-                unsafe {
-                    stream.external_host("gemm", &[Arg::read(a), Arg::read(b), Arg::write(c)], product)?;
-                }
-                Ok(())
-            }
+            Engine::Host => multiply_on_host(stream, n, a, b, c),
         }
     }
+}
+
+/// Enqueues the product as a host function, for a device that shares its memory with the host.
+fn multiply_on_host(
+    stream: &Stream,
+    n: usize,
+    a: &Buffer<f32>,
+    b: &Buffer<f32>,
+    c: &mut Buffer<f32>,
+) -> Result<()> {
+    let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0);
+    let product = move || {
+        let [pa, pb, pc] = [pa, pb, pc].map(|address| address as *mut f32);
+        let (rows, one) = (n.cast_signed(), 1);
+        // SAFETY: the matrices are as large as the sizes say, and only `c` is written.
+        unsafe {
+            gemm::gemm(
+                n,
+                n,
+                n,
+                pc,
+                one,
+                rows,
+                false,
+                pa,
+                one,
+                rows,
+                pb,
+                one,
+                rows,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+    };
+    // SAFETY: the closure reads `a` and `b` and writes `c`, which the CPU device shares with the host.
+    unsafe { stream.external_host("gemm", &[Arg::read(a), Arg::read(b), Arg::write(c)], product)? };
+    Ok(())
 }
 
 /// Calls cuBLAS, whose matrices lie column by column: the product of the transposed matrices in the other order.

@@ -44,10 +44,12 @@ pub(crate) fn run(past: Clock, work: impl FnOnce()) {
 }
 
 /// Runs `work` as calls of another library's.
-pub(crate) fn run_external<T>(work: impl FnOnce() -> T) -> T {
+#[inline]
+pub fn run_external<T>(work: impl FnOnce() -> T) -> T {
     run_in(Closure::External, work)
 }
 
+#[inline]
 fn run_in<T>(closure: Closure, work: impl FnOnce() -> T) -> T {
     /// The way back, also where the work panics.
     struct Return(Closure);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, Submission, operation};
+use gpustream_core::operation::{Call, Submission, Waited, operation};
 use gpustream_core::queue::Section;
 use gpustream_core::track::Point;
 use gpustream_core::{inside, lint};
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
@@ -82,6 +83,7 @@ impl Stream {
     /// * Everything else that the work uses (handles, host memory) lives until the work is done; in a capture, as long as the
     ///   graph.
     /// * `call` neither begins nor ends a capture of the stream. Under `GPUSTREAM_LINT=1` this is checked.
+    #[inline]
     #[track_caller]
     pub unsafe fn external<R, E: From<Error>>(
         &self,
@@ -89,9 +91,24 @@ impl Stream {
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
-        // SAFETY: by this function's contract.
-        let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit(submission) };
-        self.submit_external(operation(label), memory, call, submit).map(|(value, ())| value)
+        let operation = operation(label);
+        let accesses = self.accesses(memory, operation)?;
+        let begun =
+            if lint::is_on() { None } else { self.core.begin(self.device.0.rules, operation, &accesses)? };
+        let Some(begun) = begun else {
+            cold_path();
+            // SAFETY: by this function's contract.
+            let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_elsewhere(submission) };
+            return self.submit_external(operation, &accesses, call, submit).map(|(value, ())| value);
+        };
+        let outcome = match begun.device().enter() {
+            Ok(()) => inside::run_external(|| call(begun.raw())),
+            Err(error) => Err(error.with_operation(operation).into()),
+        };
+        let enqueued = if outcome.is_ok() { Ok(()) } else { Err(not_enqueued()) };
+        let finished = begun.finish(operation, accesses.iter().copied(), Waited::Alone, enqueued);
+        // The caller's own error comes first.
+        outcome.and_then(|value| finished.map(|()| value).map_err(E::from))
     }
 
     /// As [`external`](Self::external), for somebody who watches the work: also returns the operation's [`Section`] of the
@@ -137,18 +154,20 @@ impl Stream {
     ) -> Result<(R, Option<Section>), E> {
         // SAFETY: by this function's contract.
         let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
-        self.submit_external(operation(label), memory, call, submit)
+        let operation = operation(label);
+        let accesses = self.accesses(memory, operation)?;
+        self.submit_external(operation, &accesses, call, submit)
     }
 
     /// Submits an operation of another library's by `submit`.
+    #[inline(never)]
     fn submit_external<R, S, E: From<Error>>(
         &self,
         operation: Operation,
-        memory: &[Arg<'_>],
+        accesses: &[&Access<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
         submit: impl FnOnce(&mut Submission<'_>) -> Result<S>,
     ) -> Result<(R, S), E> {
-        let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
             let Some(call) = call.take() else { return Ok(()) };
@@ -161,11 +180,13 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let submitted = submit(&mut self.submission(operation, &accesses, Call::External(&mut calls)));
+        let submitted = submit(&mut self.submission(operation, accesses, Call::External(&mut calls)));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),
-            (_, submitted) => Err(submitted.err().unwrap_or_else(not_enqueued).into()),
+            (_, submitted) => {
+                Err(submitted.err().unwrap_or_else(not_enqueued).with_operation(operation).into())
+            }
         }
     }
 
@@ -206,7 +227,7 @@ impl Stream {
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
         let operation = operation(label);
-        let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
+        let accesses = self.accesses(memory, operation)?;
         // SAFETY: the closure keeps to `accesses`, by this function's contract.
         unsafe { self.call_host(operation, &accesses, closure) }
     }
@@ -268,13 +289,26 @@ impl Stream {
     }
 
     /// The uses of memory among `memory`.
-    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>]) -> Result<Accesses<'a>> {
-        let mut accesses = Accesses::new();
+    #[inline]
+    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>], operation: Operation) -> Result<Accesses<'a>> {
+        let mut near = true;
+        let mut uses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
-            self.check_reaches(device, access.block.kind, "memory of an external operation")?;
-            accesses.push(access);
+            near &= device.is_same(&self.device);
+            uses.push(access);
         }
-        Ok(accesses)
+        if !near {
+            cold_path();
+            self.check_reach(memory).map_err(|error| error.with_operation(operation))?;
+        }
+        Ok(uses)
+    }
+
+    #[cold]
+    fn check_reach(&self, memory: &[Arg<'_>]) -> Result<()> {
+        let mut uses = memory.iter().filter_map(Arg::access);
+        let what = "memory of an external operation";
+        uses.try_for_each(|(access, device)| self.check_reaches(device, access.block.kind, what))
     }
 }
 

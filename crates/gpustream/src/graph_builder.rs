@@ -177,8 +177,7 @@ impl GraphBuilder {
         graph: RawGraph,
     ) -> Result<Node> {
         let operation = operation(label);
-        let uses = self.stream.accesses(memory).map(|accesses| GraphUses::of(&accesses));
-        let uses = uses.map_err(|error| error.with_operation(operation))?;
+        let uses = GraphUses::of(&self.stream.accesses(memory, operation)?);
         self.raw_node(after, operation, &GraphNode::Child(graph), &uses)
     }
 
@@ -287,6 +286,7 @@ impl NodeTable {
 
     /// Puts the one operation of `work` into `node` of `exec`, and the memory and kernels that it refers to into
     /// `contents`.
+    #[inline]
     pub(crate) fn replace(
         &mut self,
         device: &Device,

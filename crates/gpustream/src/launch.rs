@@ -304,17 +304,25 @@ impl Kernel {
             .and_then(|()| lowered.fill(self, stream, args, globals))
             .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
         let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
+        let rules = stream.device.0.rules;
+        if let Some(begun) = stream.core.begin(rules, operation, accesses)? {
+            // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
+            // arguments are not freed before this use is done; the rest is this function's contract.
+            let result = unsafe { begun.device().launch(self.raw, config, pointers, begun.raw()) };
+            return begun.finish(operation, accesses.iter().copied(), Waited::Alone, result);
+        }
+        cold_path();
         let mut submission = Submission {
             operation,
-            rules: stream.device.0.rules,
+            rules,
             accesses,
             call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers }),
             kept: Kept::Kernel(self.module(), self.params.as_ref()),
             waited: Waited::Alone,
         };
-        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments
-        // are not freed before this use is done; the rest is this function's contract.
-        unsafe { stream.core.submit(&mut submission) }
+        // SAFETY: as for the launch that runs: everything is checked, and alive until this use is done.
+        unsafe { stream.core.submit_elsewhere(&mut submission) }
+            .map_err(|error| error.with_operation(operation))
     }
 }
 

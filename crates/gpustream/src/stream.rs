@@ -93,7 +93,8 @@ impl Stream {
     ///
     /// # Safety
     /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) unsafe fn submit<'a>(
         &self,
         operation: Operation,

@@ -112,6 +112,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn saxpy(
         &self,
@@ -175,6 +176,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn draw(
         &self,
@@ -277,6 +279,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn widen<From, To>(
         &self,

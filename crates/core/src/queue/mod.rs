@@ -62,6 +62,7 @@ pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
 pub use sink::{Recording, Sink};
 pub use step::Run;
+pub use submit::Begun;
 pub(crate) use table::Adopting;
 pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};

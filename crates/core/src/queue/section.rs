@@ -112,7 +112,7 @@ impl StreamCore {
         let end = grown.map_or_else(LatePoint::default, |grown| grown.end.clone());
         let last = state.watched_point().cloned();
         let accesses = submission.accesses.iter().copied();
-        let (mut state, guarded) =
+        let mut begun =
             self.prepare(submission.rules, state, submission.operation, accesses).inspect_err(|_| {
                 if grown.is_some() {
                     self.state.lock().owed.push(Owed::Point(end.clone()));
@@ -120,11 +120,11 @@ impl StreamCore {
             })?;
         let begin = match grown {
             Some(_) => None,
-            None => Some(self.point_in_front(&mut state, last)?),
+            None => Some(self.point_in_front(&mut begun.state, last)?),
         };
-        state.owed.push(Owed::Point(end.clone()));
+        begun.state.owed.push(Owed::Point(end.clone()));
         // SAFETY: handed on.
-        unsafe { self.call(state, submission, guarded) }?;
+        unsafe { self.call(begun, submission) }?;
         Ok(begin.map(|begin| Section { stream: self.clone(), begin, end }))
     }
 

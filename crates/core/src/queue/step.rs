@@ -50,10 +50,13 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// The failure of an operation that was held back.
+    #[inline]
     pub fn end(mut self) -> Result<()> {
         self.finish()
     }
 
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     fn finish(&mut self) -> Result<()> {
         let Some(place) = self.step.take() else { return Ok(()) };
         let mut state = self.stream.state.lock();
@@ -204,8 +207,10 @@ impl StreamCore {
             }
             _ => {
                 self.caught_up(&mut state)?;
+                let &mut Submission { operation, rules, accesses, .. } = submission;
+                let begun = self.prepare(rules, state, operation, accesses.iter().copied())?;
                 // SAFETY: handed on.
-                unsafe { self.run_submission(state, submission) }
+                unsafe { self.call(begun, submission) }
             }
         }
     }
@@ -221,8 +226,8 @@ impl StreamCore {
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, .. } = submission;
-        let (mut state, host) = self.prepare(rules, state, operation, accesses.iter().copied())?;
-        let StreamState { step, owed, number, waited, .. } = &mut *state;
+        let mut begun = self.prepare(rules, state, operation, accesses.iter().copied())?;
+        let StreamState { step, owed, number, waited, .. } = &mut *begun.state;
         if let Some(step) = step
             && trace::is_on()
             && step.holds_any()
@@ -232,14 +237,14 @@ impl StreamCore {
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
             // memory and module stay until the stream's work up to here is done.
-            Some(step) => unsafe { step.offer(self.raw, submission, host) },
+            Some(step) => unsafe { step.offer(self.raw, submission, begun.guarded) },
             None => Ok(false),
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {
             if held.is_ok() {
                 // Before this operation, whose number has been taken.
                 let last = *number - 1;
-                self.mark_on(&mut state, self.raw, last)?;
+                self.mark_on(&mut begun.state, self.raw, last)?;
             } else {
                 owed.push(Owed::ANYTHING);
             }
@@ -248,7 +253,7 @@ impl StreamCore {
             return Ok(());
         }
         // SAFETY: handed on.
-        unsafe { self.call(state, submission, host) }
+        unsafe { self.call(begun, submission) }
     }
 
     /// Enters a use by an operation that is held back, unless an earlier use of the segment stands for it.
@@ -263,7 +268,7 @@ impl StreamCore {
         let mut history = block.history.lock();
         if history.hint() != new.point.stream.0 {
             enter_among_others(history, access, new);
-        } else if history.insert_whole(range, *mode, new) {
+        } else if history.insert_whole(range, *mode, || new) {
             history.set_seal(seal.of(*mode));
         } else if history.is_crowded() {
             prune(&mut history);

@@ -22,6 +22,53 @@ use crate::track::{Clock, History, Point, Tracking, Use};
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
 
+/// An operation that has its place in a stream, which is locked until the operation's calls have been made.
+///
+/// The party that submits makes the calls, with as few functions as possible around them. Drivers call deeper than processors
+/// remember returns (16 to 32 levels), so that each function around a driver's call returns to a place that the processor did
+/// not expect, which costs 10 to 40 ns.
+pub struct Begun<'s> {
+    stream: &'s StreamCore,
+    pub(super) state: StateGuard<'s>,
+    rules: Rules,
+    /// Whether the operation touches memory that the host may wait for.
+    pub(super) guarded: bool,
+}
+
+impl Begun<'_> {
+    /// Returns the driver's stream, for the operation's calls.
+    #[inline]
+    pub fn raw(&self) -> RawStream {
+        self.stream.raw
+    }
+
+    /// Returns the driver's device, for the operation's calls.
+    #[inline]
+    pub fn device(&self) -> &dyn hal::Device {
+        &*self.stream.device
+    }
+
+    /// Ends the submission of the operation, whose calls had this result.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn finish<'a>(
+        self,
+        operation: Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: Waited,
+        result: Result<()>,
+    ) -> Result<()> {
+        let Self { stream, state, rules, guarded } = self;
+        if result.is_ok() && !(guarded || rules.blocking || stream.is_one_threads()) {
+            return Ok(());
+        }
+        cold_path();
+        let owes = guarded && waited == Waited::Alone;
+        let finished = stream.conclude(rules, state, accesses, owes, result);
+        finished.map_err(|error| error.with_operation(operation))
+    }
+}
+
 impl StreamCore {
     /// Puts one operation into the stream's sink. An operation that runs gets the waits that its accesses need, then the
     /// driver's call, and leaves its use behind.
@@ -29,24 +76,45 @@ impl StreamCore {
     /// # Safety
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
     /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit(&self, submission: &mut Submission<'_>) -> Result<()> {
-        let operation = submission.operation;
-        // SAFETY: handed on, to each sink.
-        let submitted = unsafe {
-            match &self.sink {
-                Sink::Driver => self.submit_to_driver(submission),
-                Sink::Set(setter) => {
-                    cold_path();
-                    setter.submit(submission)
-                }
-                Sink::Node(adder) => {
-                    cold_path();
-                    adder.submit(submission)
-                }
-            }
-        };
-        submitted.map_err(|error| error.with_operation(operation))
+        let &mut Submission { operation, rules, accesses, waited, .. } = submission;
+        if let Some(begun) = self.begin(rules, operation, accesses)? {
+            // SAFETY: the stream is alive, and the accesses are ordered.
+            let result = unsafe { submission.call.enqueue(&*self.device, self.raw) };
+            return begun.finish(operation, accesses.iter().copied(), waited, result);
+        }
+        cold_path();
+        // SAFETY: handed on.
+        unsafe { self.submit_elsewhere(submission) }.map_err(|error| error.with_operation(operation))
+    }
+
+    /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
+    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
+    #[inline(never)]
+    pub fn begin<'s>(
+        &'s self,
+        rules: Rules,
+        operation: Operation,
+        accesses: &[&Access<'_>],
+    ) -> Result<Option<Begun<'s>>> {
+        if trace::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
+            cold_path();
+            return Ok(None);
+        }
+        if let Err(error) = self.check_thread() {
+            return Err(error.with_operation(operation));
+        }
+        let state = self.state.lock();
+        if state.step.is_some() || state.is_recorded() {
+            cold_path();
+            return Ok(None);
+        }
+        match self.prepare(rules, state, operation, accesses.iter().copied()) {
+            Ok(begun) => Ok(Some(begun)),
+            Err(error) => Err(error.with_operation(operation)),
+        }
     }
 
     /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
@@ -77,33 +145,30 @@ impl StreamCore {
         submitted.map_err(|error| error.with_operation(condition.operation))
     }
 
-    /// Puts one operation into the driver's stream, or into the capture that the stream takes part in.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    unsafe fn submit_to_driver(&self, submission: &mut Submission<'_>) -> Result<()> {
-        self.check_thread()?;
-        let state = self.state.lock();
-        if state.step.is_some() || state.is_recorded() {
-            cold_path();
-            // SAFETY: handed on.
-            return unsafe { self.submit_elsewhere(state, submission) };
-        }
-        // SAFETY: handed on.
-        unsafe { self.run_submission(state, submission) }
-    }
-
-    /// Puts one operation that does not simply run where it goes: into the capture that the stream takes part in, or to the
-    /// step whose run goes on.
+    /// Puts one operation where it goes, for which [`begin`](Self::begin) has returned nothing. Errors do not name it yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    pub(super) unsafe fn submit_elsewhere<'s>(
-        &'s self,
-        state: StateGuard<'s>,
-        submission: &mut Submission<'_>,
-    ) -> Result<()> {
+    pub unsafe fn submit_elsewhere(&self, submission: &mut Submission<'_>) -> Result<()> {
+        // SAFETY: handed on, to each sink.
+        unsafe {
+            match &self.sink {
+                Sink::Driver => self.submit_otherwise(submission),
+                Sink::Set(setter) => setter.submit(submission),
+                Sink::Node(adder) => adder.submit(submission),
+            }
+        }
+    }
+
+    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
+    /// driver.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
+        self.check_thread()?;
+        let state = self.state.lock();
         let Recording::Capture(capture) = &state.recording else {
             // SAFETY: handed on.
             return unsafe { self.submit_unexpected(state, submission) };
@@ -115,28 +180,11 @@ impl StreamCore {
         unsafe { capture.submit(self, submission) }
     }
 
-    /// Runs one operation.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of a launch")]
-    pub(super) unsafe fn run_submission<'s>(
-        &'s self,
-        state: StateGuard<'s>,
-        submission: &mut Submission<'_>,
-    ) -> Result<()> {
-        let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
-        let traced = traced(call);
-        // SAFETY: the stream is alive, and the accesses are ordered by then.
-        let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
-        self.run(rules, state, operation, waited, traced, accesses.iter().copied(), call)
-    }
-
     /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
     ///
     /// `call` must enqueue on this stream and return; it makes the driver calls of the operation, which is `work` to traces.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub fn submit_outside_captures<'a, I>(
         &self,
         rules: Rules,
@@ -174,16 +222,16 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let (mut state, guarded) = self.prepare(rules, state, operation, accesses.clone())?;
+        let mut begun = self.prepare(rules, state, operation, accesses.clone())?;
         let result = match traced {
             None => call(&*self.device, self.raw),
             Some(work) => {
                 let mut call = Some(call);
                 let mut once = || call.take().map_or(Ok(()), |call| call(&*self.device, self.raw));
-                self.run_traced(&mut state, operation, work, &mut once)
+                self.run_traced(&mut begun.state, operation, work, &mut once)
             }
         };
-        self.finish(rules, state, accesses, guarded && waited == Waited::Alone, guarded, result)
+        begun.finish(operation, accesses, waited, result)
     }
 
     /// Makes the call of an operation that somebody traces.
@@ -200,7 +248,6 @@ impl StreamCore {
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
-    /// Returns whether it touches memory that the host may wait for.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
@@ -210,7 +257,7 @@ impl StreamCore {
         mut state: StateGuard<'s>,
         operation: Operation,
         accesses: I,
-    ) -> Result<(StateGuard<'s>, bool)>
+    ) -> Result<Begun<'s>>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
@@ -222,82 +269,82 @@ impl StreamCore {
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
         self.pay(&mut state, &accesses)?;
-        let mut entering = None;
-        if in_graph {
-            cold_path();
-            entering = Some(enter_graph_memory());
-            // Only now does nobody enter uses beside this look.
-            ours = accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0);
-        }
         // The usual case: nobody but this stream has used the memory.
-        if !ours {
-            cold_path();
+        if ours && !in_graph {
+            self.enter_all(&mut state, operation, accesses);
+            return Ok(Begun { stream: self, state, rules, guarded });
+        }
+        cold_path();
+        let state = self.prepare_among_others(rules, state, operation, accesses, in_graph)?;
+        Ok(Begun { stream: self, state, rules, guarded })
+    }
+
+    /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to.
+    #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn prepare_among_others<'s, 'a>(
+        &'s self,
+        rules: Rules,
+        mut state: StateGuard<'s>,
+        operation: Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        in_graph: bool,
+    ) -> Result<StateGuard<'s>> {
+        let mut entering = in_graph.then(enter_graph_memory);
+        // With graphs, only now does nobody enter uses beside this look.
+        if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
             state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
         }
+        self.enter_all(&mut state, operation, accesses);
+        Ok(state)
+    }
+
+    /// Counts an operation, and enters its uses.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    fn enter_all<'a>(
+        &self,
+        state: &mut StreamState,
+        operation: Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+    ) {
         // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
         // panics.
         state.number += 1;
-        self.counted.store(state.number, Ordering::Release);
         let point = Point { stream: self.id, number: state.number };
+        self.counted.store(point.number, Ordering::Release);
         for access in accesses {
-            self.enter(access.borrow(), Use::new(point, operation));
+            self.enter(access.borrow(), point, operation);
         }
-        Ok((state, guarded))
     }
 
     /// Makes the call of an operation that has its place.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    pub(super) unsafe fn call(
-        &self,
-        state: StateGuard<'_>,
-        submission: &mut Submission<'_>,
-        guarded: bool,
-    ) -> Result<()> {
-        let (operation, call) = (submission.operation, &mut submission.call);
-        let mut state = state;
+    pub(super) unsafe fn call(&self, mut begun: Begun<'_>, submission: &mut Submission<'_>) -> Result<()> {
+        let &mut Submission { operation, accesses, ref mut call, waited, .. } = submission;
         let traced = traced(call);
         // SAFETY: the stream is alive, and the accesses are ordered.
         let mut once = || unsafe { call.enqueue(&*self.device, self.raw) };
         let result = match traced {
             None => once(),
-            Some(work) => self.run_traced(&mut state, operation, work, &mut once),
+            Some(work) => self.run_traced(&mut begun.state, operation, work, &mut once),
         };
-        let owes = guarded && submission.waited == Waited::Alone;
-        self.finish(submission.rules, state, submission.accesses.iter().copied(), owes, guarded, result)
-    }
-
-    /// Ends the submission of an operation.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn finish<'a>(
-        &self,
-        rules: Rules,
-        state: StateGuard<'_>,
-        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
-        owes: bool,
-        guarded: bool,
-        result: Result<()>,
-    ) -> Result<()> {
-        if result.is_ok() && !(guarded || rules.blocking || self.is_one_threads()) {
-            return Ok(());
-        }
-        cold_path();
-        self.conclude(rules, state, accesses, owes, result)
+        begun.finish(operation, accesses.iter().copied(), waited, result)
     }
 
     /// Enters a use that this stream's next submission makes.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn enter(&self, access: &Access<'_>, new: Use) {
+    fn enter(&self, access: &Access<'_>, point: Point, operation: Operation) {
         let mut history = access.block.history.lock();
         if history.hint() != self.id.0 {
             cold_path();
-            return enter_among_others(history, access, new);
+            return enter_among_others(history, access, Use::new(point, operation));
         }
         // Uses of the whole by one stream replace each other.
-        if history.insert(&access.range, access.mode, new) {
+        if history.insert(&access.range, access.mode, || Use::new(point, operation)) {
             cold_path();
             if history.is_crowded() {
                 prune(&mut history);
@@ -474,7 +521,7 @@ fn traced(call: &Call<'_>) -> Option<trace::Work> {
 #[inline(never)]
 pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
     history.set_hint(MIXED);
-    history.insert(&access.range, access.mode, new);
+    history.insert(&access.range, access.mode, || new);
     if history.is_crowded() {
         prune(&mut history);
     }

@@ -107,7 +107,7 @@ impl Scope {
         for Access { block, range, mode } in accesses {
             let history =
                 histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
-            history.insert(range, *mode, Use::new(point, operation));
+            history.insert(range, *mode, || Use::new(point, operation));
             contents.uses.add(block, range, *mode);
         }
         contents.operations.push(GraphOperation { operation, after, body: Vec::new() });

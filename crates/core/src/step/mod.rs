@@ -370,6 +370,7 @@ impl Step {
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
+    #[inline]
     pub(crate) unsafe fn release(&mut self, stream: RawStream) {
         let run = self.stats.runs;
         self.seal = Seal::next();
@@ -398,6 +399,7 @@ impl Step {
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
+    #[inline]
     unsafe fn launch(&mut self, stream: RawStream, index: usize) {
         let run = self.stats.runs;
         let Some(shape) = self.segments[self.at].use_shape(index, run) else { return };

@@ -48,7 +48,7 @@ impl Order {
             }
             if let Some(operation) = sequence.operation(index) {
                 for touch in sequence.touched(index) {
-                    history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
+                    history.insert(&touch.range, touch.mode, || Use::new(place.point, operation));
                 }
             }
             order.lanes.push(place);
@@ -76,7 +76,7 @@ impl Order {
             }
             if let Some(operation) = sequence.operation(index) {
                 for touch in sequence.touched(index) {
-                    history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
+                    history.insert(&touch.range, touch.mode, || Use::new(place.point, operation));
                 }
             }
         }

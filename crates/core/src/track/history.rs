@@ -115,11 +115,14 @@ impl History {
         }
     }
 
-    /// Adds a use. A write takes the place of the earlier uses: the write comes after them, and later accesses come
-    /// after the write. Returns whether there may be more segments now.
+    /// Adds the use that `new` makes. A write takes the place of the earlier uses: the write comes after them, and later
+    /// accesses come after the write. Returns whether there may be more segments now.
+    ///
+    /// The use is made where it stays. Built elsewhere first, in parts, and copied whole, it would keep the processor waiting
+    /// until the parts are in the cache.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a tenth of a launch's instructions")]
-    pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
+    pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
         if range.is_empty() {
             return false;
         }
@@ -133,13 +136,13 @@ impl History {
             return false;
         }
         cold_path();
-        self.insert_range(range, mode, new);
+        self.insert_range(range, mode, new());
         true
     }
 
     /// As [`insert`](Self::insert). Returns whether the use is of all the memory, which has one segment.
     #[inline]
-    pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
+    pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
         let whole = matches!(self.segments.as_slice(), [one] if range.start == 0 && range.end == one.end);
         self.insert(range, mode, new);
         whole
@@ -156,7 +159,7 @@ impl History {
             self.segments.drain(first + 1..last);
             self.segments[first] = merged;
         } else {
-            self.segments[first..last].iter_mut().for_each(|segment| segment.insert(mode, new));
+            self.segments[first..last].iter_mut().for_each(|segment| segment.insert(mode, || new));
         }
     }
 
@@ -302,24 +305,24 @@ impl History {
 impl Segment {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as for a history")]
-    fn insert(&mut self, mode: Mode, new: Use) {
+    fn insert(&mut self, mode: Mode, new: impl Fn() -> Use) {
         // The usual case: one stream at work.
         let few = !self.writers.spilled() && !self.readers.spilled();
         if mode == Mode::Write {
             self.written = true;
             match self.writers.as_mut_slice() {
-                [last] if few && self.readers.is_empty() => *last = new.with_mode(mode),
+                [last] if few && self.readers.is_empty() => *last = new().with_mode(mode),
                 _ => {
                     cold_path();
-                    self.replace_uses(new.with_mode(mode));
+                    self.replace_uses(new().with_mode(mode));
                 }
             }
         } else {
             match self.readers.as_mut_slice() {
-                [last] if few && last.point.stream == new.point.stream && last.wrote == 0 => *last = new,
+                [last] if few && last.point.stream == new().point.stream && last.wrote == 0 => *last = new(),
                 _ => {
                     cold_path();
-                    self.add_reader(new);
+                    self.add_reader(new());
                 }
             }
         }

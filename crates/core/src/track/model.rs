@@ -130,7 +130,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 let range = range.start.min(bytes.len())..range.end.min(bytes.len());
                 numbers[stream as usize] += 1;
                 let new = (stream, numbers[stream as usize]);
-                history.insert(&range, mode, Use::new(point(new), operation));
+                history.insert(&range, mode, || Use::new(point(new), operation));
                 for byte in &mut bytes[range] {
                     if mode == Mode::Write {
                         *byte = Byte { writer: Some(new), written: true, ..Byte::default() };
@@ -215,7 +215,7 @@ fn a_crowded_history_asks_to_be_pruned() {
     for number in 1..1000u64 {
         let at = usize::try_from(number).unwrap();
         let new = Use::new(point((1, number)), operation);
-        history.insert(&(at - 1..at), Mode::Write, new);
+        history.insert(&(at - 1..at), Mode::Write, || new);
         if history.is_crowded() {
             asked += 1;
             history.prune(|_| false);

@@ -196,20 +196,33 @@ impl Stream {
     }
 
     /// Copies between memory of equal length; the caller holds `dst` exclusively.
+    #[inline]
     fn copy_for<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>, operation: Operation) -> Result<()> {
         if self.is_peer_copy(src, dst) {
-            self.check_written(src, operation)?;
-            return self.submit_copy(src, dst, operation).map_err(|error| match error.kind() {
-                ErrorKind::Unsupported => self.foreign("the memory").with_operation(operation),
-                _ => error,
-            });
+            return self.copy_from_peer(src, dst, operation);
         }
         self.check_source(src, operation)?;
         self.check_memory(dst)?;
         self.submit_copy(src, dst, operation)
     }
 
+    #[cold]
+    fn copy_from_peer<T: Pod>(
+        &self,
+        src: &View<'_, T>,
+        dst: &View<'_, T>,
+        operation: Operation,
+    ) -> Result<()> {
+        self.check_written(src, operation)?;
+        self.submit_copy(src, dst, operation).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => self.foreign("the memory").with_operation(operation),
+            _ => error,
+        })
+    }
+
     /// Copies without checks: lengths agree, devices are this stream's, `dst` is held exclusively.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) fn submit_copy<T: Pod>(
         &self,
         src: &View<'_, T>,

@@ -1,18 +1,20 @@
 //! Copies of ordinary host memory, through pinned memory in pieces: see [`staging`](gpustream_core::staging).
 
+use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use bytemuck::Pod;
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED};
-use gpustream_core::operation::Call;
+use gpustream_core::operation::{Call, Waited};
 use gpustream_core::queue::prune;
 use gpustream_core::staging::Plan;
 use gpustream_core::staging::team::{self, Claims};
 use gpustream_core::trace::{self, Direction};
 use gpustream_core::track::Mode;
-use gpustream_hal::{Operation, Result, Work};
+use gpustream_hal::hint::cold_path;
+use gpustream_hal::{self as hal, Operation, Result, Work};
 
 use super::short;
 use crate::buffer::Owned;
@@ -27,6 +29,7 @@ const SHORT: usize = 2 << 20;
 pub(super) const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
 
 /// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
+#[inline]
 pub(super) fn upload<T: Pod>(
     stream: &Stream,
     src: &[T],
@@ -46,7 +49,7 @@ pub(super) fn upload<T: Pod>(
     };
     let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
     if inline && !block.is_host() && stream.core.is_ours() && !stream.core.is_in_step() {
-        return upload_inline(stream, src, target(0..src.len()), operation);
+        return upload_inline(stream, src, &target(0..src.len()), operation);
     }
     stream.core.check_not_capturing(CAPTURED)?;
     let staging = &stream.device.0.staging;
@@ -68,24 +71,22 @@ pub(super) fn upload<T: Pod>(
 }
 
 /// Copies a few bytes, which go along with the command.
-#[inline]
-fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+fn upload_inline(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Operation) -> Result<()> {
     let to = target.block.address.offset(target.range.start);
-    let access = [target];
-    let device = &stream.device.0;
+    // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the stream was
+    // made by the device and is not being captured.
+    let copy =
+        |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
+    let (core, rules) = (&stream.core, stream.device.0.rules);
+    if let Some(begun) = core.begin(rules, operation, &[target])? {
+        let result = copy(begun.device(), begun.raw());
+        return begun.finish(operation, iter::once(target), Waited::Alone, result);
+    }
+    cold_path();
     let work = trace::Work::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
-    stream.core.submit_outside_captures(
-        device.rules,
-        operation,
-        CAPTURED,
-        work,
-        access.iter(),
-        |device, raw| {
-            // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
-            // stream was made by the device and is not being captured.
-            unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
-        },
-    )
+    core.submit_outside_captures(rules, operation, CAPTURED, work, iter::once(target), copy)
 }
 
 /// Copies `src` to `target`, through a piece of its own.
