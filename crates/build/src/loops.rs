@@ -26,6 +26,7 @@ mod side_by_side;
 mod steps;
 mod variables;
 mod waits;
+mod writes;
 
 use std::collections::HashMap;
 

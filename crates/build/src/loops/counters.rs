@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::edits::{self, Edit};
-use super::variables::{changes, declared};
+use super::variables::declared;
 use super::waits::Waits;
+use super::writes::changes;
 use crate::parse::{children, identifiers, visit};
 
 /// The parts of a loop.

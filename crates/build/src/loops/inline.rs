@@ -9,8 +9,9 @@ use tree_sitter::Node;
 
 use super::edits::{self, Edit};
 use super::meetings::{self, conditional};
-use super::variables::{changes, declared};
+use super::variables::declared;
 use super::waits::{Waits, callee};
+use super::writes::changes;
 use crate::parse::{child_of_kind, children, visit};
 
 /// A function, and the template parameters in front of it.

@@ -6,7 +6,8 @@ use tree_sitter::Node;
 use super::course::first_of;
 use super::edits;
 use super::steps::{Piece, Steps, jump};
-use super::variables::{changes, declared};
+use super::variables::declared;
+use super::writes::changes;
 use crate::parse::visit;
 
 /// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
