@@ -291,24 +291,13 @@ impl Stream {
     /// The uses of memory among `memory`.
     #[inline]
     pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>], operation: Operation) -> Result<Accesses<'a>> {
-        let mut near = true;
         let mut uses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
-            near &= device.is_same(&self.device);
+            self.check_reaches(device, access.block.kind, "memory of an external operation")
+                .map_err(|error| error.with_operation(operation))?;
             uses.push(access);
         }
-        if !near {
-            cold_path();
-            self.check_reach(memory).map_err(|error| error.with_operation(operation))?;
-        }
         Ok(uses)
-    }
-
-    #[cold]
-    fn check_reach(&self, memory: &[Arg<'_>]) -> Result<()> {
-        let mut uses = memory.iter().filter_map(Arg::access);
-        let what = "memory of an external operation";
-        uses.try_for_each(|(access, device)| self.check_reaches(device, access.block.kind, what))
     }
 }
 

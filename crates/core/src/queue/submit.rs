@@ -48,6 +48,39 @@ impl Begun<'_> {
         &*self.stream.device
     }
 
+    /// Makes the operation's calls, which are `traced` if somebody traces, and ends the submission.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see the type")]
+    fn run<'a>(
+        mut self,
+        operation: Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: Waited,
+        traced: Option<trace::Work>,
+        call: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let result = match traced {
+            None => call(),
+            Some(work) => {
+                let mut call = Some(call);
+                self.trace(operation, work, &mut || call.take().map_or(Ok(()), |call| call()))
+            }
+        };
+        self.finish(operation, accesses, waited, result)
+    }
+
+    /// Makes the calls of an operation that somebody traces.
+    #[cold]
+    fn trace(
+        &mut self,
+        operation: Operation,
+        work: trace::Work,
+        call: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let at = self.stream.place(self.state.number, std::mem::take(&mut self.state.waited));
+        trace::submission(&self.stream.device, at, operation, work, call)
+    }
+
     /// Ends the submission of the operation, whose calls had this result.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
@@ -202,49 +235,10 @@ impl StreamCore {
             let mut state = self.running(what)?;
             self.caught_up(&mut state)?;
             let traced = trace::is_on().then_some(work);
-            self.run(rules, state, operation, Waited::Alone, traced, accesses, call)
+            let begun = self.prepare(rules, state, operation, accesses.clone())?;
+            begun.run(operation, accesses, Waited::Alone, traced, || call(&*self.device, self.raw))
         };
         run().map_err(|error| error.with_operation(operation))
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn run<'s, 'a, I>(
-        &'s self,
-        rules: Rules,
-        state: StateGuard<'s>,
-        operation: Operation,
-        waited: Waited,
-        traced: Option<trace::Work>,
-        accesses: I,
-        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
-    ) -> Result<()>
-    where
-        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
-    {
-        let mut begun = self.prepare(rules, state, operation, accesses.clone())?;
-        let result = match traced {
-            None => call(&*self.device, self.raw),
-            Some(work) => {
-                let mut call = Some(call);
-                let mut once = || call.take().map_or(Ok(()), |call| call(&*self.device, self.raw));
-                self.run_traced(&mut begun.state, operation, work, &mut once)
-            }
-        };
-        begun.finish(operation, accesses, waited, result)
-    }
-
-    /// Makes the call of an operation that somebody traces.
-    #[cold]
-    fn run_traced(
-        &self,
-        state: &mut StreamState,
-        operation: Operation,
-        work: trace::Work,
-        call: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let at = self.place(state.number, std::mem::take(&mut state.waited));
-        trace::submission(&self.device, at, operation, work, call)
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
@@ -322,16 +316,13 @@ impl StreamCore {
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    pub(super) unsafe fn call(&self, mut begun: Begun<'_>, submission: &mut Submission<'_>) -> Result<()> {
+    pub(super) unsafe fn call(&self, begun: Begun<'_>, submission: &mut Submission<'_>) -> Result<()> {
         let &mut Submission { operation, accesses, ref mut call, waited, .. } = submission;
         let traced = traced(call);
-        // SAFETY: the stream is alive, and the accesses are ordered.
-        let mut once = || unsafe { call.enqueue(&*self.device, self.raw) };
-        let result = match traced {
-            None => once(),
-            Some(work) => self.run_traced(&mut begun.state, operation, work, &mut once),
-        };
-        begun.finish(operation, accesses.iter().copied(), waited, result)
+        begun.run(operation, accesses.iter().copied(), waited, traced, || {
+            // SAFETY: the stream is alive, and the accesses are ordered.
+            unsafe { call.enqueue(&*self.device, self.raw) }
+        })
     }
 
     /// Enters a use that this stream's next submission makes.
