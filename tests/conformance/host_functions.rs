@@ -1,6 +1,7 @@
 //! Host closures run in stream order; whatever they do, they delay only their own stream.
 
 use std::panic;
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use conformance::{
     Gate, assert_all, kernels_and_streams, next, open_again, refused, runs_beside_closures,
     streams_are_independent, sync, synchronize, tests,
 };
-use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
 
 use crate::graphs::usable;
 
@@ -269,16 +270,13 @@ fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
 /// Waits until the library's thread has dropped the values that earlier closures left to it. Freeing their memory may
 /// make a driver wait until the device is idle and block every other call meanwhile; a closure that waits for a thread
 /// in such a call would never end.
-fn wait_for_what_is_left() {
-    let at_it = || {
-        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        threads
-            .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
-            .any(|name| name.trim_end() == "gpustream-drop")
-    };
-    while at_it() {
-        std::thread::yield_now();
-    }
+fn wait_for_what_is_left(device: &Device) -> Result<()> {
+    // The same thread drops the owners of foreign memory, in the order in which it got everything.
+    let (owner, gone) = mpsc::channel::<()>();
+    // SAFETY: there is no memory.
+    drop(unsafe { Buffer::<u32>::from_raw(&device.stream()?, ptr::null_mut(), 0, owner) }?);
+    assert!(gone.recv().is_err());
+    Ok(())
 }
 
 /// Runs a closure that drops the last handles of everything, which come to the closure while it runs. `submit` puts the
@@ -288,7 +286,7 @@ fn drop_everything_inside(
     submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
 ) -> Result<()> {
     for _ in 0..3 {
-        wait_for_what_is_left();
+        wait_for_what_is_left(device)?;
         let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
         let (give, take) = mpsc::channel();
         let (tell, told) = mpsc::channel();
@@ -328,7 +326,7 @@ fn a_node_may_drop_its_own_graph(device: &Device) -> Result<()> {
     if !runs_beside_closures() {
         return Ok(());
     }
-    wait_for_what_is_left();
+    wait_for_what_is_left(device)?;
     let (kernels, [beside]) = kernels_and_streams(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;

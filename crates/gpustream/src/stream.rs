@@ -261,7 +261,9 @@ impl Stream {
     /// one after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for
     /// another stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the
     /// streams that share a hardware queue with it too ([`DeviceInfo::hardware_queues`](gpustream_hal::DeviceInfo); the
-    /// variable `GPU_MAX_HW_QUEUES` sets how many there are).
+    /// variable `GPU_MAX_HW_QUEUES` sets how many there are). A closure that waits for another thread may wait for ever if
+    /// that thread calls the library: some calls of a driver, such as those that free memory (`cuMemFree`), wait until the
+    /// device is idle, closures included, and hold up the calls of every other thread meanwhile.
     ///
     /// A closure may drop anything and use flags. It gets guards on pinned memory whose last use comes before the
     /// closure in this stream's order.
