@@ -104,12 +104,14 @@ impl RawMutex {
 /// A latch costs one atomic swap where a mutex costs two, and a launch takes one latch per buffer. Two threads meet at
 /// a latch only if they submit *reads* of one allocation at the same instant, because a writer holds the allocation
 /// exclusively by Rust's own rules.
+// In this order, which puts what each operation looks at next to the beginning of the value.
+#[repr(C)]
 pub struct Latch<T> {
-    taken: AtomicBool,
     /// Changed only with the lock held; may be read without.
     hint: AtomicU64,
     /// As `hint`; zero once the value may have changed.
     seal: AtomicU64,
+    taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 

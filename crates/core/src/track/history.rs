@@ -51,8 +51,9 @@ impl Use {
     }
 }
 
-/// A list of uses, at most one of each stream.
-pub(crate) type Uses = SmallVec<[Use; 2]>;
+/// A list of uses, at most one of each stream. Room for one keeps a history in few cache lines; a second takes memory of its
+/// own, which the list keeps.
+pub(crate) type Uses = SmallVec<[Use; 1]>;
 
 /// A range of bytes that have the same uses.
 #[derive(Clone, Debug)]
@@ -307,24 +308,24 @@ impl Segment {
     #[allow(clippy::inline_always, reason = "as for a history")]
     fn insert(&mut self, mode: Mode, new: impl Fn() -> Use) {
         // The usual case: one stream at work.
-        let few = !self.writers.spilled() && !self.readers.spilled();
         if mode == Mode::Write {
             self.written = true;
-            match self.writers.as_mut_slice() {
-                [last] if few && self.readers.is_empty() => *last = new().with_mode(mode),
-                _ => {
-                    cold_path();
-                    self.replace_uses(new().with_mode(mode));
-                }
+            if let Some(last) = only(&mut self.writers)
+                && !self.readers.spilled()
+                && self.readers.is_empty()
+            {
+                *last = new().with_mode(mode);
+            } else {
+                cold_path();
+                self.replace_uses(new().with_mode(mode));
             }
+        } else if let Some(last) = only(&mut self.readers)
+            && last.point.stream == new().point.stream
+        {
+            *last = new();
         } else {
-            match self.readers.as_mut_slice() {
-                [last] if few && last.point.stream == new().point.stream && last.wrote == 0 => *last = new(),
-                _ => {
-                    cold_path();
-                    self.add_reader(new());
-                }
-            }
+            cold_path();
+            self.add_reader(new());
         }
     }
 
@@ -350,6 +351,15 @@ impl Segment {
     fn is_idle(&self) -> bool {
         self.uses() == 0
     }
+}
+
+/// Returns the use of a list of one. A list that has had several lies elsewhere, and is not looked at.
+#[inline]
+fn only(uses: &mut Uses) -> Option<&mut Use> {
+    if uses.spilled() {
+        return None;
+    }
+    if let [one] = uses.as_mut_slice() { Some(one) } else { None }
 }
 
 /// Adds the uses in `more` to `uses`, and keeps the latest of each stream.
