@@ -5,6 +5,7 @@
 use std::cell::UnsafeCell;
 use std::hint;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -97,6 +98,25 @@ pub struct DoorMutexGuard<'a, T> {
 }
 
 impl<T> DoorMutexGuard<'_, T> {
+    /// Unlocks the mutex, in the function that calls this: what drops a guard may be a function of its own.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub(crate) fn unlock(self) {
+        self.release();
+        mem::forget(self);
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as above")]
+    fn release(&self) {
+        if self.mutex.is_unlocked() {
+            cold_path();
+            self.mutex.shut.store(false, Ordering::Release);
+        }
+        // SAFETY: the guard holds the mutex, and is used no more.
+        unsafe { self.mutex.mutex.unlock() };
+    }
+
     /// Unlocks the side door, or locks it.
     pub(crate) fn unlock_door(&mut self, unlock: bool) {
         if unlock == self.mutex.is_unlocked() {
@@ -132,12 +152,7 @@ impl<T> DerefMut for DoorMutexGuard<'_, T> {
 impl<T> Drop for DoorMutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.mutex.is_unlocked() {
-            cold_path();
-            self.mutex.shut.store(false, Ordering::Release);
-        }
-        // SAFETY: the guard holds the mutex.
-        unsafe { self.mutex.mutex.unlock() };
+        self.release();
     }
 }
 

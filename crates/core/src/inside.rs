@@ -44,16 +44,19 @@ pub(crate) fn run(past: Clock, work: impl FnOnce()) {
 }
 
 /// Runs `work` as calls of another library's.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "around a driver's call: see `queue::Begun`")]
 pub fn run_external<T>(work: impl FnOnce() -> T) -> T {
     run_in(Closure::External, work)
 }
 
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "as for `run_external`")]
 fn run_in<T>(closure: Closure, work: impl FnOnce() -> T) -> T {
     /// The way back, also where the work panics.
     struct Return(Closure);
     impl Drop for Return {
+        #[inline]
         fn drop(&mut self) {
             INSIDE.set(self.0);
         }

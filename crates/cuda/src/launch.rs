@@ -7,8 +7,11 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
+use gpustream_hal::driver::{Answer, Function, Status};
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch};
+use gpustream_hal::{
+    Error, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result, SuggestedLaunch,
+};
 
 use crate::api::Api;
 use crate::device::CudaDevice;
@@ -16,7 +19,6 @@ use crate::handle::{function_of, stream_of};
 
 // SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {
-    #[inline]
     unsafe fn launch(
         &self,
         function: RawFunction,
@@ -24,20 +26,26 @@ unsafe impl Launch for CudaDevice {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
+        if let Some(plain) = self.plain_launch(config)? {
+            // SAFETY: handed on.
+            return unsafe { plain.call(self, function, config, args, stream) };
+        }
+        // SAFETY: the caller vouches for handles and arguments.
+        unsafe { launch_with_attributes(&self.context.api, function, config, args, stream) }
+    }
+
+    fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
         let api = self.enter()?;
         if !config.is_plain() {
             cold_path();
-            // SAFETY: the caller vouches for handles and arguments.
-            return unsafe { launch_with_attributes(api, function, config, args, stream) };
+            return Ok(None);
         }
-        let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
-        let (function, stream) = (function_of(function), stream_of(stream));
-        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
-        // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values, and
-        // through the array nothing else, before it returns.
-        let answer =
-            unsafe { api.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
-        answer.launched()
+        Ok(api.cuLaunchKernel.map(PlainLaunch::new))
+    }
+
+    fn launch_error(&self, status: Status) -> Error {
+        static FUNCTION: Function = Function { name: "cuLaunchKernel", since: "12.0" };
+        Answer { api: &self.context.api, function: &FUNCTION, status: Some(status) }.launch_error()
     }
 
     unsafe fn occupancy(

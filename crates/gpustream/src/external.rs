@@ -35,7 +35,7 @@ pub fn check_outside_closures() -> Result<()> {
     inside::check_outside()
 }
 
-type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
+pub(crate) type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
 
 impl Stream {
     /// Enqueues work of another library's as one operation: a routine of a vendor library, a kernel of other bindings, a
@@ -83,7 +83,8 @@ impl Stream {
     /// * Everything else that the work uses (handles, host memory) lives until the work is done; in a capture, as long as the
     ///   graph.
     /// * `call` neither begins nor ends a capture of the stream. Under `GPUSTREAM_LINT=1` this is checked.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     #[track_caller]
     pub unsafe fn external<R, E: From<Error>>(
         &self,
@@ -91,22 +92,22 @@ impl Stream {
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
-        let operation = operation(label);
-        let accesses = self.accesses(memory, operation)?;
-        let begun =
-            if lint::is_on() { None } else { self.core.begin(self.device.0.rules, operation, &accesses)? };
-        let Some(begun) = begun else {
+        let (operation, rules) = (operation(label), self.device.0.rules);
+        let mut accesses = Accesses::new();
+        self.collect_accesses(memory, operation, &mut accesses)?;
+        let Some(begun) = self.core.begin(rules, &operation, &accesses)? else {
             cold_path();
             // SAFETY: by this function's contract.
             let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_elsewhere(submission) };
             return self.submit_external(operation, &accesses, call, submit).map(|(value, ())| value);
         };
-        let outcome = match begun.device().enter() {
-            Ok(()) => inside::run_external(|| call(begun.raw())),
+        let outcome = match self.core.device.enter() {
+            Ok(()) => inside::run_external(|| call(self.core.raw())),
             Err(error) => Err(error.with_operation(operation).into()),
         };
         let enqueued = if outcome.is_ok() { Ok(()) } else { Err(not_enqueued()) };
-        let finished = begun.finish(operation, accesses.iter().copied(), Waited::Alone, enqueued);
+        let accesses = accesses.iter().copied();
+        let finished = self.core.finish(begun, rules, &operation, accesses, Waited::Alone, enqueued);
         // The caller's own error comes first.
         outcome.and_then(|value| finished.map(|()| value).map_err(E::from))
     }
@@ -155,7 +156,8 @@ impl Stream {
         // SAFETY: by this function's contract.
         let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
         let operation = operation(label);
-        let accesses = self.accesses(memory, operation)?;
+        let mut accesses = Accesses::new();
+        self.collect_accesses(memory, operation, &mut accesses)?;
         self.submit_external(operation, &accesses, call, submit)
     }
 
@@ -227,7 +229,8 @@ impl Stream {
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
         let operation = operation(label);
-        let accesses = self.accesses(memory, operation)?;
+        let mut accesses = Accesses::new();
+        self.collect_accesses(memory, operation, &mut accesses)?;
         // SAFETY: the closure keeps to `accesses`, by this function's contract.
         unsafe { self.call_host(operation, &accesses, closure) }
     }
@@ -288,16 +291,20 @@ impl Stream {
         unsafe { self.device.raw().is_capturing(raw) }.ok()
     }
 
-    /// The uses of memory among `memory`.
+    /// Adds the uses of memory among `memory` to `uses`, where they stay: moved, they would keep the processor waiting.
     #[inline]
-    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>], operation: Operation) -> Result<Accesses<'a>> {
-        let mut uses = Accesses::new();
+    pub(crate) fn collect_accesses<'a>(
+        &self,
+        memory: &'a [Arg<'_>],
+        operation: Operation,
+        uses: &mut Accesses<'a>,
+    ) -> Result<()> {
         for (access, device) in memory.iter().filter_map(Arg::access) {
             self.check_reaches(device, access.block.kind, "memory of an external operation")
                 .map_err(|error| error.with_operation(operation))?;
             uses.push(access);
         }
-        Ok(uses)
+        Ok(())
     }
 }
 

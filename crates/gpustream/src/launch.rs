@@ -6,14 +6,17 @@ mod check;
 use std::panic::Location;
 
 use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
+use gpustream_core::queue::Begun;
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
+use gpustream_hal::{
+    DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, PlainLaunch, RawFunction, Result, Work,
+};
 
 use crate::module::Kernel;
 use crate::stream::Stream;
 
 pub use argument::Arg;
-use argument::Lowered;
+use argument::{Pointers, Touched, lower};
 
 /// The number of threads of a block where the library chooses.
 const BLOCK: u32 = 256;
@@ -267,28 +270,42 @@ impl Kernel {
     /// The kernel is sound with these arguments in this shape: it stays inside the memory that it is given, writes only
     /// memory passed by [`Arg::write`] or [`Arg::volatile_mut`], and interprets each value as the type it was passed
     /// as.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
         let operation = Operation { label: self.name, location: Location::caller() };
-        let config = launch.resolve(stream.device().info())?;
-        // SAFETY: the caller keeps this function's contract; the shape was just resolved for the stream's device.
-        unsafe { self.launch_resolved(stream, &config, args, operation) }
+        let mut lowered = Lowered::new();
+        // SAFETY: the caller keeps this function's contract.
+        let begun = unsafe { self.begin(stream, launch, args, &operation, &mut lowered) }?;
+        let Some(begun) = begun else { return Ok(()) };
+        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are not
+        // freed before this use is done; the rest is this function's contract.
+        let result = unsafe { lowered.launch(self.raw, stream) };
+        // A module's variables are not the host's, who alone may have to know of the end.
+        let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
+        stream.core.finish(begun, stream.device.0.rules, &operation, accesses, Waited::Alone, result)
     }
 
+    /// Does everything about a launch that comes before the driver's call. `None` where the launch then needs no such call: it
+    /// was recorded, traced or held back.
+    ///
     /// # Safety
-    /// As for [`launch`](Self::launch); `config` was resolved for the stream's device.
-    #[inline]
-    pub(crate) unsafe fn launch_resolved(
+    /// As for [`launch`](Self::launch).
+    #[inline(never)]
+    unsafe fn begin<'s>(
         &self,
-        stream: &Stream,
-        config: &LaunchConfig,
+        stream: &'s Stream,
+        launch: &Launch,
         args: &[Arg<'_>],
-        operation: Operation,
-    ) -> Result<()> {
+        operation: &Operation,
+        lowered: &mut Lowered,
+    ) -> Result<Option<Begun<'s>>> {
+        let Lowered { config, plain, pointers } = lowered;
+        *config = launch.resolve(stream.device().info())?;
         // SAFETY: handed on.
-        if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, operation) } {
-            return Ok(());
+        if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, *operation) } {
+            return Ok(None);
         }
         let mut variables = None;
         let globals: &[_] = match &self.globals {
@@ -298,31 +315,77 @@ impl Kernel {
                 variables.insert(globals.accesses())
             }
         };
-        let mut lowered = Lowered::new();
+        let mut touched = Touched::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lowered.fill(self, stream, args, globals))
-            .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
-        let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
+            .and_then(|()| lower(self, stream, args, globals, pointers, &mut touched))
+            .and_then(|accesses| self.check_shape(stream, config).map(|()| accesses));
+        let accesses = checked.map_err(|error| error.with_operation(*operation))?;
         let rules = stream.device.0.rules;
         if let Some(begun) = stream.core.begin(rules, operation, accesses)? {
-            // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
-            // arguments are not freed before this use is done; the rest is this function's contract.
-            let result = unsafe { begun.device().launch(self.raw, config, pointers, begun.raw()) };
-            return begun.finish(operation, accesses.iter().copied(), Waited::Alone, result);
+            return match stream.core.device.plain_launch(config) {
+                Ok(found) => {
+                    *plain = found;
+                    Ok(Some(begun))
+                }
+                Err(error) => {
+                    let (accesses, failed) = (accesses.iter().copied(), Err(error));
+                    stream
+                        .core
+                        .finish(begun, rules, operation, accesses, Waited::Alone, failed)
+                        .map(|()| None)
+                }
+            };
         }
         cold_path();
         let mut submission = Submission {
-            operation,
+            operation: *operation,
             rules,
             accesses,
-            call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers }),
+            call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers.filled() }),
             kept: Kept::Kernel(self.module(), self.params.as_ref()),
             waited: Waited::Alone,
         };
         // SAFETY: as for the launch that runs: everything is checked, and alive until this use is done.
         unsafe { stream.core.submit_elsewhere(&mut submission) }
-            .map_err(|error| error.with_operation(operation))
+            .map_err(|error| error.with_operation(*operation))?;
+        Ok(None)
+    }
+}
+
+/// A launch in the form in which the driver takes it. It lies in the frame of the function that launches, which makes the
+/// driver's call itself, with as few functions around it as possible: see [`Begun`]. Each part is read as it was written: a
+/// processor waits where it reads in one piece what was just written in several.
+struct Lowered {
+    config: LaunchConfig,
+    /// The driver's function, where one call of it makes the launch.
+    plain: Option<PlainLaunch>,
+    pointers: Pointers,
+}
+
+impl Lowered {
+    #[inline]
+    const fn new() -> Self {
+        Self { config: LaunchConfig::new([1; 3], [1; 3]), plain: None, pointers: Pointers::new() }
+    }
+
+    /// Calls the driver.
+    ///
+    /// # Safety
+    /// As for [`gpustream_hal::Launch::launch`], with the arguments that `pointers` was filled with, on the thread that did it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see the type")]
+    unsafe fn launch(&self, function: RawFunction, stream: &Stream) -> Result<()> {
+        let (core, config) = (&stream.core, &self.config);
+        // SAFETY: handed on.
+        unsafe {
+            match self.plain {
+                Some(plain) => {
+                    plain.call(&*core.device, function, config, self.pointers.filled(), core.raw())
+                }
+                None => core.device.launch(function, config, self.pointers.filled(), core.raw()),
+            }
+        }
     }
 }
 
@@ -330,7 +393,7 @@ impl Kernel {
     /// Has the stream's step hold the launch back, if it is the one that the step expects; otherwise returns false.
     ///
     /// # Safety
-    /// As for [`launch_resolved`](Self::launch_resolved).
+    /// As for [`launch`](Self::launch).
     #[inline(never)]
     unsafe fn follow(
         &self,
@@ -351,7 +414,8 @@ impl Kernel {
 #[doc(hidden)]
 pub mod codegen {
     use super::{
-        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
+        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Shape,
+        Stream,
     };
 
     pub use crate::global::global_of as global;
@@ -387,7 +451,8 @@ pub mod codegen {
     ///
     /// # Safety
     /// As for [`Kernel::launch`].
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(
         kernel: &Kernel,
@@ -395,9 +460,16 @@ pub mod codegen {
         config: &LaunchConfig,
         args: &[Arg<'_>],
     ) -> Result<()> {
-        let operation = Operation { label: kernel.name, location: Location::caller() };
-        // SAFETY: the caller keeps the contract of `Kernel::launch`, and gives a shape of the stream's device.
-        unsafe { kernel.launch_resolved(stream, config, args, operation) }
+        let &LaunchConfig { grid, block, .. } = config;
+        let launch = Launch {
+            shape: Shape::Exact { grid, block },
+            shared: config.dynamic_shared,
+            cooperative: config.cooperative,
+            cluster: config.cluster,
+            early_dependent: config.early_dependent,
+        };
+        // SAFETY: the caller keeps this contract.
+        unsafe { kernel.launch(stream, &launch, args) }
     }
 
     /// Returns the error for a clause of a kernel's contract that does not hold.

@@ -111,14 +111,19 @@ impl<A: Codes> Answer<'_, A> {
         }
     }
 
-    /// Returns success, or the error of a launch: drivers call a shape that they cannot launch an invalid value.
+    /// Returns success, or the error of a launch.
     #[inline]
     pub fn launched(self) -> Result<()> {
-        match self.status {
-            Some(Status::SUCCESS) => Ok(()),
-            Some(Status::INVALID_VALUE) => Err(self.error_of_kind(ErrorKind::InvalidLaunch)),
-            _ => Err(self.error()),
+        if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.launch_error()) }
+    }
+
+    /// Returns the error of a launch that failed: drivers call a shape that they cannot launch an invalid value.
+    #[cold]
+    pub fn launch_error(self) -> Error {
+        if self.status == Some(Status::INVALID_VALUE) {
+            return self.error_of_kind(ErrorKind::InvalidLaunch);
         }
+        self.error()
     }
 
     #[cold]

@@ -1,7 +1,9 @@
 //! Launching kernels.
 
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
+use std::{fmt, mem, ptr};
 
+use crate::driver::Status;
 use crate::{Error, RawFunction, RawStream, Result};
 
 /// The shape and attributes of a launch.
@@ -39,6 +41,67 @@ impl LaunchConfig {
     /// Returns whether a plain launch call will do.
     pub const fn is_plain(&self) -> bool {
         !self.cooperative && !self.early_dependent && matches!(self.cluster, [1, 1, 1])
+    }
+}
+
+/// The type of drivers' functions for plain launches, whose handles are pointers to types of each driver's.
+type LaunchFunction<F, S> = unsafe extern "C" fn(
+    function: *mut F,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: *mut S,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status;
+
+/// A driver's function for plain launches: `cuLaunchKernel`, `hipModuleLaunchKernel`.
+#[derive(Clone, Copy)]
+pub struct PlainLaunch(LaunchFunction<c_void, c_void>);
+
+impl PlainLaunch {
+    /// Wraps a driver's function.
+    pub fn new<F, S>(function: LaunchFunction<F, S>) -> Self {
+        // SAFETY: pointers to other types are passed alike.
+        Self(unsafe { mem::transmute::<LaunchFunction<F, S>, LaunchFunction<c_void, c_void>>(function) })
+    }
+
+    /// Makes the launch.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// As for [`Launch::launch`], on the thread and with the shape for which `device` gave the function.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is there to have no function around the driver's")]
+    pub unsafe fn call(
+        self,
+        device: &(impl Launch + ?Sized),
+        function: RawFunction,
+        config: &LaunchConfig,
+        args: &[*mut c_void],
+        stream: RawStream,
+    ) -> Result<()> {
+        let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
+        let (function, stream) = (function.0 as *mut c_void, stream.0 as *mut c_void);
+        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
+        // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values, and through the array
+        // nothing else, before it returns.
+        match unsafe { (self.0)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra) } {
+            Status::SUCCESS => Ok(()),
+            status => Err(device.launch_error(status)),
+        }
+    }
+}
+
+impl fmt::Debug for PlainLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainLaunch").finish_non_exhaustive()
     }
 }
 
@@ -86,6 +149,23 @@ pub unsafe trait Launch {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()>;
+
+    /// Makes this thread ready for a [plain](LaunchConfig::is_plain) launch, and returns the driver's function for it. The
+    /// caller calls that function itself, since each function around a driver's call takes time. `None` where such a launch is
+    /// more than a call; [`launch`](Self::launch) then makes it.
+    ///
+    /// # Errors
+    /// Those of [`launch`](Self::launch) that come before its call.
+    fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
+        let _ = config;
+        Ok(None)
+    }
+
+    /// Returns the error that a function of [`plain_launch`](Self::plain_launch) answered with.
+    fn launch_error(&self, status: Status) -> Error {
+        let _ = status;
+        Error::unsupported("a plain launch")
+    }
 
     /// Returns how many blocks of this shape fit on one multiprocessor
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).

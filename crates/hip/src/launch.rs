@@ -1,10 +1,11 @@
 //! Launching kernels.
 
 use std::ffi::c_void;
-use std::ptr;
 
+use gpustream_hal::driver::{Answer, Function, Status};
 use gpustream_hal::{
-    ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
+    Error, ErrorKind, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result,
+    SuggestedLaunch,
 };
 
 use crate::device::HipDevice;
@@ -40,21 +41,31 @@ unsafe impl Launch for HipDevice {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
-        check(config)?;
-        let api = self.enter()?;
+        if let Some(plain) = self.plain_launch(config)? {
+            // SAFETY: handed on.
+            return unsafe { plain.call(self, function, config, args, stream) };
+        }
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
-        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
-        // SAFETY: the caller vouches for handles and arguments; HIP reads the argument values, and
-        // through the array nothing else, before it returns.
+        let params = args.as_ptr().cast_mut();
+        // SAFETY: the caller vouches for handles and arguments; HIP reads the argument values, and through the array
+        // nothing else, before it returns.
         let answer = unsafe {
-            if config.cooperative {
-                api.hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
-            } else {
-                api.hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
-            }
+            self.api
+                .hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
         };
         answer.launched()
+    }
+
+    fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
+        check(config)?;
+        let api = self.enter()?;
+        Ok(if config.cooperative { None } else { api.hipModuleLaunchKernel.map(PlainLaunch::new) })
+    }
+
+    fn launch_error(&self, status: Status) -> Error {
+        static FUNCTION: Function = Function { name: "hipModuleLaunchKernel", since: "5.0" };
+        Answer { api: &self.api, function: &FUNCTION, status: Some(status) }.launch_error()
     }
 
     unsafe fn occupancy(

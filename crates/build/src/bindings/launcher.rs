@@ -103,11 +103,8 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
         docs.extend(lines.iter().filter(|_| applies).map(|&line| line.to_owned()));
     }
     write_docs(text, "    ", &docs, "");
-    if !takes_launch {
-        // Each function around a driver's call takes time, and this one only passes arguments on.
-        text.push_str("    #[inline(always)]\n");
-    }
-    let _ = writeln!(text, "    #[track_caller]");
+    // Each function around a driver's call takes time.
+    text.push_str("    #[inline(always)]\n    #[track_caller]\n");
     let safety = if *safe { "" } else { "unsafe " };
     let parameters = match &*generic::parameters(kernel) {
         "" => String::new(),

@@ -139,6 +139,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn saxpy_with(
         &self,
@@ -213,6 +214,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn draw_with(
         &self,
@@ -249,6 +251,7 @@ impl Kernels {
     ///
     /// # Safety
     /// The kernel states no contract: its work with these arguments in this shape must be sound.
+    #[inline(always)]
     #[track_caller]
     pub unsafe fn free_for_all(
         &self,
@@ -310,6 +313,7 @@ impl Kernels {
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
     /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[inline(always)]
     #[track_caller]
     pub fn widen_with<From, To>(
         &self,

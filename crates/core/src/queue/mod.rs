@@ -80,6 +80,8 @@ pub struct StreamState {
     records: u64,
     /// The points of other streams that this stream comes after.
     pub clock: Clock,
+    /// Whether the last operation touches memory that the host may wait for.
+    guarded: bool,
     /// The points that the stream has waited for since its last operation, while somebody listens.
     waited: Vec<Point>,
     /// Recorded events, oldest first.
@@ -211,6 +213,7 @@ impl StreamCore {
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,
+            guarded: false,
             recording,
             step: None,
         };
@@ -247,6 +250,12 @@ impl StreamCore {
     /// Whether only one thread may use this stream.
     pub(crate) fn is_one_threads(&self) -> bool {
         matches!(self.origin, Origin::Thread(_))
+    }
+
+    /// Returns the driver's handle, for the calls of an operation that has [`begun`](Self::begin).
+    #[inline]
+    pub fn raw(&self) -> RawStream {
+        self.raw
     }
 
     /// Returns the number of multiprocessors of a stream on a part of the device. Captured nodes run on that part too.

@@ -113,7 +113,7 @@ impl StreamCore {
         let last = state.watched_point().cloned();
         let accesses = submission.accesses.iter().copied();
         let mut begun =
-            self.prepare(submission.rules, state, submission.operation, accesses).inspect_err(|_| {
+            self.prepare(submission.rules, state, &submission.operation, accesses).inspect_err(|_| {
                 if grown.is_some() {
                     self.state.lock().owed.push(Owed::Point(end.clone()));
                 }

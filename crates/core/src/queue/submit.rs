@@ -16,8 +16,8 @@ use crate::operation::{Call, Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
 use crate::record::{Condition, NodeAdder};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
-use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
+use crate::{lint, trace};
 
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
@@ -26,80 +26,9 @@ const MIXED: u64 = 0;
 ///
 /// The party that submits makes the calls, with as few functions as possible around them. Drivers call deeper than processors
 /// remember returns (16 to 32 levels), so that each function around a driver's call returns to a place that the processor did
-/// not expect, which costs 10 to 40 ns.
+/// not expect, which costs 10 to 40 ns. This is one pointer, which comes in a register.
 pub struct Begun<'s> {
-    stream: &'s StreamCore,
     pub(super) state: StateGuard<'s>,
-    rules: Rules,
-    /// Whether the operation touches memory that the host may wait for.
-    pub(super) guarded: bool,
-}
-
-impl Begun<'_> {
-    /// Returns the driver's stream, for the operation's calls.
-    #[inline]
-    pub fn raw(&self) -> RawStream {
-        self.stream.raw
-    }
-
-    /// Returns the driver's device, for the operation's calls.
-    #[inline]
-    pub fn device(&self) -> &dyn hal::Device {
-        &*self.stream.device
-    }
-
-    /// Makes the operation's calls, which are `traced` if somebody traces, and ends the submission.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "around a driver's call: see the type")]
-    fn run<'a>(
-        mut self,
-        operation: Operation,
-        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
-        waited: Waited,
-        traced: Option<trace::Work>,
-        call: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let result = match traced {
-            None => call(),
-            Some(work) => {
-                let mut call = Some(call);
-                self.trace(operation, work, &mut || call.take().map_or(Ok(()), |call| call()))
-            }
-        };
-        self.finish(operation, accesses, waited, result)
-    }
-
-    /// Makes the calls of an operation that somebody traces.
-    #[cold]
-    fn trace(
-        &mut self,
-        operation: Operation,
-        work: trace::Work,
-        call: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let at = self.stream.place(self.state.number, std::mem::take(&mut self.state.waited));
-        trace::submission(&self.stream.device, at, operation, work, call)
-    }
-
-    /// Ends the submission of the operation, whose calls had this result.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of a launch")]
-    pub fn finish<'a>(
-        self,
-        operation: Operation,
-        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
-        waited: Waited,
-        result: Result<()>,
-    ) -> Result<()> {
-        let Self { stream, state, rules, guarded } = self;
-        if result.is_ok() && !(guarded || rules.blocking || stream.is_one_threads()) {
-            return Ok(());
-        }
-        cold_path();
-        let owes = guarded && waited == Waited::Alone;
-        let finished = stream.conclude(rules, state, accesses, owes, result);
-        finished.map_err(|error| error.with_operation(operation))
-    }
 }
 
 impl StreamCore {
@@ -113,10 +42,10 @@ impl StreamCore {
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit(&self, submission: &mut Submission<'_>) -> Result<()> {
         let &mut Submission { operation, rules, accesses, waited, .. } = submission;
-        if let Some(begun) = self.begin(rules, operation, accesses)? {
+        if let Some(begun) = self.begin(rules, &operation, accesses)? {
             // SAFETY: the stream is alive, and the accesses are ordered.
             let result = unsafe { submission.call.enqueue(&*self.device, self.raw) };
-            return begun.finish(operation, accesses.iter().copied(), waited, result);
+            return self.finish(begun, rules, &operation, accesses.iter().copied(), waited, result);
         }
         cold_path();
         // SAFETY: handed on.
@@ -124,20 +53,21 @@ impl StreamCore {
     }
 
     /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
-    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
+    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced, linted or offered to a
+    /// step.
     #[inline(never)]
     pub fn begin<'s>(
         &'s self,
         rules: Rules,
-        operation: Operation,
+        operation: &Operation,
         accesses: &[&Access<'_>],
     ) -> Result<Option<Begun<'s>>> {
-        if trace::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
+        if trace::is_on() || lint::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
             cold_path();
             return Ok(None);
         }
         if let Err(error) = self.check_thread() {
-            return Err(error.with_operation(operation));
+            return Err(error.with_operation(*operation));
         }
         let state = self.state.lock();
         if state.step.is_some() || state.is_recorded() {
@@ -146,8 +76,67 @@ impl StreamCore {
         }
         match self.prepare(rules, state, operation, accesses.iter().copied()) {
             Ok(begun) => Ok(Some(begun)),
-            Err(error) => Err(error.with_operation(operation)),
+            Err(error) => Err(error.with_operation(*operation)),
         }
+    }
+
+    /// Ends the submission of an operation whose calls had this result.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn finish<'a>(
+        &self,
+        begun: Begun<'_>,
+        rules: Rules,
+        operation: &Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: Waited,
+        result: Result<()>,
+    ) -> Result<()> {
+        let Begun { state } = begun;
+        if result.is_ok() && !(state.guarded || rules.blocking || self.is_one_threads()) {
+            state.unlock();
+            return Ok(());
+        }
+        cold_path();
+        let finished = self.conclude(rules, state, accesses, waited, result);
+        finished.map_err(|error| error.with_operation(*operation))
+    }
+
+    /// Makes an operation's calls, which are `traced` if somebody traces, and ends the submission.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    fn run<'a>(
+        &self,
+        mut begun: Begun<'_>,
+        rules: Rules,
+        operation: &Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: Waited,
+        traced: Option<trace::Work>,
+        call: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let result = match traced {
+            None => call(),
+            Some(work) => {
+                let mut call = Some(call);
+                let call = &mut || call.take().map_or(Ok(()), |call| call());
+                self.trace(&mut begun.state, *operation, work, call)
+            }
+        };
+        self.finish(begun, rules, operation, accesses, waited, result)
+    }
+
+    /// Makes the calls of an operation that somebody traces.
+    #[cold]
+    fn trace(
+        &self,
+        state: &mut StreamState,
+        operation: Operation,
+        work: trace::Work,
+        call: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let at = self.place(state.number, std::mem::take(&mut state.waited));
+        trace::submission(&self.device, at, operation, work, call)
     }
 
     /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
@@ -235,8 +224,9 @@ impl StreamCore {
             let mut state = self.running(what)?;
             self.caught_up(&mut state)?;
             let traced = trace::is_on().then_some(work);
-            let begun = self.prepare(rules, state, operation, accesses.clone())?;
-            begun.run(operation, accesses, Waited::Alone, traced, || call(&*self.device, self.raw))
+            let begun = self.prepare(rules, state, &operation, accesses.clone())?;
+            let call = || call(&*self.device, self.raw);
+            self.run(begun, rules, &operation, accesses, Waited::Alone, traced, call)
         };
         run().map_err(|error| error.with_operation(operation))
     }
@@ -249,7 +239,7 @@ impl StreamCore {
         &'s self,
         rules: Rules,
         mut state: StateGuard<'s>,
-        operation: Operation,
+        operation: &Operation,
         accesses: I,
     ) -> Result<Begun<'s>>
     where
@@ -263,14 +253,16 @@ impl StreamCore {
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
         self.pay(&mut state, &accesses)?;
+        state.guarded = guarded;
         // The usual case: nobody but this stream has used the memory.
         if ours && !in_graph {
             self.enter_all(&mut state, operation, accesses);
-            return Ok(Begun { stream: self, state, rules, guarded });
+            return Ok(Begun { state });
         }
         cold_path();
-        let state = self.prepare_among_others(rules, state, operation, accesses, in_graph)?;
-        Ok(Begun { stream: self, state, rules, guarded })
+        let mut state = self.prepare_among_others(rules, state, operation, accesses, in_graph)?;
+        state.guarded = guarded;
+        Ok(Begun { state })
     }
 
     /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to.
@@ -280,14 +272,14 @@ impl StreamCore {
         &'s self,
         rules: Rules,
         mut state: StateGuard<'s>,
-        operation: Operation,
+        operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
         in_graph: bool,
     ) -> Result<StateGuard<'s>> {
         let mut entering = in_graph.then(enter_graph_memory);
         // With graphs, only now does nobody enter uses beside this look.
         if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
-            state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
+            state = self.order(rules, state, *operation, accesses.clone(), &mut entering)?;
         }
         self.enter_all(&mut state, operation, accesses);
         Ok(state)
@@ -299,7 +291,7 @@ impl StreamCore {
     fn enter_all<'a>(
         &self,
         state: &mut StreamState,
-        operation: Operation,
+        operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
     ) {
         // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
@@ -317,25 +309,24 @@ impl StreamCore {
     /// # Safety
     /// As for [`submit`](Self::submit).
     pub(super) unsafe fn call(&self, begun: Begun<'_>, submission: &mut Submission<'_>) -> Result<()> {
-        let &mut Submission { operation, accesses, ref mut call, waited, .. } = submission;
+        let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
         let traced = traced(call);
-        begun.run(operation, accesses.iter().copied(), waited, traced, || {
-            // SAFETY: the stream is alive, and the accesses are ordered.
-            unsafe { call.enqueue(&*self.device, self.raw) }
-        })
+        // SAFETY: the stream is alive, and the accesses are ordered.
+        let call = || unsafe { call.enqueue(&*self.device, self.raw) };
+        self.run(begun, rules, &operation, accesses.iter().copied(), waited, traced, call)
     }
 
     /// Enters a use that this stream's next submission makes.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn enter(&self, access: &Access<'_>, point: Point, operation: Operation) {
+    fn enter(&self, access: &Access<'_>, point: Point, operation: &Operation) {
         let mut history = access.block.history.lock();
         if history.hint() != self.id.0 {
             cold_path();
-            return enter_among_others(history, access, Use::new(point, operation));
+            return enter_among_others(history, access, Use::new(point, *operation));
         }
         // Uses of the whole by one stream replace each other.
-        if history.insert(&access.range, access.mode, || Use::new(point, operation)) {
+        if history.insert(&access.range, access.mode, || Use::new(point, *operation)) {
             cold_path();
             if history.is_crowded() {
                 prune(&mut history);
@@ -351,7 +342,7 @@ impl StreamCore {
         rules: Rules,
         mut state: StateGuard<'_>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
-        owes: bool,
+        waited: Waited,
         result: Result<()>,
     ) -> Result<()> {
         if self.is_one_threads() {
@@ -360,7 +351,7 @@ impl StreamCore {
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && owes {
+        } else if result.is_ok() && state.guarded && waited == Waited::Alone {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
             state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
             let owed =

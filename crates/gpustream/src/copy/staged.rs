@@ -80,9 +80,9 @@ fn upload_inline(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Op
     let copy =
         |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
     let (core, rules) = (&stream.core, stream.device.0.rules);
-    if let Some(begun) = core.begin(rules, operation, &[target])? {
-        let result = copy(begun.device(), begun.raw());
-        return begun.finish(operation, iter::once(target), Waited::Alone, result);
+    if let Some(begun) = core.begin(rules, &operation, &[target])? {
+        let result = copy(&*core.device, core.raw());
+        return core.finish(begun, rules, &operation, iter::once(target), Waited::Alone, result);
     }
     cold_path();
     let work = trace::Work::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };

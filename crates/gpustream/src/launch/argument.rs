@@ -134,72 +134,80 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// Room for the arguments of one launch, in the two forms in which a launch hands them on.
-pub(super) struct Lowered<'a> {
-    /// The addresses that the driver reads the arguments from.
-    pointers: [MaybeUninit<*mut c_void>; MAX_ARGS],
-    /// The memory that the kernel touches: behind arguments, and variables of its module.
-    accesses: [MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS],
+/// The addresses that the driver reads a launch's arguments from.
+pub(super) struct Pointers {
+    room: [MaybeUninit<*mut c_void>; MAX_ARGS],
+    /// The number of them, which have all been written.
+    len: usize,
 }
 
-impl<'a> Lowered<'a> {
+impl Pointers {
     #[inline]
     pub(super) const fn new() -> Self {
-        Self {
-            pointers: [const { MaybeUninit::uninit() }; MAX_ARGS],
-            accesses: [const { MaybeUninit::uninit() }; MAX_ARGS + MAX_GLOBALS],
-        }
+        Self { room: [const { MaybeUninit::uninit() }; MAX_ARGS], len: 0 }
     }
 
-    /// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk. The
-    /// tracker also gets `globals`, of which no more than [`MAX_GLOBALS`] count.
     #[inline]
-    pub(super) fn fill(
-        &mut self,
-        kernel: &Kernel,
-        stream: &Stream,
-        args: &'a [Arg<'_>],
-        globals: &'a [Access<'a>],
-    ) -> Result<(&[*mut c_void], &[&'a Access<'a>])> {
-        let sizes = kernel.params.as_deref();
-        let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
-        let sizes = sizes.unwrap_or_default();
-        let (mut touched, mut objects) = (0, false);
-        for (index, (arg, to)) in args.iter().zip(&mut self.pointers).enumerate() {
-            let (pointer, size) = match &arg.kind {
-                ArgKind::Value { bytes, size, .. } => (*bytes, *size),
-                ArgKind::Memory { address, access, device, borrow } => {
-                    if !stream.device.0.reaches(&device.0, access.block.kind)? {
-                        return Err(stream.foreign("a memory argument"));
-                    }
-                    self.accesses[touched].write(access);
-                    touched += 1;
-                    objects |= *borrow == Borrow::Object;
-                    (std::ptr::from_ref(address).cast(), size_of::<usize>())
-                }
-            };
-            to.write(pointer.cast_mut().cast());
-            matches &= sizes.get(index).is_none_or(|wants| *wants == size);
-        }
-        if !matches {
-            return Err(argument_mismatch(kernel, args));
-        }
-        for (access, to) in globals.iter().zip(&mut self.accesses[touched..]) {
-            to.write(access);
-            touched += 1;
-        }
-        if objects {
-            check_objects(args)?;
-        }
-        // SAFETY: the loop wrote as many pointers as there are arguments, of which there are no more than fit, and
-        // `touched` accesses.
-        Ok(unsafe {
-            (
-                std::slice::from_raw_parts(self.pointers.as_ptr().cast(), args.len()),
-                std::slice::from_raw_parts(self.accesses.as_ptr().cast(), touched),
-            )
-        })
+    pub(super) fn filled(&self) -> &[*mut c_void] {
+        // SAFETY: that many have been written, which is no more than there is room for.
+        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len) }
     }
+}
+
+/// Room for the memory that a kernel touches: behind arguments, and variables of its module.
+pub(super) struct Touched<'a>([MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS]);
+
+impl Touched<'_> {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; MAX_ARGS + MAX_GLOBALS])
+    }
+}
+
+/// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk. The tracker also
+/// gets `globals`, of which no more than [`MAX_GLOBALS`] count.
+#[inline]
+pub(super) fn lower<'t, 'a>(
+    kernel: &Kernel,
+    stream: &Stream,
+    args: &'a [Arg<'_>],
+    globals: &'a [Access<'a>],
+    pointers: &mut Pointers,
+    Touched(accesses): &'t mut Touched<'a>,
+) -> Result<&'t [&'a Access<'a>]> {
+    let sizes = kernel.params.as_deref();
+    let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
+    let sizes = sizes.unwrap_or_default();
+    let (mut touched, mut objects) = (0, false);
+    for (index, (arg, to)) in args.iter().zip(&mut pointers.room).enumerate() {
+        let (pointer, size) = match &arg.kind {
+            ArgKind::Value { bytes, size, .. } => (*bytes, *size),
+            ArgKind::Memory { address, access, device, borrow } => {
+                if !stream.device.0.reaches(&device.0, access.block.kind)? {
+                    return Err(stream.foreign("a memory argument"));
+                }
+                accesses[touched].write(access);
+                touched += 1;
+                objects |= *borrow == Borrow::Object;
+                (std::ptr::from_ref(address).cast(), size_of::<usize>())
+            }
+        };
+        to.write(pointer.cast_mut().cast());
+        matches &= sizes.get(index).is_none_or(|wants| *wants == size);
+    }
+    if !matches {
+        return Err(argument_mismatch(kernel, args));
+    }
+    for (access, to) in globals.iter().zip(&mut accesses[touched..]) {
+        to.write(access);
+        touched += 1;
+    }
+    if objects {
+        check_objects(args)?;
+    }
+    pointers.len = args.len();
+    // SAFETY: as many have been written.
+    Ok(unsafe { std::slice::from_raw_parts(accesses.as_ptr().cast(), touched) })
 }
 
 /// Checks that no memory which a kernel writes is that of a texture or a surface among the other arguments. No device keeps
