@@ -245,24 +245,21 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let (mut ours, mut guarded, mut in_graph) = (true, false, false);
-        for access in accesses.clone() {
-            let access = access.borrow();
-            ours &= access.block.history.hint() == self.id.0;
-            guarded |= access.is_the_hosts();
-            in_graph |= access.block.in_graph.load(Ordering::Acquire);
-        }
         self.pay(&mut state, &accesses)?;
-        state.guarded = guarded;
         // The usual case: nobody but this stream has used the memory.
-        if ours && !in_graph {
+        let mut guarded = false;
+        let is_usual = accesses.clone().all(|access| {
+            let access = access.borrow();
+            guarded |= access.is_the_hosts();
+            access.block.history.hint() == self.id.0 && !access.block.in_graph.load(Ordering::Acquire)
+        });
+        if is_usual {
+            state.guarded = guarded;
             self.enter_all(&mut state, operation, accesses);
             return Ok(Begun { state });
         }
         cold_path();
-        let mut state = self.prepare_among_others(rules, state, operation, accesses, in_graph)?;
-        state.guarded = guarded;
-        Ok(Begun { state })
+        self.prepare_among_others(rules, state, operation, accesses)
     }
 
     /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to.
@@ -274,15 +271,16 @@ impl StreamCore {
         mut state: StateGuard<'s>,
         operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
-        in_graph: bool,
-    ) -> Result<StateGuard<'s>> {
+    ) -> Result<Begun<'s>> {
+        let in_graph = accesses.clone().any(|access| access.borrow().block.in_graph.load(Ordering::Acquire));
         let mut entering = in_graph.then(enter_graph_memory);
         // With graphs, only now does nobody enter uses beside this look.
         if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
             state = self.order(rules, state, *operation, accesses.clone(), &mut entering)?;
         }
+        state.guarded = accesses.clone().any(|access| access.borrow().is_the_hosts());
         self.enter_all(&mut state, operation, accesses);
-        Ok(state)
+        Ok(Begun { state })
     }
 
     /// Counts an operation, and enters its uses.

@@ -124,9 +124,6 @@ impl History {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a tenth of a launch's instructions")]
     pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
-        if range.is_empty() {
-            return false;
-        }
         // The usual case: one segment, used whole.
         if !self.segments.spilled()
             && let [segment] = self.segments.as_mut_slice()
@@ -137,6 +134,9 @@ impl History {
             return false;
         }
         cold_path();
+        if range.is_empty() {
+            return false;
+        }
         self.insert_range(range, mode, new());
         true
     }
