@@ -12,7 +12,8 @@ use gpustream::{
 };
 
 tests! {
-    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_failed_assertion_is_in_the_users_words,
+        a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
         errors_after_the_first_report_say_that_the_device_failed_earlier,
         a_fault_ends_a_loop_of_a_graph,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
@@ -146,6 +147,18 @@ fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
     s.synchronize()?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 2, 1)?;
     fails_saying(&s, &["assert_less", "a < b", "faults.cu"]);
+    Ok(())
+}
+
+/// The build has changed the name of the second `value`.
+fn a_failed_assertion_is_in_the_users_words(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    let one_block = Launch::new([1; 3], [32, 1, 1]);
+    kernels.assert_below(&s, &one_block, 32)?;
+    s.synchronize()?;
+    kernels.assert_below(&s, &one_block, 31)?;
+    fails_saying(&s, &["assert_below", "`value < most`", "faults.cu"]);
     Ok(())
 }
 

@@ -17,6 +17,19 @@ extern "C" __global__ void wild(size_t address) { *(volatile unsigned*)address =
 /// requires: nothing
 extern "C" __global__ void assert_less(unsigned a, unsigned b) { assert(a < b); }
 
+/// Fails unless the number of each thread is below `most`, in one block of 32.
+/// requires: nothing
+extern "C" __global__ void assert_below(unsigned most) {
+    __shared__ unsigned tile[32];
+    unsigned value = threadIdx.x % 32;
+    tile[value] = value;
+    __syncthreads();
+    {
+        unsigned value = tile[31 - threadIdx.x % 32];
+        assert(value < most);
+    }
+}
+
 /// Stops the device.
 /// requires: nothing
 extern "C" __global__ void give_up() {

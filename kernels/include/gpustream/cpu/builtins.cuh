@@ -30,12 +30,29 @@ __attribute__((noreturn)) static inline void gs_cpu_fail(const char* message, co
     __builtin_unreachable();
 }
 
+// Gives variables the names that the user gave: the build calls a kernel's second `i` gs_64_i.
+static inline void gs_cpu_in_users_words(char* text) {
+    static const char of_words[] = "_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    char* to = text;
+    while (*text != '\0') {
+        const size_t word = strspn(text, of_words);
+        const size_t digits = strncmp(text, "gs_", 3) == 0 ? strspn(text + 3, "0123456789") : 0;
+        const size_t ours = digits > 0 && text[3 + digits] == '_' ? 3 + digits + 1 : 0;
+        const size_t kept = word > 0 ? word - ours : 1;
+        memmove(to, text + ours, kept);
+        to += kept;
+        text += ours + kept;
+    }
+    *to = '\0';
+}
+
 // `assert` calls this: in a kernel, a failed assertion is an error of the device, not the end of the process.
 extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __assert_fail(
     const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
     (void)function;
     char message[256];
     snprintf(message, sizeof message, "assertion `%s` fails", assertion);
+    gs_cpu_in_users_words(message);
     gs_cpu_fail(message, file, line);
 }
 
