@@ -10,7 +10,6 @@ use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 
 /// Returns whether `GPUSTREAM_LINT` is 1. The variable is read once.
-#[inline]
 pub fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))

@@ -7,13 +7,13 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
-use gpustream_hal::driver::{Answer, Function, Status};
+use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
     Error, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result, SuggestedLaunch,
 };
 
-use crate::api::Api;
+use crate::api::{Api, functions};
 use crate::device::CudaDevice;
 use crate::handle::{function_of, stream_of};
 
@@ -31,21 +31,20 @@ unsafe impl Launch for CudaDevice {
             return unsafe { plain.call(self, function, config, args, stream) };
         }
         // SAFETY: the caller vouches for handles and arguments.
-        unsafe { launch_with_attributes(&self.context.api, function, config, args, stream) }
+        unsafe { launch_with_attributes(self.enter()?, function, config, args, stream) }
     }
 
     fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
-        let api = self.enter()?;
         if !config.is_plain() {
             cold_path();
             return Ok(None);
         }
-        Ok(api.cuLaunchKernel.map(PlainLaunch::new))
+        Ok(self.enter()?.cuLaunchKernel.map(PlainLaunch::new))
     }
 
     fn launch_error(&self, status: Status) -> Error {
-        static FUNCTION: Function = Function { name: "cuLaunchKernel", since: "12.0" };
-        Answer { api: &self.context.api, function: &FUNCTION, status: Some(status) }.launch_error()
+        let function = &functions::cuLaunchKernel;
+        Answer { api: &self.context.api, function, status: Some(status) }.launch_error()
     }
 
     unsafe fn occupancy(

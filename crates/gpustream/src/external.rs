@@ -35,7 +35,7 @@ pub fn check_outside_closures() -> Result<()> {
     inside::check_outside()
 }
 
-pub(crate) type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
+type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
 
 impl Stream {
     /// Enqueues work of another library's as one operation: a routine of a vendor library, a kernel of other bindings, a
@@ -93,9 +93,9 @@ impl Stream {
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
         let (operation, rules) = (operation(label), self.device.0.rules);
-        let mut accesses = Accesses::new();
-        self.collect_accesses(memory, operation, &mut accesses)?;
-        let Some(begun) = self.core.begin(rules, &operation, &accesses)? else {
+        let accesses = self.accesses(memory, operation)?;
+        let begun = if lint::is_on() { None } else { self.core.begin(rules, &operation, &accesses)? };
+        let Some(begun) = begun else {
             cold_path();
             // SAFETY: by this function's contract.
             let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_elsewhere(submission) };
@@ -156,8 +156,7 @@ impl Stream {
         // SAFETY: by this function's contract.
         let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
         let operation = operation(label);
-        let mut accesses = Accesses::new();
-        self.collect_accesses(memory, operation, &mut accesses)?;
+        let accesses = self.accesses(memory, operation)?;
         self.submit_external(operation, &accesses, call, submit)
     }
 
@@ -229,8 +228,7 @@ impl Stream {
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
         let operation = operation(label);
-        let mut accesses = Accesses::new();
-        self.collect_accesses(memory, operation, &mut accesses)?;
+        let accesses = self.accesses(memory, operation)?;
         // SAFETY: the closure keeps to `accesses`, by this function's contract.
         unsafe { self.call_host(operation, &accesses, closure) }
     }
@@ -291,20 +289,16 @@ impl Stream {
         unsafe { self.device.raw().is_capturing(raw) }.ok()
     }
 
-    /// Adds the uses of memory among `memory` to `uses`, where they stay: moved, they would keep the processor waiting.
+    /// The uses of memory among `memory`.
     #[inline]
-    pub(crate) fn collect_accesses<'a>(
-        &self,
-        memory: &'a [Arg<'_>],
-        operation: Operation,
-        uses: &mut Accesses<'a>,
-    ) -> Result<()> {
+    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>], operation: Operation) -> Result<Accesses<'a>> {
+        let mut uses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
             self.check_reaches(device, access.block.kind, "memory of an external operation")
                 .map_err(|error| error.with_operation(operation))?;
             uses.push(access);
         }
-        Ok(())
+        Ok(uses)
     }
 }
 

@@ -17,7 +17,6 @@ use gpustream_hal::{
 use smallvec::SmallVec;
 
 use crate::device::Device;
-use crate::external::Accesses;
 use crate::graph::Graph;
 use crate::launch::Arg;
 use crate::stream::Stream;
@@ -178,9 +177,7 @@ impl GraphBuilder {
         graph: RawGraph,
     ) -> Result<Node> {
         let operation = operation(label);
-        let mut accesses = Accesses::new();
-        self.stream.collect_accesses(memory, operation, &mut accesses)?;
-        let uses = GraphUses::of(&accesses);
+        let uses = GraphUses::of(&self.stream.accesses(memory, operation)?);
         self.raw_node(after, operation, &GraphNode::Child(graph), &uses)
     }
 

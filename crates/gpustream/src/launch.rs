@@ -16,7 +16,7 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 
 pub use argument::Arg;
-use argument::{Pointers, Touched, lower};
+use argument::{AccessRoom, Pointers, lower};
 
 /// The number of threads of a block where the library chooses.
 const BLOCK: u32 = 256;
@@ -315,10 +315,10 @@ impl Kernel {
                 variables.insert(globals.accesses())
             }
         };
-        let mut touched = Touched::new();
+        let mut room = AccessRoom::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lower(self, stream, args, globals, pointers, &mut touched))
+            .and_then(|()| lower(self, stream, args, globals, pointers, &mut room))
             .and_then(|accesses| self.check_shape(stream, config).map(|()| accesses));
         let accesses = checked.map_err(|error| error.with_operation(*operation))?;
         let rules = stream.device.0.rules;

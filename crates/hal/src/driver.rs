@@ -257,13 +257,20 @@ macro_rules! functions {
                 /// The arguments are as the vendor's manual asks.
                 #[inline]
                 pub(crate) unsafe fn $name(&self $(, $arg: $ty)*) -> $crate::driver::Answer<'_, Self> {
-                    static FUNCTION: $crate::driver::Function =
-                        $crate::driver::Function { name: stringify!($name), since: $since };
                     // SAFETY: the pointer came from the library under this name with this prototype; the
                     // arguments are right by this function's contract.
                     let status = self.$name.map(|function| unsafe { function($($arg),*) });
-                    $crate::driver::Answer { api: self, function: &FUNCTION, status }
+                    $crate::driver::Answer { api: self, function: &functions::$name, status }
                 }
+            )*)*
+        }
+
+        /// The functions as the library's users know them.
+        #[allow(non_upper_case_globals)]
+        pub(crate) mod functions {
+            $($(
+                pub(crate) static $name: $crate::driver::Function =
+                    $crate::driver::Function { name: stringify!($name), since: $since };
             )*)*
         }
 

@@ -151,8 +151,8 @@ pub unsafe trait Launch {
     ) -> Result<()>;
 
     /// Makes this thread ready for a [plain](LaunchConfig::is_plain) launch, and returns the driver's function for it. The
-    /// caller calls that function itself, since each function around a driver's call takes time. `None` where such a launch is
-    /// more than a call; [`launch`](Self::launch) then makes it.
+    /// caller calls that function itself, since each function around a driver's call takes time. `None` for a launch with
+    /// attributes, and where a launch is more than a call; [`launch`](Self::launch) then makes it.
     ///
     /// # Errors
     /// Those of [`launch`](Self::launch) that come before its call.

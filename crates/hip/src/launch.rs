@@ -2,12 +2,13 @@
 
 use std::ffi::c_void;
 
-use gpustream_hal::driver::{Answer, Function, Status};
+use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{
     Error, ErrorKind, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result,
     SuggestedLaunch,
 };
 
+use crate::api::functions;
 use crate::device::HipDevice;
 use crate::error::error;
 use crate::handle::{function_of, stream_of};
@@ -45,27 +46,29 @@ unsafe impl Launch for HipDevice {
             // SAFETY: handed on.
             return unsafe { plain.call(self, function, config, args, stream) };
         }
+        let api = self.enter()?;
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
         let params = args.as_ptr().cast_mut();
         // SAFETY: the caller vouches for handles and arguments; HIP reads the argument values, and through the array
         // nothing else, before it returns.
         let answer = unsafe {
-            self.api
-                .hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
+            api.hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
         };
         answer.launched()
     }
 
     fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
         check(config)?;
-        let api = self.enter()?;
-        Ok(if config.cooperative { None } else { api.hipModuleLaunchKernel.map(PlainLaunch::new) })
+        if config.cooperative {
+            return Ok(None);
+        }
+        Ok(self.enter()?.hipModuleLaunchKernel.map(PlainLaunch::new))
     }
 
     fn launch_error(&self, status: Status) -> Error {
-        static FUNCTION: Function = Function { name: "hipModuleLaunchKernel", since: "5.0" };
-        Answer { api: &self.api, function: &FUNCTION, status: Some(status) }.launch_error()
+        let function = &functions::hipModuleLaunchKernel;
+        Answer { api: &self.api, function, status: Some(status) }.launch_error()
     }
 
     unsafe fn occupancy(

@@ -16,8 +16,8 @@ use crate::operation::{Call, Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
 use crate::record::{Condition, NodeAdder};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
+use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
-use crate::{lint, trace};
 
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
@@ -53,8 +53,7 @@ impl StreamCore {
     }
 
     /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
-    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced, linted or offered to a
-    /// step.
+    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
     #[inline(never)]
     pub fn begin<'s>(
         &'s self,
@@ -62,7 +61,7 @@ impl StreamCore {
         operation: &Operation,
         accesses: &[&Access<'_>],
     ) -> Result<Option<Begun<'s>>> {
-        if trace::is_on() || lint::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
+        if trace::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
             cold_path();
             return Ok(None);
         }
@@ -247,14 +246,11 @@ impl StreamCore {
     {
         self.pay(&mut state, &accesses)?;
         // The usual case: nobody but this stream has used the memory.
-        let mut guarded = false;
         let is_usual = accesses.clone().all(|access| {
-            let access = access.borrow();
-            guarded |= access.is_the_hosts();
-            access.block.history.hint() == self.id.0 && !access.block.in_graph.load(Ordering::Acquire)
+            let block = access.borrow().block;
+            block.history.hint() == self.id.0 && !block.in_graph.load(Ordering::Acquire)
         });
         if is_usual {
-            state.guarded = guarded;
             self.enter_all(&mut state, operation, accesses);
             return Ok(Begun { state });
         }
@@ -278,7 +274,6 @@ impl StreamCore {
         if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
             state = self.order(rules, state, *operation, accesses.clone(), &mut entering)?;
         }
-        state.guarded = accesses.clone().any(|access| access.borrow().is_the_hosts());
         self.enter_all(&mut state, operation, accesses);
         Ok(Begun { state })
     }
@@ -297,8 +292,11 @@ impl StreamCore {
         state.number += 1;
         let point = Point { stream: self.id, number: state.number };
         self.counted.store(point.number, Ordering::Release);
+        state.guarded = false;
         for access in accesses {
-            self.enter(access.borrow(), point, operation);
+            let access = access.borrow();
+            state.guarded |= access.is_the_hosts();
+            self.enter(access, point, operation);
         }
     }
 

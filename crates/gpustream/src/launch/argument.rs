@@ -155,9 +155,9 @@ impl Pointers {
 }
 
 /// Room for the memory that a kernel touches: behind arguments, and variables of its module.
-pub(super) struct Touched<'a>([MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS]);
+pub(super) struct AccessRoom<'a>([MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS]);
 
-impl Touched<'_> {
+impl AccessRoom<'_> {
     #[inline]
     pub(super) const fn new() -> Self {
         Self([const { MaybeUninit::uninit() }; MAX_ARGS + MAX_GLOBALS])
@@ -173,7 +173,7 @@ pub(super) fn lower<'t, 'a>(
     args: &'a [Arg<'_>],
     globals: &'a [Access<'a>],
     pointers: &mut Pointers,
-    Touched(accesses): &'t mut Touched<'a>,
+    AccessRoom(accesses): &'t mut AccessRoom<'a>,
 ) -> Result<&'t [&'a Access<'a>]> {
     let sizes = kernel.params.as_deref();
     let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
