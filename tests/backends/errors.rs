@@ -62,7 +62,7 @@ const CASES: &[Case] = cases! { |device|
     ["cuModuleGetFunction", "hipModuleGetFunction"]: device.module_function(RawModule(0), "k").map(drop),
     ["cuModuleGetGlobal_v2", "hipModuleGetGlobal"]: device.module_global(RawModule(0), "v").map(drop),
     ["cuFuncGetAttribute", "hipFuncGetAttribute"]: device.function_info(RawFunction(0)).map(drop),
-    ["cuLaunchKernel", "hipModuleLaunchKernel"]: device.launch(RawFunction(0), &LaunchConfig::new([1; 3], [1; 3]), &[], RawStream(0)),
+    ["cuLaunchKernelEx", "hipModuleLaunchKernel"]: device.launch(RawFunction(0), &LaunchConfig::new([1; 3], [1; 3]), &[], RawStream(0)),
     ["cuOccupancyMaxActiveBlocksPerMultiprocessor", "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"]: device.occupancy(RawFunction(0), 64, 0).map(drop),
     ["cuOccupancyMaxPotentialBlockSize", "hipModuleOccupancyMaxPotentialBlockSize"]: device.suggested_launch(RawFunction(0), 0).map(drop),
     ["cuStreamBeginCapture_v2", "hipStreamBeginCapture"]: device.capture_begin(RawStream(0)),

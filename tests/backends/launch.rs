@@ -138,13 +138,10 @@ fn launch_passes_shape_and_arguments_in_one_call() {
         device.launch(scale, &config, &args, stream).unwrap();
         let calls = recorder.calls();
         let expected =
-            pick([["cuCtxGetCurrent", "cuLaunchKernel"], ["hipGetDevice", "hipModuleLaunchKernel"]]);
+            pick([["cuCtxGetCurrent", "cuLaunchKernelEx"], ["hipGetDevice", "hipModuleLaunchKernel"]]);
         assert_eq!(names(&calls), expected, "a launch and the look at the thread's device");
-        let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared"];
-        assert_eq!(shape.map(|name| calls[1].arg(name)), [3, 2, 1, 64, 4, 1, 1024]);
-        let rest =
-            [("function", scale.0), ("stream", stream.0), ("params", args.as_ptr().addr()), ("extra", 0)];
-        for (name, value) in rest {
+        let given = [("function", scale.0), ("params", args.as_ptr().addr()), ("extra", 0)];
+        for (name, value) in given {
             assert_eq!(calls[1].arg(name), value as u64, "{name}");
         }
         device.stream_synchronize(stream).unwrap();
@@ -153,34 +150,44 @@ fn launch_passes_shape_and_arguments_in_one_call() {
     }
     let run = runs.try_recv().unwrap();
     assert_eq!((run.grid, run.block, run.shared), ([3, 2, 1], [64, 4, 1], 1024));
+    assert_eq!(run.attributes, []);
     assert_eq!((run.pointer::<f32>(0), run.float(1), run.integer(2)), (ptr::null_mut(), 2.5, 77));
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
+/// The numbers of `CUlaunchAttributeID`.
+const COOPERATIVE: u32 = 2;
+const CLUSTER: u32 = 4;
+const EARLY: u32 = 6;
+
 #[test]
-fn launch_options_take_the_call_that_the_version_has() {
-    type Case = (fn(&mut LaunchConfig), Option<&'static str>);
+fn launch_options_take_the_call_and_the_attribute_that_the_version_has() {
+    type Case = (fn(&mut LaunchConfig), Option<&'static str>, u32);
     let cooperative = match VENDOR {
         Vendor::Cuda => Some("cuLaunchKernelEx"),
         Vendor::Rocm(5) => None,
         Vendor::Rocm(_) => Some("hipModuleLaunchCooperativeKernel"),
     };
     let cases: [Case; 3] = [
-        (|config| config.cooperative = true, cooperative),
-        (|config| config.cluster = [2, 1, 1], pick([Some("cuLaunchKernelEx"), None])),
+        (|config| config.cooperative = true, cooperative, COOPERATIVE),
+        (|config| config.cluster = [2, 1, 1], pick([Some("cuLaunchKernelEx"), None]), CLUSTER),
         // Plain stream order is a correct answer to an early start.
-        (|config| config.early_dependent = true, Some(pick(["cuLaunchKernelEx", "hipModuleLaunchKernel"]))),
+        (
+            |config| config.early_dependent = true,
+            Some(pick(["cuLaunchKernelEx", "hipModuleLaunchKernel"])),
+            EARLY,
+        ),
     ];
     let (recorder, device) = start();
     let (module, scale) = scale(&*device);
     let stream = stream(&*device);
     let (ran, runs) = channel();
-    recorder.on_kernel("scale", move |run| ran.send((run.grid, run.block)).is_ok());
+    recorder.on_kernel("scale", move |run| ran.send((run.grid, run.block, run.attributes.clone())).is_ok());
     let mut value = 0_u64;
     let args: [*mut c_void; 3] = [(&raw mut value).cast(); 3];
     // SAFETY: handles are alive, and there are as many arguments as parameters, none shorter.
     unsafe {
-        for (set, expected) in cases {
+        for (set, expected, attribute) in cases {
             let mut config = LaunchConfig::new([2, 1, 1], [64, 1, 1]);
             set(&mut config);
             let (answer, calls) = recorder.record(|| device.launch(scale, &config, &args, stream));
@@ -195,7 +202,8 @@ fn launch_options_take_the_call_that_the_version_has() {
                 assert!(is_named || !config.cooperative, "{error}");
             }
             device.stream_synchronize(stream).unwrap();
-            assert_eq!(runs.try_recv().ok(), expected.map(|_| ([2, 1, 1], [64, 1, 1])));
+            let attributes = pick([vec![attribute], vec![]]);
+            assert_eq!(runs.try_recv().ok(), expected.map(|_| ([2, 1, 1], [64, 1, 1], attributes)));
         }
         device.stream_destroy(stream).unwrap();
         device.module_unload(module).unwrap();
@@ -218,7 +226,7 @@ fn launch_that_cannot_be_is_refused() {
         // Drivers call every wrong shape an invalid value.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [1025, 1, 1]), here);
         assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidLaunch, Some(1)));
-        assert_one(&calls[..1], ["cuLaunchKernel", "hipModuleLaunchKernel"], &[("block_x", 1025)]);
+        assert_one(&calls[..1], ["cuLaunchKernelEx", "hipModuleLaunchKernel"], &[]);
         let mut cooperative = LaunchConfig::new([1, 1, 1], [1025, 1, 1]);
         cooperative.cooperative = true;
         let (error, _) = launch(&cooperative, here);
@@ -227,7 +235,7 @@ fn launch_that_cannot_be_is_refused() {
         // The stream of another device is refused by the driver.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [64, 1, 1]), foreign);
         assert_eq!((error.kind(), error.code()), (ErrorKind::Driver, Some(400)));
-        assert_one(&calls[..1], ["cuLaunchKernel", "hipModuleLaunchKernel"], &[("block_x", 64)]);
+        assert_one(&calls[..1], ["cuLaunchKernelEx", "hipModuleLaunchKernel"], &[]);
         if VENDOR != Vendor::Cuda {
             // HIP counts a dimension's threads in 32 bits.
             let (error, calls) = launch(&LaunchConfig::new([1 << 24, 1, 1], [256, 1, 1]), here);

@@ -222,8 +222,28 @@ fn fills_and_copies_move_the_bytes_in_one_call() {
         device.stream_synchronize(stream).unwrap();
         assert_eq!(std::slice::from_raw_parts(pinned, 16), source);
         if VENDOR == Vendor::Cuda {
-            let ((), calls) = recorder.record(|| device.copy_inline(a, [1; 8].as_ptr(), 8, stream).unwrap());
-            assert_one(&calls, ["cuMemcpyBatchAsync", ""], &[]);
+            let batch = "cuMemcpyBatchAsync";
+            let cases = [
+                (0, &[1][..], "cuMemsetD8Async"),
+                (2, &[2, 3], "cuMemsetD16Async"),
+                (4, &[4, 5, 6, 7], "cuMemsetD32Async"),
+                (9, &[8, 9], batch),
+                (1, &[10], "cuMemsetD8Async"),
+                (11, &[11, 12, 13], batch),
+            ];
+            for (at, bytes, name) in cases {
+                let to = a.offset(at);
+                let ((), calls) =
+                    recorder.record(|| device.copy_inline(to, bytes.as_ptr(), bytes.len(), stream).unwrap());
+                assert_one(&calls, [name, ""], &[]);
+            }
+            let ((), calls) =
+                recorder.record(|| device.copy_inline(a.offset(5), [1; 4].as_ptr(), 4, stream).unwrap());
+            assert_one(&calls, [batch, ""], &[]);
+            device.copy_to_host(pinned, a, 16, stream).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            let expected = [1, 10, 2, 3, 4, 1, 1, 1, 1, 8, 9, 11, 12, 13, 3, 3];
+            assert_eq!(std::slice::from_raw_parts(pinned, 16), expected);
         }
         device.free(a).unwrap();
         device.free(b).unwrap();

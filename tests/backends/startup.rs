@@ -63,7 +63,7 @@ fn library_of_another_kind_is_known_by_what_it_lacks() {
 
 #[test]
 fn missing_functions_are_all_named() {
-    let [one, two] = pick([["cuMemAlloc_v2", "cuLaunchKernel"], ["hipMalloc", "hipModuleLaunchKernel"]]);
+    let [one, two] = pick([["cuMemAlloc_v2", "cuLaunchKernelEx"], ["hipMalloc", "hipModuleLaunchKernel"]]);
     in_own_process(&[], || {
         let mut options = options();
         options.without.extend([one, two]);

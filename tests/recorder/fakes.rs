@@ -19,7 +19,7 @@ pub(crate) struct Fake {
 }
 
 pub(crate) const FAKES: [Fake; 2] = [
-    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernel" },
+    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernelEx" },
     Fake {
         name: "hip",
         load: || fake_hip::load(fake_hip::Profile::Rocm6),

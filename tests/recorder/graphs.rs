@@ -38,7 +38,7 @@ fn conditions_take_these_calls() {
                 let (done, calls) = recorder.record(|| s.while_(&flag, |s| s.fill(&mut x, 2)));
                 assert_eq!(
                     names(calls),
-                    [&begin_captured[..], &[fill, setter, "cuLaunchKernel"], &attach].concat()
+                    [&begin_captured[..], &[fill, setter, "cuLaunchKernelEx"], &attach].concat()
                 );
                 done
             })

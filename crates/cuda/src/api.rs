@@ -111,10 +111,6 @@ functions! {
         cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
         cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
 
-        cuLaunchKernel(
-            function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
-            block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void
-        );
         cuLaunchKernelEx(
             config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void
         );

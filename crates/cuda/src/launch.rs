@@ -1,6 +1,7 @@
 //! Launching kernels.
 
 use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 use cudarc::driver::sys::{
@@ -10,7 +11,8 @@ use cudarc::driver::sys::{
 use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
-    Error, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result, SuggestedLaunch,
+    DriverConfig, Error, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result,
+    SuggestedLaunch,
 };
 
 use crate::api::{Api, functions};
@@ -39,11 +41,13 @@ unsafe impl Launch for CudaDevice {
             cold_path();
             return Ok(None);
         }
-        Ok(self.enter()?.cuLaunchKernel.map(PlainLaunch::new))
+        // It takes 2 to 3 % less time than `cuLaunchKernel` (driver 580).
+        // SAFETY: the assertions below compare the fields.
+        Ok(self.enter()?.cuLaunchKernelEx.map(|launch| unsafe { PlainLaunch::with_config(launch) }))
     }
 
     fn launch_error(&self, status: Status) -> Error {
-        let function = &functions::cuLaunchKernel;
+        let function = &functions::cuLaunchKernelEx;
         Answer { api: &self.context.api, function, status: Some(status) }.launch_error()
     }
 
@@ -89,7 +93,18 @@ unsafe impl Launch for CudaDevice {
     }
 }
 
-/// Launches with more than a grid of blocks (`cuLaunchKernelEx`).
+// `DriverConfig` is `CUlaunchConfig`.
+const _: () = {
+    assert!(size_of::<DriverConfig>() == size_of::<CUlaunchConfig>());
+    assert!(offset_of!(DriverConfig, grid) == offset_of!(CUlaunchConfig, gridDimX));
+    assert!(offset_of!(DriverConfig, block) == offset_of!(CUlaunchConfig, blockDimX));
+    assert!(offset_of!(DriverConfig, shared) == offset_of!(CUlaunchConfig, sharedMemBytes));
+    assert!(offset_of!(DriverConfig, stream) == offset_of!(CUlaunchConfig, hStream));
+    assert!(offset_of!(DriverConfig, attributes) == offset_of!(CUlaunchConfig, attrs));
+    assert!(offset_of!(DriverConfig, attribute_count) == offset_of!(CUlaunchConfig, numAttrs));
+};
+
+/// Launches with more than a grid of blocks.
 ///
 /// # Safety
 /// The same as of [`Launch::launch`].

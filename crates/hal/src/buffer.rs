@@ -296,8 +296,8 @@ pub unsafe trait Buffers {
 
     /// Copies at most [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) bytes of any host memory to the
     /// device in stream order, and has read them when the call returns (`cuMemcpyBatchAsync` with
-    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). The call does not wait for the stream, unless the host's memory
-    /// is page-locked.
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1, 2 and 4 bytes a [fill](Self::fill)). The call does not wait
+    /// for the stream, unless the host's memory is page-locked.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by

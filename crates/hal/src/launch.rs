@@ -44,8 +44,18 @@ impl LaunchConfig {
     }
 }
 
-/// The type of drivers' functions for plain launches, whose handles are pointers to types of each driver's.
-type LaunchFunction<F, S> = unsafe extern "C" fn(
+/// A driver's function for plain launches: `cuLaunchKernelEx`, `hipModuleLaunchKernel`.
+#[derive(Clone, Copy)]
+pub struct PlainLaunch(Function);
+
+/// Such a function, whose handles are pointers to types of each driver's.
+#[derive(Clone, Copy)]
+enum Function {
+    WithShape(WithShape<c_void, c_void>),
+    WithConfig(WithConfig<DriverConfig, c_void>),
+}
+
+type WithShape<F, S> = unsafe extern "C" fn(
     function: *mut F,
     grid_x: c_uint,
     grid_y: c_uint,
@@ -59,15 +69,48 @@ type LaunchFunction<F, S> = unsafe extern "C" fn(
     extra: *mut *mut c_void,
 ) -> Status;
 
-/// A driver's function for plain launches: `cuLaunchKernel`, `hipModuleLaunchKernel`.
-#[derive(Clone, Copy)]
-pub struct PlainLaunch(LaunchFunction<c_void, c_void>);
+type WithConfig<C, F> = unsafe extern "C" fn(
+    config: *const C,
+    function: *mut F,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status;
+
+/// A launch as drivers read it: `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DriverConfig {
+    /// Blocks in x, y, z.
+    pub grid: [c_uint; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [c_uint; 3],
+    /// Dynamic shared memory per block, in bytes.
+    pub shared: c_uint,
+    /// The stream's handle.
+    pub stream: *mut c_void,
+    /// The launch's attributes.
+    pub attributes: *mut c_void,
+    /// The number of attributes.
+    pub attribute_count: c_uint,
+}
 
 impl PlainLaunch {
-    /// Wraps a driver's function.
-    pub fn new<F, S>(function: LaunchFunction<F, S>) -> Self {
+    /// Wraps a driver's function that takes the shape as numbers.
+    pub fn with_shape<F, S>(function: WithShape<F, S>) -> Self {
         // SAFETY: pointers to other types are passed alike.
-        Self(unsafe { mem::transmute::<LaunchFunction<F, S>, LaunchFunction<c_void, c_void>>(function) })
+        let function = unsafe { mem::transmute::<WithShape<F, S>, WithShape<c_void, c_void>>(function) };
+        Self(Function::WithShape(function))
+    }
+
+    /// Wraps a driver's function that takes shape and stream in one struct.
+    ///
+    /// # Safety
+    /// `C` has the fields of [`DriverConfig`], in its order.
+    pub unsafe fn with_config<C, F>(function: WithConfig<C, F>) -> Self {
+        // SAFETY: pointers to other types are passed alike, and the struct is as the caller vouches.
+        let function =
+            unsafe { mem::transmute::<WithConfig<C, F>, WithConfig<DriverConfig, c_void>>(function) };
+        Self(Function::WithConfig(function))
     }
 
     /// Makes the launch.
@@ -87,12 +130,25 @@ impl PlainLaunch {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
-        let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
+        let (grid, block, shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function.0 as *mut c_void, stream.0 as *mut c_void);
         let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
-        // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values, and through the array
-        // nothing else, before it returns.
-        match unsafe { (self.0)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra) } {
+        // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values and the shape, and
+        // through the array nothing else, before it returns.
+        let status = unsafe {
+            match self.0 {
+                Function::WithConfig(launch) => {
+                    let attributes = ptr::null_mut();
+                    let config = DriverConfig { grid, block, shared, stream, attributes, attribute_count: 0 };
+                    launch(&raw const config, function, params, extra)
+                }
+                Function::WithShape(launch) => {
+                    let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+                    launch(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
+                }
+            }
+        };
+        match status {
             Status::SUCCESS => Ok(()),
             status => Err(device.launch_error(status)),
         }
@@ -135,9 +191,8 @@ impl Occupancy {
 /// An implementor promises that a launch runs that kernel with that shape and those arguments, in its stream's order,
 /// that it has read the arguments when it returns, and that a launch that fails runs nothing.
 pub unsafe trait Launch {
-    /// Enqueues a kernel (`cuLaunchKernel`, `hipModuleLaunchKernel`; with attributes `cuLaunchKernelEx`,
-    /// `hipModuleLaunchCooperativeKernel`). `args[i]` points to the value of parameter `i`, which is read before
-    /// the call returns.
+    /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]`
+    /// points to the value of parameter `i`, which is read before the call returns.
     ///
     /// # Safety
     /// Function and stream are alive and of this device; `args` matches the kernel's parameters in number and

@@ -88,7 +88,7 @@ pub use graph::{
     Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NewWork, NodePlace, RawGraph, RawGraphExec,
     RawGraphNode, Repeat,
 };
-pub use launch::{Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};
+pub use launch::{DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};
 pub use texture::{

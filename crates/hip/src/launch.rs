@@ -63,7 +63,7 @@ unsafe impl Launch for HipDevice {
         if config.cooperative {
             return Ok(None);
         }
-        Ok(self.enter()?.hipModuleLaunchKernel.map(PlainLaunch::new))
+        Ok(self.enter()?.hipModuleLaunchKernel.map(PlainLaunch::with_shape))
     }
 
     fn launch_error(&self, status: Status) -> Error {
