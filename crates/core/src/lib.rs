@@ -28,6 +28,7 @@
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
 //! | [`foreign`]: owners of what the library did not make | threads | what is owned |
 //! | [`host_call`], [`inside`], [`failures`]: host closures, what waits report | threads, clocks, the end of the process | streams |
+//! | [`launch`]: a launch's shape, as asked for and on a device | a device's limits | kernels |
 //! | [`lint`]: advice | source lines | the operations that serialise |
 //! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
@@ -50,6 +51,7 @@ pub mod failures;
 pub mod foreign;
 pub mod host_call;
 pub mod inside;
+pub mod launch;
 pub mod lint;
 pub mod memory;
 pub mod module_core;

@@ -7,12 +7,12 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{
-    self as hal, BatchCopy, CopyEnd, Error, ErrorKind, LaunchConfig, Operation, RawFunction, RawStream,
-    Result, Work,
+    self as hal, BatchCopy, CopyEnd, Error, ErrorKind, Operation, RawFunction, RawStream, Result, Work,
 };
 
 use crate::host_call::RepeatedCall;
 use crate::inside::run_external;
+use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::trace::{self, Direction};
@@ -53,13 +53,12 @@ pub struct Submission<'a> {
     pub waited: Waited,
 }
 
-/// A kernel's launch on its way to a stream, before anything is checked but that kernel and memory are of the stream's
-/// device.
+/// A kernel's launch on its way to a stream, before anything is checked but that the kernel is of the stream's device.
 pub struct Launched<'a, A> {
-    pub operation: Operation,
+    pub operation: &'a Operation,
     pub rules: Rules,
     pub function: RawFunction,
-    pub config: &'a LaunchConfig,
+    pub request: &'a LaunchRequest,
     /// The arguments, of whatever type; each can be shown as an [`Argument`].
     pub args: &'a [A],
 }
@@ -189,8 +188,14 @@ fn direction(dst: CopyEnd, src: CopyEnd) -> Direction {
 #[derive(Clone, Copy)]
 pub enum Kept<'a> {
     Nothing,
-    /// A kernel's module, and the sizes of the kernel's parameters in bytes, where they are known.
-    Kernel(&'a Arc<ModuleCore>, Option<&'a Arc<[usize]>>),
+    /// A kernel's module.
+    Kernel {
+        module: &'a Arc<ModuleCore>,
+        /// The sizes of the kernel's parameters in bytes, where they are known.
+        sizes: Option<&'a Arc<[usize]>>,
+        /// The launch as it was asked for.
+        request: &'a LaunchRequest,
+    },
     Closure(&'a Arc<RepeatedCall>),
 }
 

@@ -125,7 +125,8 @@ impl CudaDevice {
     ///
     /// # Safety
     /// As for [`graph_set_node`](Graphs::graph_set_node).
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "to have no function around the driver's")]
     unsafe fn set_node(
         &self,
         api: &Api,

@@ -5,6 +5,7 @@ mod check;
 
 use std::panic::Location;
 
+use gpustream_core::launch::{BLOCK, Grid, LaunchRequest};
 use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
 use gpustream_core::queue::Begun;
 use gpustream_hal::hint::cold_path;
@@ -18,9 +19,6 @@ use crate::stream::Stream;
 pub use argument::Arg;
 use argument::{AccessRoom, Pointers, lower};
 
-/// The number of threads of a block where the library chooses.
-const BLOCK: u32 = 256;
-
 /// The shape and attributes of a launch.
 ///
 /// ```
@@ -30,39 +28,13 @@ const BLOCK: u32 = 256;
 /// # let _ = (exact, one_thread_per_element);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    shape: Shape,
-    shared: u32,
-    cooperative: bool,
-    cluster: [u32; 3],
-    early_dependent: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    Exact {
-        grid: [u32; 3],
-        block: [u32; 3],
-    },
-    /// At least one thread per element of the extent.
-    Covering {
-        extent: [usize; 3],
-        block: [u32; 3],
-    },
-    /// A few elements per thread.
-    Strided(usize),
-    /// A grid that fills the device a few times; threads loop over the elements.
-    Filling(usize),
-}
+pub struct Launch(LaunchRequest);
 
 impl Launch {
-    const fn with_shape(shape: Shape) -> Self {
-        Self { shape, shared: 0, cooperative: false, cluster: [1, 1, 1], early_dependent: false }
-    }
-
     /// Makes a launch of `grid` blocks of `block` threads, in x, y, z.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self::with_shape(Shape::Exact { grid, block })
+        let [x, y, z] = grid;
+        Self(LaunchRequest::new(Grid::Exact, [x as usize, y as usize, z as usize], block))
     }
 
     /// Makes a launch of one thread for each of `elements`, in blocks of 256; the last block may have threads to spare.
@@ -72,25 +44,25 @@ impl Launch {
 
     /// Makes a launch of one thread for each element of `extent`, in blocks of the given shape.
     pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
-        Self::with_shape(Shape::Covering { extent, block })
+        Self(LaunchRequest::new(Grid::Covering, extent, block))
     }
 
     /// Makes a launch of a few elements per thread, for kernels that loop over `elements` with any grid
     /// (`GS_FOR_EACH`).
     pub const fn strided(elements: usize) -> Self {
-        Self::with_shape(Shape::Strided(elements))
+        Self(LaunchRequest::new(Grid::Strided, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
     /// Makes a launch whose grid fills the device a few times, for kernels that loop over `elements` and whose blocks
     /// have something to set up or to hand in: a reduction, a histogram.
     pub const fn filling(elements: usize) -> Self {
-        Self::with_shape(Shape::Filling(elements))
+        Self(LaunchRequest::new(Grid::Filling, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
     /// Sets the dynamic shared memory of each block, in bytes.
     #[must_use]
     pub const fn shared(mut self, bytes: u32) -> Self {
-        self.shared = bytes;
+        self.0.shared = bytes;
         self
     }
 
@@ -98,7 +70,7 @@ impl Launch {
     /// refused. Launchers of kernels whose contract has the condition `cooperative` always launch so.
     #[must_use]
     pub const fn cooperative(mut self, cooperative: bool) -> Self {
-        self.cooperative = cooperative;
+        self.0.cooperative = cooperative;
         self
     }
 
@@ -107,7 +79,7 @@ impl Launch {
     /// cluster in each dimension; other shapes are rounded up.
     #[must_use]
     pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
-        self.cluster = shape;
+        self.0.cluster = shape;
         self
     }
 
@@ -119,22 +91,13 @@ impl Launch {
     /// work of the stream touches.
     #[must_use]
     pub const unsafe fn early_dependent(mut self) -> Self {
-        self.early_dependent = true;
+        self.0.early_dependent = true;
         self
     }
 
     /// Returns whether the launch is over zero elements, so that there is nothing to do.
     pub const fn is_empty(&self) -> bool {
-        match self.shape {
-            Shape::Exact { .. } => false,
-            Shape::Covering { extent: [x, y, z], .. } => x == 0 || y == 0 || z == 0,
-            Shape::Strided(elements) | Shape::Filling(elements) => elements == 0,
-        }
-    }
-
-    /// Returns whether the library chooses the grid, so that any other grid will do as well.
-    const fn is_devices_choice(&self) -> bool {
-        matches!(self.shape, Shape::Strided(_) | Shape::Filling(_))
+        self.0.is_empty()
     }
 
     /// Returns the shape that this launch has on a device.
@@ -143,117 +106,8 @@ impl Launch {
     /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
     #[inline]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
-        let (mut grid, block) = match self.shape {
-            Shape::Exact { grid, block } => (grid.map(u64::from), block),
-            // Most launches are of this form, for which the other axes cost no time.
-            Shape::Covering { extent: [elements, 1, 1], block: [threads, 1, 1] } => {
-                ([blocks(elements as u64, u64::from(threads.max(1))), 1, 1], [threads, 1, 1])
-            }
-            Shape::Covering { extent, block } => {
-                let blocks = |axis: usize| blocks(extent[axis] as u64, u64::from(block[axis].max(1)));
-                ([blocks(0), blocks(1), blocks(2)], block)
-            }
-            Shape::Strided(elements) => in_a_row(strided(info, elements as u64)),
-            Shape::Filling(elements) => in_a_row(filling(info, elements as u64)),
-        };
-        if self.cluster != [1, 1, 1] && !matches!(self.shape, Shape::Exact { .. }) {
-            for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
-                // A number that overflows is beyond every limit, and the error below says so.
-                *blocks = blocks.checked_next_multiple_of(u64::from(cluster.max(1))).unwrap_or(u64::MAX);
-            }
-        }
-        let fits = |axis: usize| {
-            (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
-                && (1..=info.max_block[axis]).contains(&block[axis])
-        };
-        let in_a_row = grid[1] == 1 && grid[2] == 1 && block[1] == 1 && block[2] == 1;
-        if !(fits(0) && (in_a_row || fits(1) && fits(2))) {
-            return Err(beyond_device(grid, block, info));
-        }
-        let mut config = LaunchConfig::new(grid.map(|blocks| blocks as u32), block);
-        config.dynamic_shared = self.shared;
-        config.cooperative = self.cooperative;
-        config.cluster = self.cluster;
-        config.early_dependent = self.early_dependent && info.early_dependent_launch;
-        Ok(config)
+        self.0.resolve(info)
     }
-}
-
-/// Returns the quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all
-/// the rest.
-#[inline]
-const fn blocks(elements: u64, threads: u64) -> u64 {
-    if threads.is_power_of_two() {
-        let (shift, rest) = (threads.trailing_zeros(), elements & (threads - 1));
-        (elements >> shift) + (rest != 0) as u64
-    } else {
-        elements.div_ceil(threads)
-    }
-}
-
-/// Returns the shape of that many blocks and threads in x.
-#[inline]
-const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
-    ([blocks, 1, 1], [threads, 1, 1])
-}
-
-/// The number of elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over
-/// eight, and 4074 where a grid that fills the device once goes over the arrays again and again.
-const ELEMENTS_PER_THREAD: u64 = 8;
-
-/// The most blocks of a strided launch; with [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32 threads.
-const MOST_BLOCKS: u64 = 1 << 23;
-
-/// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
-fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
-    let (fill, block) = filling(info, elements);
-    if info.serial_threads {
-        return (fill, block);
-    }
-    let pass = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(MOST_BLOCKS);
-    (pass.max(fill), block)
-}
-
-/// The number of times that [`Launch::filling`] fills the device where there is work for it. Registers often let fewer
-/// blocks be resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an
-/// H200 sums 4320 GB/s with once, 4560 with eight times.
-const FILLS: u64 = 8;
-
-/// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
-/// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
-fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
-    if info.serial_threads {
-        // A block should be worth its dispatch, and more blocks than workers even out the load.
-        let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
-        return (blocks, 1);
-    }
-    let resident =
-        u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
-    let once = elements.div_ceil(u64::from(BLOCK)).clamp(1, resident);
-    let several = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(FILLS * resident);
-    (once.max(several), BLOCK)
-}
-
-/// Returns the error for the first of a launch's sizes that the device does not allow.
-#[cold]
-fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
-    let sizes = (0..3).flat_map(|axis| {
-        [
-            (axis, "blocks in the grid", grid[axis], info.max_grid[axis]),
-            (axis, "threads in a block", u64::from(block[axis]), info.max_block[axis]),
-        ]
-    });
-    let beyond = sizes.into_iter().find(|&(_, _, asked, limit)| !(1..=u64::from(limit)).contains(&asked));
-    let (axis, what, asked, limit) = beyond.unwrap_or((0, "blocks in the grid", grid[0], info.max_grid[0]));
-    Error::new(
-        ErrorKind::InvalidLaunch,
-        format!(
-            "{asked} {what} along {}; {}:{} allows 1 to {limit}",
-            ["x", "y", "z"][axis],
-            info.backend,
-            info.ordinal
-        ),
-    )
 }
 
 impl Kernel {
@@ -301,12 +155,12 @@ impl Kernel {
         operation: &Operation,
         lowered: &mut Lowered,
     ) -> Result<Option<Begun<'s>>> {
-        let Lowered { config, plain, pointers } = lowered;
-        *config = launch.resolve(stream.device().info())?;
         // SAFETY: handed on.
-        if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, *operation) } {
+        if stream.core.is_in_step() && unsafe { self.follow(stream, launch, args, operation) } {
             return Ok(None);
         }
+        let Lowered { config, plain, pointers } = lowered;
+        *config = launch.0.resolve(stream.device().info())?;
         let mut variables = None;
         let globals: &[_] = match &self.globals {
             None => &[],
@@ -343,7 +197,7 @@ impl Kernel {
             rules,
             accesses,
             call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers.filled() }),
-            kept: Kept::Kernel(self.module(), self.params.as_ref()),
+            kept: Kept::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
             waited: Waited::Alone,
         };
         // SAFETY: as for the launch that runs: everything is checked, and alive until this use is done.
@@ -398,15 +252,21 @@ impl Kernel {
     unsafe fn follow(
         &self,
         stream: &Stream,
-        config: &LaunchConfig,
+        launch: &Launch,
         args: &[Arg<'_>],
-        operation: Operation,
+        operation: &Operation,
     ) -> bool {
         let rules = stream.device.0.rules;
-        let launched = Launched { operation, rules, function: self.raw, config, args };
+        let launched = Launched { operation, rules, function: self.raw, request: &launch.0, args };
+        let resolved = || self.taken(launch, stream);
         self.device().is_same(stream.device())
             // SAFETY: handed on.
-            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), || self.takes(config)) }
+            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), resolved) }
+    }
+    /// Returns the shape of a launch on the stream's device, if it is one that the kernel takes.
+    #[cold]
+    fn taken(&self, launch: &Launch, stream: &Stream) -> Option<LaunchConfig> {
+        launch.resolve(stream.device().info()).ok().filter(|config| self.takes(config))
     }
 }
 
@@ -414,8 +274,7 @@ impl Kernel {
 #[doc(hidden)]
 pub mod codegen {
     use super::{
-        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Shape,
-        Stream,
+        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
     };
 
     pub use crate::global::global_of as global;
@@ -438,7 +297,7 @@ pub mod codegen {
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
         let info = stream.device().info();
         let mut config = launch.cooperative(true).resolve(info)?;
-        if launch.is_devices_choice() && info.cooperative_launch {
+        if launch.0.is_devices_choice() && info.cooperative_launch {
             let threads = config.block.iter().product();
             let at_once =
                 kernel.occupancy(threads, config.dynamic_shared)?.saturating_mul(stream.multiprocessors());
@@ -460,14 +319,9 @@ pub mod codegen {
         config: &LaunchConfig,
         args: &[Arg<'_>],
     ) -> Result<()> {
-        let &LaunchConfig { grid, block, .. } = config;
-        let launch = Launch {
-            shape: Shape::Exact { grid, block },
-            shared: config.dynamic_shared,
-            cooperative: config.cooperative,
-            cluster: config.cluster,
-            early_dependent: config.early_dependent,
-        };
+        let mut launch = Launch::new(config.grid, config.block).shared(config.dynamic_shared);
+        (launch.0.cooperative, launch.0.cluster) = (config.cooperative, config.cluster);
+        launch.0.early_dependent = config.early_dependent;
         // SAFETY: the caller keeps this contract.
         unsafe { kernel.launch(stream, &launch, args) }
     }

@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{RawStream, Result};
+use gpustream_hal::{LaunchConfig, RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
@@ -147,11 +147,11 @@ impl StreamCore {
 
     /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used. Returns
     /// false for any other, which is to be checked and [submitted](Self::submit). The expected one needs no checks: the
-    /// launch that it equals had them, and where it has another shape `fits` is asked.
+    /// launch that it equals had them, and where another shape is asked for `resolved` is called.
     ///
     /// # Safety
     /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
-    /// stream's device. `fits` returns whether the shape is one that the kernel takes. Neither calls the driver nor waits.
+    /// stream's device. `resolved` returns the shape, if it is one that the kernel takes. Neither calls the driver nor waits.
     /// Otherwise as for [`submit`](Self::submit).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
@@ -159,7 +159,7 @@ impl StreamCore {
         &self,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
-        fits: impl Fn() -> bool,
+        resolved: impl Fn() -> Option<LaunchConfig>,
     ) -> bool {
         if is_inside() {
             return false;
@@ -171,12 +171,12 @@ impl StreamCore {
             && owed.is_empty()
             && !launch.rules.blocking
             // SAFETY: handed on.
-            && let Some(uses) = unsafe { step.follow(launch, &shown, fits, self.id) }
+            && let Some(uses) = unsafe { step.follow(launch, &shown, resolved, self.id) }
         {
             *number += 1;
             self.counted.store(*number, Ordering::Release);
             if uses == Uses::New {
-                let new = Use::new(Point { stream: self.id, number: *number }, launch.operation);
+                let new = Use::new(Point { stream: self.id, number: *number }, *launch.operation);
                 for arg in launch.args {
                     if let Some(Argument::Memory { access, .. }) = shown(arg) {
                         Self::enter_in_segment(access, new, step);

@@ -119,8 +119,8 @@ impl Scope {
             Kept::Nothing => {}
             Kept::Closure(call) => self.contents.calls.push(call.clone()),
             // One module often serves many nodes in a row.
-            Kept::Kernel(module, _) if self.last_kept == Arc::as_ptr(module).addr() => {}
-            Kept::Kernel(module, _) => {
+            Kept::Kernel { module, .. } if self.last_kept == Arc::as_ptr(module).addr() => {}
+            Kept::Kernel { module, .. } => {
                 self.contents.keep(module.clone());
                 self.last_kept = Arc::as_ptr(module).addr();
             }

@@ -153,7 +153,7 @@ impl NodeSetter {
         self.attributed.check(node, work)?;
         match kept {
             Kept::Nothing => {}
-            Kept::Kernel(module, _) => {
+            Kept::Kernel { module, .. } => {
                 if self.last_module.load(Ordering::Relaxed) != Arc::as_ptr(module).addr() {
                     self.keep(module.clone());
                     self.last_module.store(Arc::as_ptr(module).addr(), Ordering::Relaxed);

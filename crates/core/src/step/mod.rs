@@ -31,7 +31,7 @@ use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
+use gpustream_hal::{self as hal, Error, LaunchConfig, Operation, RawStream, Result};
 
 use crate::lint;
 use crate::operation::{Argument, Launched, Submission, traced};
@@ -246,7 +246,7 @@ impl Step {
         &mut self,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
-        fits: impl Fn() -> bool,
+        resolved: impl Fn() -> Option<LaunchConfig>,
         stream: StreamId,
     ) -> Option<Uses> {
         let segment = self.segments.get_mut(self.at)?;
@@ -258,8 +258,9 @@ impl Step {
         let shape_of = segment.shape_mut(shape)?;
         let mut values = Values::Same;
         // SAFETY: handed on.
-        let uses =
-            unsafe { shape_of.sequence.follow(next, launch, shown, fits, self.seal, stream, &mut values) };
+        let uses = unsafe {
+            shape_of.sequence.follow(next, launch, shown, resolved, self.seal, stream, &mut values)
+        };
         if values == Values::Taken {
             shape_of.set_stale(next);
         }

@@ -14,6 +14,7 @@ use gpustream_hal::{Copy3d, LaunchConfig, Operation, RawFunction, Work};
 use super::Uses;
 use super::arguments::Arguments;
 use super::seal::Seal;
+use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::operation::{Argument, Call, Kept, Launched, Submission};
@@ -39,6 +40,7 @@ enum Lent<'a> {
 #[derive(Clone, Copy)]
 struct LentKernel<'a> {
     function: RawFunction,
+    request: &'a LaunchRequest,
     config: &'a LaunchConfig,
     args: &'a [*mut c_void],
     /// The sizes of the parameters in bytes.
@@ -53,11 +55,14 @@ impl<'a> Offer<'a> {
         let &Submission { operation, accesses, ref call, kept, .. } = submission;
         let Call::Work(work) = call else { return Err("it takes several calls to the driver") };
         let work = match (*work, kept) {
-            (Work::Kernel { function, config, args }, Kept::Kernel(module, Some(sizes))) => {
+            (
+                Work::Kernel { function, config, args },
+                Kept::Kernel { module, sizes: Some(sizes), request },
+            ) => {
                 if accesses.iter().any(|access| access.mode == Mode::Shared) {
                     return Err("it takes a flag, and the host may wait for the flag");
                 }
-                Lent::Kernel(LentKernel { function, config, args, sizes, module })
+                Lent::Kernel(LentKernel { function, request, config, args, sizes, module })
             }
             (Work::Kernel { .. }, _) => return Err("the sizes of its parameters are not known"),
             (Work::CopyToDevice { dst, src, bytes }, _) => {
@@ -136,8 +141,10 @@ pub(super) enum Values {
 
 /// A kept kernel.
 #[derive(Clone)]
-struct Kernel {
+pub(super) struct Kernel {
     function: RawFunction,
+    request: LaunchRequest,
+    /// The shape that this launch has.
     config: LaunchConfig,
     args: Arguments,
     /// Kept loaded, so that no other kernel gets the handle.
@@ -146,7 +153,7 @@ struct Kernel {
 
 /// A kept operation's work.
 #[derive(Clone)]
-enum KeptWork {
+pub(super) enum KeptWork {
     Kernel(Kernel),
     Copy3d(Box<Copy3d>),
     /// Everything else, which holds no borrow.
@@ -195,10 +202,11 @@ impl Sequence {
         let work = match offer.work {
             Lent::Other(work) => KeptWork::Other(work),
             Lent::Copy3d(copy) => KeptWork::Copy3d(Box::new(*copy)),
-            Lent::Kernel(LentKernel { function, config, args, sizes, module }) => {
+            Lent::Kernel(LentKernel { function, request, config, args, sizes, module }) => {
                 // SAFETY: the arguments of a submission have the sizes of the kernel's parameters.
                 let args = unsafe { Arguments::new(sizes, args) };
-                KeptWork::Kernel(Kernel { function, config: *config, args, module: module.clone() })
+                let (request, config, module) = (*request, *config, module.clone());
+                KeptWork::Kernel(Kernel { function, request, config, args, module })
             }
         };
         self.entries.push(Entry { operation: offer.operation, work, touched: offer.touched().collect() });
@@ -217,7 +225,7 @@ impl Sequence {
         index: usize,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
-        fits: impl Fn() -> bool,
+        resolved: impl Fn() -> Option<LaunchConfig>,
         seal: Seal,
         stream: StreamId,
         values: &mut Values,
@@ -228,11 +236,12 @@ impl Sequence {
         if kept.function != launch.function || kept.args.len() != launch.args.len() {
             return None;
         }
-        if !is_same_launch(&kept.config, launch.config) {
-            if attributes(&kept.config) != attributes(launch.config) || !fits() {
+        if kept.request != *launch.request {
+            let config = resolved()?;
+            if attributes(&kept.config) != attributes(&config) {
                 return None;
             }
-            kept.config = *launch.config;
+            (kept.request, kept.config) = (*launch.request, config);
             *values = Values::Taken;
         }
         let mut uses = Uses::Sealed;
@@ -263,7 +272,7 @@ impl Sequence {
         if touched.next().is_some() {
             return None;
         }
-        *operation = launch.operation;
+        *operation = *launch.operation;
         Some(uses)
     }
 
@@ -343,24 +352,25 @@ impl Sequence {
     /// Returns the work of operation `index`.
     #[inline]
     pub(super) fn work(&self, index: usize) -> Work<'_> {
-        match &self.entries[index].work {
-            KeptWork::Kernel(Kernel { function, config, args, .. }) => {
-                Work::Kernel { function: *function, config, args: args.pointers() }
-            }
-            KeptWork::Copy3d(copy) => Work::Copy3d(copy),
-            KeptWork::Other(work) => *work,
-        }
+        self.entries[index].work.as_work()
+    }
+
+    pub(super) fn works(&self) -> impl Iterator<Item = &KeptWork> {
+        self.entries.iter().map(|entry| &entry.work)
     }
 
     fn lend(&self, index: usize) -> Lent<'_> {
         match &self.entries[index].work {
-            KeptWork::Kernel(Kernel { function, config, args, module }) => Lent::Kernel(LentKernel {
-                function: *function,
-                config,
-                args: args.pointers(),
-                sizes: args.sizes(),
-                module,
-            }),
+            KeptWork::Kernel(Kernel { function, request, config, args, module }) => {
+                Lent::Kernel(LentKernel {
+                    function: *function,
+                    request,
+                    config,
+                    args: args.pointers(),
+                    sizes: args.sizes(),
+                    module,
+                })
+            }
             KeptWork::Copy3d(copy) => Lent::Copy3d(copy),
             KeptWork::Other(work) => Lent::Other(*work),
         }
@@ -373,11 +383,22 @@ impl Sequence {
 }
 
 impl KeptWork {
+    #[inline(always)]
+    pub(super) fn as_work(&self) -> Work<'_> {
+        match self {
+            Self::Kernel(Kernel { function, config, args, .. }) => {
+                Work::Kernel { function: *function, config, args: args.pointers() }
+            }
+            Self::Copy3d(copy) => Work::Copy3d(copy),
+            Self::Other(work) => *work,
+        }
+    }
+
     /// Puts work of the same kind, or a launch of the same kernel, in the place of this.
     fn replace(&mut self, work: Lent<'_>) {
         match (self, work) {
-            (Self::Kernel(kept), Lent::Kernel(LentKernel { config, args, .. })) => {
-                kept.config = *config;
+            (Self::Kernel(kept), Lent::Kernel(LentKernel { request, config, args, .. })) => {
+                (kept.request, kept.config) = (*request, *config);
                 // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
                 unsafe { kept.args.store(args) };
             }
@@ -386,16 +407,6 @@ impl KeptWork {
             _ => {}
         }
     }
-}
-
-/// Returns whether two launches are equal. As `==`, but without a call.
-#[inline(always)]
-fn is_same_launch(one: &LaunchConfig, other: &LaunchConfig) -> bool {
-    one.grid == other.grid
-        && one.block == other.block
-        && one.dynamic_shared == other.dynamic_shared
-        && one.cluster == other.cluster
-        && (one.cooperative, one.early_dependent) == (other.cooperative, other.early_dependent)
 }
 
 /// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.

@@ -141,14 +141,15 @@ impl Shape {
         let built = match &mut self.graph {
             Some(built) => {
                 if self.is_stale {
-                    let (sequence, stale, set) = (&self.sequence, &mut self.stale, &mut effort.set);
-                    let mut nodes =
-                        built.nodes.iter().zip(stale).enumerate().filter_map(|(index, (node, stale))| {
+                    let (stale, set) = (&mut self.stale, &mut effort.set);
+                    let mut nodes = self.sequence.works().zip(&built.nodes).zip(stale).filter_map(
+                        |((work, node), stale)| {
                             std::mem::take(stale).then(|| {
                                 *set += 1;
-                                (*node, sequence.work(index))
+                                (*node, work.as_work())
                             })
-                        });
+                        },
+                    );
                     // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
                     unsafe { device.graph_set_nodes(built.exec.raw, &mut nodes) }?;
                     self.is_stale = false;

@@ -1,0 +1,178 @@
+//! A launch as a program asks for it, and its shape on a device.
+
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
+
+/// The number of threads of a block where the library chooses.
+pub const BLOCK: u32 = 256;
+
+/// The shape and attributes of a launch, as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchRequest {
+    /// The grid, in blocks, or the elements that it is for.
+    pub extent: [usize; 3],
+    /// Threads of a block, where the library does not choose.
+    pub block: [u32; 3],
+    /// Dynamic shared memory per block, in bytes.
+    pub shared: u32,
+    pub cluster: [u32; 3],
+    pub grid: Grid,
+    pub cooperative: bool,
+    pub early_dependent: bool,
+}
+
+/// The way in which a grid follows from a launch's extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// The extent is the grid.
+    Exact,
+    /// At least one thread per element.
+    Covering,
+    /// A few elements per thread.
+    Strided,
+    /// A grid that fills the device a few times; threads loop over the elements.
+    Filling,
+}
+
+impl LaunchRequest {
+    pub const fn new(grid: Grid, extent: [usize; 3], block: [u32; 3]) -> Self {
+        let (shared, cluster) = (0, [1, 1, 1]);
+        Self { extent, block, shared, cluster, grid, cooperative: false, early_dependent: false }
+    }
+
+    /// Returns whether the launch is over zero elements.
+    pub const fn is_empty(&self) -> bool {
+        let [x, y, z] = self.extent;
+        !matches!(self.grid, Grid::Exact) && (x == 0 || y == 0 || z == 0)
+    }
+
+    /// Returns whether the library chooses the grid, so that any other grid will do as well.
+    pub const fn is_devices_choice(&self) -> bool {
+        matches!(self.grid, Grid::Strided | Grid::Filling)
+    }
+
+    const fn is_in_a_row(&self) -> bool {
+        matches!((self.extent, self.block), ([_, 1, 1], [_, 1, 1]))
+    }
+
+    /// Returns the shape that this launch has on a device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
+        let [elements, ..] = self.extent.map(|extent| extent as u64);
+        let (mut grid, block) = match self.grid {
+            // Most launches are of this form, for which the other axes cost no time.
+            Grid::Covering if self.is_in_a_row() => {
+                let [threads, ..] = self.block;
+                ([blocks(elements, u64::from(threads.max(1))), 1, 1], [threads, 1, 1])
+            }
+            Grid::Covering => {
+                let blocks =
+                    |axis: usize| blocks(self.extent[axis] as u64, u64::from(self.block[axis].max(1)));
+                ([blocks(0), blocks(1), blocks(2)], self.block)
+            }
+            Grid::Exact => (self.extent.map(|blocks| blocks as u64), self.block),
+            Grid::Strided => in_a_row(strided(info, elements)),
+            Grid::Filling => in_a_row(filling(info, elements)),
+        };
+        if self.cluster != [1, 1, 1] && self.grid != Grid::Exact {
+            for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
+                // A number that overflows is beyond every limit, and the error below says so.
+                *blocks = blocks.checked_next_multiple_of(u64::from(cluster.max(1))).unwrap_or(u64::MAX);
+            }
+        }
+        let fits = |axis: usize| {
+            (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
+                && (1..=info.max_block[axis]).contains(&block[axis])
+        };
+        let in_a_row = grid[1] == 1 && grid[2] == 1 && block[1] == 1 && block[2] == 1;
+        if !(fits(0) && (in_a_row || fits(1) && fits(2))) {
+            return Err(beyond_device(grid, block, info));
+        }
+        let mut config = LaunchConfig::new(grid.map(|blocks| blocks as u32), block);
+        config.dynamic_shared = self.shared;
+        config.cooperative = self.cooperative;
+        config.cluster = self.cluster;
+        config.early_dependent = self.early_dependent && info.early_dependent_launch;
+        Ok(config)
+    }
+}
+
+/// Returns the quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all
+/// the rest.
+#[inline]
+const fn blocks(elements: u64, threads: u64) -> u64 {
+    if threads.is_power_of_two() {
+        let (shift, rest) = (threads.trailing_zeros(), elements & (threads - 1));
+        (elements >> shift) + (rest != 0) as u64
+    } else {
+        elements.div_ceil(threads)
+    }
+}
+
+/// Returns the shape of that many blocks and threads in x.
+#[inline]
+const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
+    ([blocks, 1, 1], [threads, 1, 1])
+}
+
+/// The number of elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over
+/// eight, and 4074 where a grid that fills the device once goes over the arrays again and again.
+const ELEMENTS_PER_THREAD: u64 = 8;
+
+/// The most blocks of a strided launch; with [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32 threads.
+const MOST_BLOCKS: u64 = 1 << 23;
+
+/// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
+fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
+    let (fill, block) = filling(info, elements);
+    if info.serial_threads {
+        return (fill, block);
+    }
+    let pass = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(MOST_BLOCKS);
+    (pass.max(fill), block)
+}
+
+/// The number of times that [`Launch::filling`] fills the device where there is work for it. Registers often let fewer
+/// blocks be resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an
+/// H200 sums 4320 GB/s with once, 4560 with eight times.
+const FILLS: u64 = 8;
+
+/// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
+/// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
+fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
+    if info.serial_threads {
+        // A block should be worth its dispatch, and more blocks than workers even out the load.
+        let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
+        return (blocks, 1);
+    }
+    let resident =
+        u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
+    let once = elements.div_ceil(u64::from(BLOCK)).clamp(1, resident);
+    let several = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(FILLS * resident);
+    (once.max(several), BLOCK)
+}
+
+/// Returns the error for the first of a launch's sizes that the device does not allow.
+#[cold]
+fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
+    let sizes = (0..3).flat_map(|axis| {
+        [
+            (axis, "blocks in the grid", grid[axis], info.max_grid[axis]),
+            (axis, "threads in a block", u64::from(block[axis]), info.max_block[axis]),
+        ]
+    });
+    let beyond = sizes.into_iter().find(|&(_, _, asked, limit)| !(1..=u64::from(limit)).contains(&asked));
+    let (axis, what, asked, limit) = beyond.unwrap_or((0, "blocks in the grid", grid[0], info.max_grid[0]));
+    Error::new(
+        ErrorKind::InvalidLaunch,
+        format!(
+            "{asked} {what} along {}; {}:{} allows 1 to {limit}",
+            ["x", "y", "z"][axis],
+            info.backend,
+            info.ordinal
+        ),
+    )
+}
