@@ -1,12 +1,13 @@
 //! A graph is changed as a whole by recording anew, or node by node.
 
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, refused, tests};
-use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
+use conformance::{Gate, args, assert_all, kernels_and_streams, next, refused, tests};
+use gpustream::{Buffer, Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 
 use crate::graphs::{N, one_node, usable};
 
@@ -14,7 +15,8 @@ tests! {
     Plain: an_update_of_the_same_shape_changes_later_launches, an_update_of_another_shape_replaces_the_graph,
         a_failed_update_changes_nothing, single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked,
         nodes_of_failing_closures_are_owned, each_call_may_be_a_threads_first,
-        a_node_is_set_by_the_thread_that_asked, launch_attributes_of_a_node_stay_as_made;
+        a_node_is_set_by_the_thread_that_asked, launch_attributes_of_a_node_stay_as_made,
+        the_launch_that_was_set_last_is_set_again_with_what_differs;
 }
 
 fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
@@ -260,6 +262,94 @@ fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
             graph.set_node(node, |s| kernels.step_with(s, made, &mut x, 3, 10))?;
             graph.launch(&s)?;
             assert_eq!(s.download(&x)?, [next(next(1, 1), 3); 10]);
+        }
+        // A launch that suits one node does not suit another one.
+        let mut x = s.full(10, 1u32)?;
+        let mut builder = device.graph_builder()?;
+        let plain = builder.node(&[], |s| kernels.step_with(s, &SHAPE, &mut x, 1, 10))?;
+        let with = builder.node(&[plain], |s| kernels.step_with(s, other, &mut x, 1, 10))?;
+        let mut graph = builder.build()?;
+        graph.set_node(plain, |s| kernels.step_with(s, &SHAPE, &mut x, 2, 10))?;
+        let changed = graph.set_node(with, |s| kernels.step_with(s, &SHAPE, &mut x, 3, 10));
+        refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
+        graph.launch(&s)?;
+        assert_eq!(s.download(&x)?, [next(next(1, 2), 1); 10]);
+    }
+    Ok(())
+}
+
+/// Work of a node, on one of two arrays.
+#[derive(Clone)]
+enum Change {
+    /// `x = next(x, k)` for a part of the array.
+    Step(usize, Range<usize>, u32),
+    /// `x = next(x, y)` for all of both.
+    Mix { of: usize, with: usize },
+    /// Reverses each of so many blocks of so many elements.
+    Reverse(usize, u32, u32),
+}
+
+/// A launch that equals the last one but for scalars takes a short way; others between must not be taken for it.
+fn the_launch_that_was_set_last_is_set_again_with_what_differs(device: &Device) -> Result<()> {
+    use Change::{Mix, Reverse, Step};
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let args = args::Kernels::load(device)?;
+    let put = |s: &Stream, arrays: &mut [Buffer<u32>; 2], change: &Change| match change {
+        Step(of, range, k) => kernels.step(s, &mut arrays[*of].slice_mut(range.clone())?, *k, range.len()),
+        Mix { of, with } => {
+            let [x, y] = arrays.get_disjoint_mut([*of, *with]).unwrap();
+            kernels.mix(s, y, x, N)
+        }
+        Reverse(of, blocks, threads) => {
+            let launch = Launch::new([*blocks, 1, 1], [*threads, 1, 1]).shared(4 * threads);
+            args.reverse_dynamic(s, &launch, &mut arrays[*of])
+        }
+    };
+    let mut arrays = [s.full(N, 1u32)?, s.full(N, 2u32)?];
+    let mut model = [vec![1u32; N], vec![2; N]];
+    let mut nodes = [Step(0, 0..N, 1), Step(1, 0..N, 1)];
+    let mut builder = device.graph_builder()?;
+    let first = builder.node(&[], |s| put(s, &mut arrays, &nodes[0]))?;
+    let second = builder.node(&[first], |s| put(s, &mut arrays, &nodes[1]))?;
+    let mut graph = builder.build()?;
+    let changes = [
+        (0, Step(0, 0..N, 2)),
+        (1, Step(0, 0..N, 3)),
+        (1, Step(0, 0..N, 4)),
+        (0, Step(1, 0..N, 5)),
+        (1, Step(0, 0..8, 6)),
+        (1, Step(0, 0..8, 7)),
+        (1, Step(0, 8..16, 8)),
+        (1, Step(0, 8..15, 9)),
+        (0, Mix { of: 0, with: 1 }),
+        (1, Mix { of: 0, with: 1 }),
+        (1, Mix { of: 1, with: 0 }),
+        (0, Reverse(0, 4, 16)),
+        (1, Reverse(0, 4, 16)),
+        (1, Reverse(0, 2, 32)),
+        (0, Reverse(0, 1, 16)),
+        (0, Step(0, 8..15, 10)),
+        (0, Step(0, 8..15, 11)),
+    ];
+    for (at, change) in changes {
+        graph.set_node([first, second][at], |s| put(s, &mut arrays, &change))?;
+        nodes[at] = change;
+        graph.launch(&s)?;
+        for node in &nodes {
+            match node {
+                Step(of, range, k) => model[*of][range.clone()].iter_mut().for_each(|x| *x = next(*x, *k)),
+                Mix { of, with } => {
+                    let [x, y] = model.get_disjoint_mut([*of, *with]).unwrap();
+                    x.iter_mut().zip(y).for_each(|(x, y)| *x = next(*x, *y));
+                }
+                Reverse(of, blocks, threads) => model[*of]
+                    .chunks_exact_mut(*threads as usize)
+                    .take(*blocks as usize)
+                    .for_each(<[u32]>::reverse),
+            }
+        }
+        for (array, wanted) in arrays.iter().zip(&model) {
+            assert_eq!(s.download(array)?, *wanted);
         }
     }
     Ok(())

@@ -194,8 +194,10 @@ unsafe impl Buffers for CudaDevice {
         // SAFETY: the caller vouches for the source.
         let number = match *unsafe { std::slice::from_raw_parts(src, bytes) } {
             [value] => Some(FillPattern::U8(value)),
-            [a, b] if dst.0 % 2 == 0 => Some(FillPattern::U16(u16::from_ne_bytes([a, b]))),
-            [a, b, c, d] if dst.0 % 4 == 0 => Some(FillPattern::U32(u32::from_ne_bytes([a, b, c, d]))),
+            [a, b] if dst.0.is_multiple_of(2) => Some(FillPattern::U16(u16::from_ne_bytes([a, b]))),
+            [a, b, c, d] if dst.0.is_multiple_of(4) => {
+                Some(FillPattern::U32(u32::from_ne_bytes([a, b, c, d])))
+            }
             _ => None,
         };
         if let Some(number) = number {

@@ -129,6 +129,12 @@ impl Kernel {
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
         let operation = Operation { label: self.name, location: Location::caller() };
+        if stream.core.expects_a_launch()
+            // SAFETY: handed on.
+            && let Some(followed) = unsafe { self.follow(stream, launch, args, &operation) }
+        {
+            return followed;
+        }
         let mut lowered = Lowered::new();
         // SAFETY: the caller keeps this function's contract.
         let begun = unsafe { self.begin(stream, launch, args, &operation, &mut lowered) }?;
@@ -155,10 +161,6 @@ impl Kernel {
         operation: &Operation,
         lowered: &mut Lowered,
     ) -> Result<Option<Begun<'s>>> {
-        // SAFETY: handed on.
-        if stream.core.is_in_step() && unsafe { self.follow(stream, launch, args, operation) } {
-            return Ok(None);
-        }
         let Lowered { config, plain, pointers } = lowered;
         *config = launch.0.resolve(stream.device().info())?;
         let mut variables = None;
@@ -244,7 +246,7 @@ impl Lowered {
 }
 
 impl Kernel {
-    /// Has the stream's step hold the launch back, if it is the one that the step expects; otherwise returns false.
+    /// Has the stream's step hold the launch back, or its node take it, if they expect it; otherwise returns `None`.
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
@@ -255,14 +257,17 @@ impl Kernel {
         launch: &Launch,
         args: &[Arg<'_>],
         operation: &Operation,
-    ) -> bool {
+    ) -> Option<Result<()>> {
         let rules = stream.device.0.rules;
         let launched = Launched { operation, rules, function: self.raw, request: &launch.0, args };
         let resolved = || self.taken(launch, stream);
-        self.device().is_same(stream.device())
-            // SAFETY: handed on.
-            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), resolved) }
+        if !self.device().is_same(stream.device()) {
+            return None;
+        }
+        // SAFETY: handed on.
+        unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), resolved) }
     }
+
     /// Returns the shape of a launch on the stream's device, if it is one that the kernel takes.
     #[cold]
     fn taken(&self, launch: &Launch, stream: &Stream) -> Option<LaunchConfig> {

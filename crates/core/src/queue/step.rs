@@ -8,7 +8,7 @@ use gpustream_hal::{LaunchConfig, RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{Recording, StateGuard, StreamCore, StreamState, prune};
+use super::{Recording, Sink, StateGuard, StreamCore, StreamState, prune};
 use crate::inside::is_inside;
 use crate::memory::Access;
 use crate::operation::{Argument, Launched, Submission};
@@ -145,9 +145,15 @@ impl StreamCore {
         }
     }
 
-    /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used. Returns
-    /// false for any other, which is to be checked and [submitted](Self::submit). The expected one needs no checks: the
-    /// launch that it equals had them, and where another shape is asked for `resolved` is called.
+    /// Whether a launch may be the one that a step or a node expects: see [`follow`](Self::follow).
+    #[inline]
+    pub fn expects_a_launch(&self) -> bool {
+        self.is_in_step() || matches!(self.sink, Sink::Set(_))
+    }
+
+    /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used, or puts it
+    /// into the node that expects it. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
+    /// The expected one needs no checks: the launch that it equals had them, and where another shape is asked for `resolved` is called.
     ///
     /// # Safety
     /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
@@ -160,11 +166,15 @@ impl StreamCore {
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
         resolved: impl Fn() -> Option<LaunchConfig>,
-    ) -> bool {
-        if is_inside() {
-            return false;
+    ) -> Option<Result<()>> {
+        if let Sink::Set(setter) = &self.sink {
+            // SAFETY: handed on.
+            return unsafe { setter.follow(launch, shown) };
         }
-        let Some(mut state) = self.state.enter() else { return false };
+        if is_inside() {
+            return None;
+        }
+        let mut state = self.state.enter()?;
         let StreamState { step, recording, owed, number, .. } = &mut *state;
         if let (Some(step), Recording::None) = (step.as_deref_mut(), recording)
             && step.goes_on()
@@ -183,9 +193,9 @@ impl StreamCore {
                     }
                 }
             }
-            return true;
+            return Some(Ok(()));
         }
-        false
+        None
     }
 
     /// Submits an operation that is not recorded, and is not the one that a step expects.

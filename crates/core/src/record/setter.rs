@@ -1,19 +1,26 @@
 //! Changes to an executable: other work is put into one of its nodes.
 
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use gpustream_hal::{self as hal, RawGraphExec, RawGraphNode, Result};
+use gpustream_hal::{self as hal, LaunchConfig, RawFunction, RawGraphExec, RawGraphNode, Result, Work};
 
 use super::attributes::Attributed;
 use super::contents::{Contents, Keep};
 use crate::host_call::RepeatedCall;
+use crate::launch::LaunchRequest;
 use crate::memory::Access;
-use crate::operation::{Kept, Submission, refused};
+use crate::operation::{Argument, Call, Kept, Launched, Submission, refused};
 use crate::sync::{Mutex, lock, this_thread};
 
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;
+
+/// The most arguments of a launch that is expected.
+const ARGUMENTS: usize = 16;
 
 /// The executable's nodes that call a closure, each with its call.
 pub type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
@@ -36,6 +43,8 @@ pub struct NodeSetter {
     thread: AtomicUsize,
     /// The accesses of the last change, all of which are in `known`.
     last: [LastAccess; REMEMBERED],
+    /// Used by the thread that opened the setter alone.
+    expected: UnsafeCell<Option<Expected>>,
     /// The address of the last change's module. The module is kept alive, so nothing else has that address.
     last_module: AtomicUsize,
     known: Mutex<Known>,
@@ -58,6 +67,18 @@ struct Known {
     all: Contents,
     /// The part of `all` that the graph does not know of yet.
     new: Contents,
+}
+
+/// The last launch that was put into a node. The same kernel on the same memory needs no checks.
+struct Expected {
+    function: RawFunction,
+    request: LaunchRequest,
+    /// The shape of the request.
+    config: LaunchConfig,
+    /// The sizes of the parameters in bytes.
+    sizes: Arc<[usize]>,
+    /// The number of accesses, all of which are remembered.
+    accesses: usize,
 }
 
 /// One access of the last change. Used by one thread at a time.
@@ -87,6 +108,10 @@ impl LastAccess {
     }
 }
 
+// SAFETY: `expected` is used by the thread that opened the setter alone, which `follow` and `claim` check, and by one such
+// thread after the other. All else is atomic or locked.
+unsafe impl Sync for NodeSetter {}
+
 impl NodeSetter {
     /// Creates a setter for the nodes that `exec` was made from. While the setter is open, `exec` must be alive.
     ///
@@ -98,8 +123,21 @@ impl NodeSetter {
         attributed: Attributed,
         calls: NodeCalls,
     ) -> Self {
-        let (node, stage, thread, last, last_module, known, has_new) = Default::default();
-        Self { device, exec, attributed, calls, node, stage, thread, last, last_module, known, has_new }
+        let (node, stage, thread, last, expected, last_module, known, has_new) = Default::default();
+        Self {
+            device,
+            exec,
+            attributed,
+            calls,
+            node,
+            stage,
+            thread,
+            last,
+            expected,
+            last_module,
+            known,
+            has_new,
+        }
     }
 
     /// Lets one operation in, which goes into `node`.
@@ -135,6 +173,66 @@ impl NodeSetter {
         Ok(())
     }
 
+    /// Puts a launch into the node if it is the last one again, perhaps with other scalars: the same kernel in the same shape on
+    /// the same memory. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
+    ///
+    /// # Safety
+    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub(crate) unsafe fn follow<'a, A>(
+        &self,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+    ) -> Option<Result<()>> {
+        let is_open = self.thread.load(Ordering::Relaxed) == this_thread()
+            && self.stage.load(Ordering::Relaxed) == OPEN;
+        if !is_open {
+            return None;
+        }
+        // SAFETY: this thread opened the setter.
+        let expected = unsafe { &*self.expected.get() }.as_ref()?;
+        if expected.function != launch.function
+            || expected.sizes.len() != launch.args.len()
+            || expected.request != *launch.request
+        {
+            return None;
+        }
+        let mut room = [const { MaybeUninit::<*mut c_void>::uninit() }; ARGUMENTS];
+        let mut last = self.last[..expected.accesses].iter();
+        for ((arg, &wanted), to) in launch.args.iter().zip(&*expected.sizes).zip(&mut room) {
+            let value = match shown(arg)? {
+                Argument::Value { bytes, size } if size == wanted => bytes,
+                Argument::Memory { address, access }
+                    if wanted == size_of::<usize>() && last.next()?.is(access) =>
+                {
+                    std::ptr::from_ref(address).cast()
+                }
+                _ => return None,
+            };
+            to.write(value.cast_mut().cast());
+        }
+        if last.next().is_some() {
+            return None;
+        }
+        self.stage.store(TAKEN, Ordering::Relaxed);
+        // SAFETY: one for each argument has been written; an expected launch has no more than there is room for.
+        let args = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), launch.args.len()) };
+        let work = Work::Kernel { function: launch.function, config: &expected.config, args };
+        let node = RawGraphNode(self.node.load(Ordering::Relaxed));
+        let set = self.attributed.check(node, &work).and_then(|()| {
+            // SAFETY: as in `submit`; the memory and the module were entered with the last launch.
+            unsafe { self.device.graph_set_node(self.exec, node, &work) }
+        });
+        match set {
+            Ok(()) => {
+                self.stage.store(SET, Ordering::Relaxed);
+                Some(Ok(()))
+            }
+            Err(error) => Some(Err(error.with_operation(*launch.operation))),
+        }
+    }
+
     /// Puts an operation into the node. The memory that the operation touches is entered whatever the driver answers.
     ///
     /// # Safety
@@ -143,6 +241,8 @@ impl NodeSetter {
         self.claim()?;
         let &Submission { accesses, ref call, kept, .. } = submission;
         let work = call.node()?;
+        // SAFETY: this thread claimed the setter, and so opened it.
+        unsafe { *self.expected.get() = None };
         for (index, access) in accesses.iter().enumerate() {
             let last = self.last.get(index);
             if !last.is_some_and(|last| last.is(access)) {
@@ -174,6 +274,8 @@ impl NodeSetter {
         // of work.
         unsafe { self.device.graph_set_node(self.exec, node, work) }?;
         self.stage.store(SET, Ordering::Relaxed);
+        // SAFETY: this thread claimed the setter, and so opened it.
+        unsafe { *self.expected.get() = expected(submission) };
         Ok(())
     }
 
@@ -208,4 +310,18 @@ impl NodeSetter {
         self.has_new.store(false, Ordering::Relaxed);
         Some(std::mem::take(&mut lock(&self.known).new))
     }
+}
+
+/// Returns the launch, if all that it touches is remembered and no host may wait for it.
+fn expected(submission: &Submission<'_>) -> Option<Expected> {
+    let &Submission { accesses, ref call, kept, .. } = submission;
+    let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
+    let Call::Work(Work::Kernel { function, config, .. }) = call else { return None };
+    (accesses.len() <= REMEMBERED && sizes.len() <= ARGUMENTS).then(|| Expected {
+        function: *function,
+        request: *request,
+        config: **config,
+        sizes: sizes.clone(),
+        accesses: accesses.len(),
+    })
 }
