@@ -135,7 +135,7 @@ fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     (pass.max(fill), block)
 }
 
-/// The number of times that [`Launch::filling`] fills the device where there is work for it. Registers often let fewer
+/// The number of times that [`Grid::Filling`] fills the device where there is work for it. Registers often let fewer
 /// blocks be resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an
 /// H200 sums 4320 GB/s with once, 4560 with eight times.
 const FILLS: u64 = 8;

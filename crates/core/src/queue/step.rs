@@ -153,7 +153,8 @@ impl StreamCore {
 
     /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used, or puts it
     /// into the node that expects it. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
-    /// The expected one needs no checks: the launch that it equals had them, and where another shape is asked for `resolved` is called.
+    /// The expected one needs no checks: the launch that it equals had them, and where a step gets another shape, `resolved` is
+    /// called.
     ///
     /// # Safety
     /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the

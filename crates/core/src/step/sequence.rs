@@ -355,6 +355,7 @@ impl Sequence {
         self.entries[index].work.as_work()
     }
 
+    /// Returns the operations' work, in their order.
     pub(super) fn works(&self) -> impl Iterator<Item = &KeptWork> {
         self.entries.iter().map(|entry| &entry.work)
     }

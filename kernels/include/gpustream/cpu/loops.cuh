@@ -135,6 +135,21 @@ struct gs_cpu_in_row {
     uint32_t lane_x;  // x % warpSize
 };
 
+// One of two values, without a branch, which GCC could move to where it can foresee the outcome for half of a loop.
+template <class T>
+static inline GS_CPU_LOOP T gs_cpu_either(bool first, T a, T b) {
+    if constexpr (std::is_arithmetic<T>::value && (sizeof(T) == 4 || sizeof(T) == 8)) {
+        typename std::conditional<sizeof(T) == 4, uint32_t, uint64_t>::type mask = 0, x, y;
+        std::memcpy(&x, &a, sizeof x), std::memcpy(&y, &b, sizeof y);
+        mask -= first;
+        x = (x & mask) | (y & ~mask);
+        std::memcpy(&a, &x, sizeof x);
+        return a;
+    } else {
+        return first ? a : b;
+    }
+}
+
 // One thread in a loop over the threads of a block.
 template <bool WholeWarp>
 struct gs_cpu_turn : gs_cpu_in_row {
@@ -158,14 +173,14 @@ struct gs_cpu_turn : gs_cpu_in_row {
         const uint32_t segment = width_of(width), at = lane & (segment - 1);
         const uint32_t step = delta < segment ? delta : 0;
         const auto far = (values.at - step)[thread], own = values.at[thread];
-        return at >= step && (WholeWarp || threads.runs[at >= step ? thread - step : thread]) ? far : own;
+        return gs_cpu_either(at >= step && (WholeWarp || threads.runs[at >= step ? thread - step : thread]), far, own);
     }
     template <class Values>
     GS_CPU_LOOP auto down(const Values& values, unsigned delta, int width = 0) const {
         const uint32_t segment = width_of(width), at = lane & (segment - 1);
         const uint32_t step = delta < segment ? delta : 0;
         const auto far = (values.at + step)[thread], own = values.at[thread];
-        return at + step < segment && (WholeWarp || threads.runs[thread + step]) ? far : own;
+        return gs_cpu_either(at + step < segment && (WholeWarp || threads.runs[thread + step]), far, own);
     }
     template <class Values>
     GS_CPU_LOOP auto other(const Values& values, int lane_mask, int width = 0) const {
@@ -175,7 +190,8 @@ struct gs_cpu_turn : gs_cpu_in_row {
         if (mask < threads.warp && (mask & (mask - 1)) == 0 && segment == threads.warp) {
             const auto below = (values.at - mask)[thread], above = (values.at + mask)[thread];
             const bool is_above = (at & mask) != 0;
-            return WholeWarp || threads.runs[thread ^ mask] ? (is_above ? below : above) : own;
+            const auto there = gs_cpu_either(is_above, below, above);
+            return WholeWarp || threads.runs[thread ^ mask] ? there : own;
         }
         const uint32_t from = at ^ mask;
         if (from >= (at & ~(segment - 1)) + segment) return own;
@@ -257,8 +273,12 @@ struct gs_cpu_part {
                 body(gs_cpu_turn<whole>(place, threads, thread, lane, {number, y, z}));
             }
         };
-        // `at` is the lane in a whole warp: the same vectors for each warp of a row.
-        if constexpr ((How & gs_cpu_any_order) != 0) {
+        // `at` is the lane in a whole warp: the same vectors for each warp of a row, and constants where the loop asks for
+        // lanes, which it then unrolls.
+        if constexpr ((How & gs_cpu_any_order) != 0 && (How & gs_cpu_by_warp) != 0 && Length == warp) {
+#pragma GCC ivdep
+            for (int at = 0; at < (int)warp; ++at) one(begin + at, at);
+        } else if constexpr ((How & gs_cpu_any_order) != 0) {
 #pragma GCC ivdep
 #pragma GCC unroll 1
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
@@ -317,6 +337,14 @@ struct gs_cpu_row : gs_cpu_in_row {
         // The compiler aligns the loop that is expected.
         if (!(How & gs_cpu_by_warp) && __builtin_expect(warps, 1)) {
             gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<How>(body);
+            return;
+        }
+        if ((How & gs_cpu_by_warp) && __builtin_expect(threads.all && length % GS_CPU_LOOPS_WARP == 0, 1)) {
+            for (uint32_t begin = 0; begin < length; begin += GS_CPU_LOOPS_WARP) {
+                const uint3 index = {begin, this->index.y, this->index.z};
+                gs_cpu_part<GS_CPU_LOOPS_WARP>{threads, first + begin, index, GS_CPU_LOOPS_WARP, start}
+                    .template each<How>(body);
+            }
             return;
         }
         parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
