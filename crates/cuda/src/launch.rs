@@ -17,7 +17,7 @@ use gpustream_hal::{
 
 use crate::api::{Api, functions};
 use crate::device::CudaDevice;
-use crate::handle::{function_of, stream_of};
+use crate::handle::function_of;
 
 // SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {
@@ -116,23 +116,13 @@ unsafe fn launch_with_attributes(
     stream: RawStream,
 ) -> Result<()> {
     let mut attributes = Attributes::of(config);
-    let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
-    let launch = CUlaunchConfig {
-        gridDimX: gx,
-        gridDimY: gy,
-        gridDimZ: gz,
-        blockDimX: bx,
-        blockDimY: by,
-        blockDimZ: bz,
-        sharedMemBytes: config.dynamic_shared,
-        hStream: stream_of(stream),
-        attrs: attributes.list.as_mut_ptr(),
-        numAttrs: attributes.count as u32,
-    };
+    let mut launch = DriverConfig::new(config, stream);
+    launch.attributes = attributes.list.as_mut_ptr().cast();
+    launch.attribute_count = attributes.count as u32;
     // SAFETY: `launch` and its attributes live on this stack beyond the call; the rest as the caller vouches.
     let answer = unsafe {
         api.cuLaunchKernelEx(
-            &raw const launch,
+            (&raw const launch).cast(),
             function_of(function),
             args.as_ptr().cast_mut(),
             ptr::null_mut(),

@@ -94,6 +94,22 @@ pub struct DriverConfig {
     pub attribute_count: c_uint,
 }
 
+impl DriverConfig {
+    /// Returns a launch of this shape on `stream`, without attributes.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn new(config: &LaunchConfig, stream: RawStream) -> Self {
+        Self {
+            grid: config.grid,
+            block: config.block,
+            shared: config.dynamic_shared,
+            stream: stream.0 as *mut c_void,
+            attributes: ptr::null_mut(),
+            attribute_count: 0,
+        }
+    }
+}
+
 impl PlainLaunch {
     /// Wraps a driver's function that takes the shape as numbers.
     pub fn with_shape<F, S>(function: WithShape<F, S>) -> Self {
@@ -130,20 +146,19 @@ impl PlainLaunch {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
-        let (grid, block, shared) = (config.grid, config.block, config.dynamic_shared);
-        let (function, stream) = (function.0 as *mut c_void, stream.0 as *mut c_void);
+        let function = function.0 as *mut c_void;
         let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
         // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values and the shape, and
         // through the array nothing else, before it returns.
         let status = unsafe {
             match self.0 {
                 Function::WithConfig(launch) => {
-                    let attributes = ptr::null_mut();
-                    let config = DriverConfig { grid, block, shared, stream, attributes, attribute_count: 0 };
+                    let config = DriverConfig::new(config, stream);
                     launch(&raw const config, function, params, extra)
                 }
                 Function::WithShape(launch) => {
-                    let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+                    let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
+                    let (shared, stream) = (config.dynamic_shared, stream.0 as *mut c_void);
                     launch(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
                 }
             }

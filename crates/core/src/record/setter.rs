@@ -312,7 +312,7 @@ impl NodeSetter {
     }
 }
 
-/// Returns the launch, if all that it touches is remembered and no host may wait for it.
+/// Returns the launch, if there is room to remember all that it touches.
 fn expected(submission: &Submission<'_>) -> Option<Expected> {
     let &Submission { accesses, ref call, kept, .. } = submission;
     let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
