@@ -1,13 +1,16 @@
 //! One running operation, shared by the workers that have nothing better to do.
 //!
-//! The worker that begins the operation leads: it takes units in growing chunks and, once there is clearly enough to
+//! The worker that begins the operation leads: it does units in growing chunks and, once there is clearly enough to
 //! share, offers the rest to idle workers. The worker that finishes last completes the operation, so no worker waits
 //! for another.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::parts::{Claims, PARTS, Parts};
+use crate::processor;
 use crate::shared::{Shared, Worker};
 use crate::work::Work;
 use crate::worker::{Offer, Share, Task};
@@ -16,15 +19,22 @@ use crate::worker::{Offer, Share, Task};
 const SHARE_AFTER: Duration = Duration::from_micros(15);
 /// Chunks are sized to take about this long, so that the last ones end together.
 const CHUNK: Duration = Duration::from_micros(40);
+/// A worker that is idle comes within this time, unless it waits for the leader's processor.
+const COMES_WITHIN: Duration = Duration::from_micros(40);
+/// In place of a processor's number.
+const NOWHERE: usize = usize::MAX;
 
 /// A place in which one operation runs at a time.
 pub(crate) struct Job {
     /// Alive while workers are on the job.
     work: UnsafeCell<*const Work>,
     units: AtomicU64,
-    next: AtomicU64,
+    /// What is left, once the operation is offered.
+    parts: Parts,
     /// Workers on the operation.
     crew: AtomicU32,
+    /// The processor on which the leader is to be left alone.
+    place: AtomicUsize,
     /// The most workers that may be on an operation at once, at least one.
     most: u32,
 }
@@ -43,8 +53,9 @@ impl Job {
         Self {
             work: UnsafeCell::new(&raw const NOTHING),
             units: AtomicU64::new(0),
-            next: AtomicU64::new(0),
+            parts: Parts::new(),
             crew: AtomicU32::new(0),
+            place: AtomicUsize::new(NOWHERE),
             most,
         }
     }
@@ -84,7 +95,6 @@ impl Job {
     /// As for [`run`](Self::run).
     unsafe fn begin(&self, work: *const Work, units: u64) {
         self.units.store(units, Ordering::Relaxed);
-        self.next.store(0, Ordering::Relaxed);
         // SAFETY: no worker reads the pointer now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
@@ -97,65 +107,100 @@ impl Job {
     #[inline(never)]
     unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Task<Shared>, part: usize) -> bool {
         let units = self.units.load(Ordering::Relaxed);
-        let mut shared = None;
-        let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
-        let begun = Instant::now();
-        // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain) } {
-            grain = next_grain(grain, took, units);
-            if shared.is_none()
-                && !alone
-                && begun.elapsed() > SHARE_AFTER
-                && self.next.load(Ordering::Relaxed) < units
-            {
-                shared = Some(worker.device().scheduler.offer(Offer { job: self, task, part }));
+        let (begun, mut grain, mut done) = (Instant::now(), 1, 0);
+        while done < units && !worker.device().is_lost() {
+            if !alone && begun.elapsed() > SHARE_AFTER {
+                // SAFETY: passed on to the caller.
+                unsafe { self.share(worker, done, grain, Offer { job: self, task, part }) };
+                break;
             }
-        }
-        if let Some(ticket) = shared {
-            worker.device().scheduler.withdraw(ticket);
+            let chunk = done..(done + grain).min(units);
+            done = chunk.end;
+            // SAFETY: passed on to the caller; nobody else has been offered the units.
+            let Some(took) = (unsafe { self.run_units(worker, chunk) }) else { break };
+            grain = next_grain(grain, took, units);
         }
         self.leave()
+    }
+
+    /// Offers the units from `done` on, and takes part in them.
+    ///
+    /// # Safety
+    /// As for [`lead`](Self::lead).
+    unsafe fn share(&self, worker: &mut Worker, done: u64, mut grain: u64, offer: Offer<Shared>) {
+        let units = self.units.load(Ordering::Relaxed);
+        self.parts.begin_at(done, units);
+        self.place.store(processor::current(), Ordering::Relaxed);
+        let (ticket, others) = worker.device().scheduler.offer(offer);
+        let mut expected = others.then(Instant::now);
+        let mut claims = Claims::from(worker.place_among(PARTS));
+        // SAFETY: passed on to the caller; the claimed units are this worker's.
+        while let Some(took) = unsafe { self.take(worker, &mut claims, grain) } {
+            grain = next_grain(grain, took, units);
+            if expected.is_some_and(|since| since.elapsed() > COMES_WITHIN) {
+                expected = None;
+                if self.crew.load(Ordering::Relaxed) == 1 {
+                    // One of the two moves, and the other has the processor.
+                    self.place.store(NOWHERE, Ordering::Relaxed);
+                    processor::move_away();
+                }
+            }
+        }
+        worker.device().scheduler.withdraw(ticket);
     }
 
     fn leave(&self) -> bool {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk. Returns how long that took.
-    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64) -> Option<Duration> {
-        let first = self.next.fetch_add(grain, Ordering::Relaxed);
+    /// Does the next chunk. Returns how long that took, or `None` if none is left.
+    ///
+    /// # Safety
+    /// The operation was offered, this worker is on it, and the promises of its submission hold.
+    unsafe fn take(&self, worker: &mut Worker, claims: &mut Claims, grain: u64) -> Option<Duration> {
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
-            self.next.store(units, Ordering::Relaxed);
+            self.stop();
             return None;
         }
-        if first >= units {
-            return None;
-        }
-        let begun = Instant::now();
-        // SAFETY: passed on to the caller.
-        unsafe { self.run_units(worker, first, (first + grain).min(units)) };
-        Some(begun.elapsed())
+        let units = self.units.load(Ordering::Relaxed);
+        let chunk = self.parts.claim(claims, grain, units)?;
+        // SAFETY: passed on to the caller; nobody else gets the units that were claimed.
+        unsafe { self.run_units(worker, chunk) }
     }
 
-    /// Does units `first..end`, which this worker has claimed.
-    unsafe fn run_units(&self, worker: &mut Worker, first: u64, end: u64) {
+    /// Leaves nothing to claim.
+    fn stop(&self) {
+        let units = self.units.load(Ordering::Relaxed);
+        self.parts.begin_at(units, units);
+    }
+
+    /// Does units of this worker's. Returns how long that took, or `None` if they failed.
+    ///
+    /// # Safety
+    /// Nobody else does these units. Otherwise as for [`take`](Self::take).
+    unsafe fn run_units(&self, worker: &mut Worker, units: Range<u64>) -> Option<Duration> {
         // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
         let work = unsafe { &**self.work.get() };
+        let begun = Instant::now();
         // SAFETY: passed on to the caller.
-        if let Err(error) = unsafe { work.run(worker, first, end) } {
-            worker.device().lose(error);
-            // The rest of the operation is not worth doing.
-            self.next.store(self.units.load(Ordering::Relaxed), Ordering::Relaxed);
+        match unsafe { work.run(worker, units.start, units.end) } {
+            Ok(()) => Some(begun.elapsed()),
+            Err(error) => {
+                worker.device().lose(error);
+                // The rest of the operation is not worth doing.
+                self.stop();
+                None
+            }
         }
     }
 }
 
 impl Share<Shared> for Job {
     unsafe fn join(&self) -> bool {
-        let some_left = self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed);
+        let some_left = self.parts.any(self.units.load(Ordering::Relaxed));
         // Workers join one at a time, under the scheduler's lock.
         let joins = some_left && self.crew.load(Ordering::Relaxed) < self.most;
         if joins {
@@ -165,10 +210,13 @@ impl Share<Shared> for Job {
     }
 
     unsafe fn help(&self, worker: &mut Worker) -> bool {
+        if self.place.load(Ordering::Relaxed) == processor::current() {
+            processor::move_away();
+        }
+        let (mut claims, mut grain) = (Claims::from(worker.place_among(PARTS)), 1);
         let units = self.units.load(Ordering::Relaxed);
-        let mut grain = 1;
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain) } {
+        while let Some(took) = unsafe { self.take(worker, &mut claims, grain) } {
             grain = next_grain(grain, took, units);
         }
         self.leave()

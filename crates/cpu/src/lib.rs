@@ -112,8 +112,10 @@ cfg_if::cfg_if! {
         mod memory;
         mod module;
         mod options;
+        mod parts;
         mod plan;
         mod print;
+        mod processor;
         mod progress;
         mod queue;
         mod recorder;

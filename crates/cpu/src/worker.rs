@@ -148,17 +148,18 @@ impl<D: Sync> Scheduler<D> {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Offers a job to idle workers. Returns the ticket to withdraw it with.
-    pub(crate) fn offer(&self, offer: Offer<D>) -> u64 {
+    /// Offers a job to idle workers. Returns the ticket to withdraw it with, and whether any worker is to come.
+    pub(crate) fn offer(&self, offer: Offer<D>) -> (u64, bool) {
         let mut queues = lock(&self.queues);
         queues.tickets += 1;
         let ticket = queues.tickets;
         queues.offers.push((ticket, offer));
         self.pending.fetch_add(1, Ordering::SeqCst);
-        if queues.idle > 0 {
+        let asleep = queues.idle > 0;
+        if asleep {
             self.wake.notify_all();
         }
-        ticket
+        (ticket, asleep || self.spinning.load(Ordering::SeqCst) != 0)
     }
 
     /// Ends an offer: no worker joins any more.
@@ -291,11 +292,15 @@ impl<D: Sync> Crew<D> {
     /// Adds a worker.
     fn spawn(&self) -> std::io::Result<()> {
         let (scheduler, device) = (self.scheduler, self.device);
-        lock(&scheduler.queues).workers += 1;
+        let number = {
+            let mut queues = lock(&scheduler.queues);
+            queues.workers += 1;
+            queues.workers - 1
+        };
         let spawned = std::thread::Builder::new()
             .name(format!("gpustream-cpu{}", self.ordinal))
             .stack_size(1 << 20)
-            .spawn(move || Worker::new(scheduler, device).work());
+            .spawn(move || Worker::new(scheduler, device, number).work());
         if spawned.is_err() {
             lock(&scheduler.queues).workers -= 1;
         }
@@ -307,18 +312,25 @@ impl<D: Sync> Crew<D> {
 pub(crate) struct Worker<D: 'static> {
     scheduler: &'static Scheduler<D>,
     device: &'static D,
+    /// Counts from zero among the workers there were when this one began.
+    number: usize,
     runner: *mut Runner,
     alt_stack: Option<AltStack>,
 }
 
 impl<D: Sync> Worker<D> {
-    fn new(scheduler: &'static Scheduler<D>, device: &'static D) -> Self {
+    fn new(scheduler: &'static Scheduler<D>, device: &'static D, number: usize) -> Self {
         let runner = Box::into_raw(Runner::new(&HOST));
-        Self { scheduler, device, runner, alt_stack: Some(AltStack::install(runner)) }
+        Self { scheduler, device, number, runner, alt_stack: Some(AltStack::install(runner)) }
     }
 
     pub(crate) fn device(&self) -> &'static D {
         self.device
+    }
+
+    /// Returns which of so many places this worker has, the same one each time. Workers are spread over them evenly.
+    pub(crate) fn place_among(&self, places: usize) -> usize {
+        self.number * places / self.scheduler.base % places
     }
 
     /// Returns the runner, on which this thread runs kernels.
