@@ -34,7 +34,7 @@ use tree_sitter::Node;
 
 use self::course::Course;
 use self::declare::declare;
-use self::emit::Emitter;
+use self::emit::{Body, Emitter};
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
 use self::variables::{Kind, Variable, Variables, declared};
@@ -330,16 +330,17 @@ fn as_loops(
     let list = steps.of_body(body)?;
     let strides = steps.strides;
     let stored = std::mem::take(&mut steps.stored);
-    let body = Emitter::new(source, path, &variables, stored).text(&list).map_err(|variable| Refusal {
+    let body = Emitter::new(source, path, &variables, stored).body(&list).map_err(|variable| Refusal {
         at: variable.declarator.start_byte(),
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
+    let Body { text: body, attributes } = body;
     let name = format!("gs_loops_{index}_{}", kernel.name);
     let template = &text[whole(function).start_byte()..function.start_byte()];
     let comma = if kernel.params.is_empty() { "" } else { ", " };
     let list = text[parameters.byte_range()].trim_start_matches('(');
     let code = format!(
-        "{template}static __attribute__((noinline, flatten)) void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\n\
+        "{template}static __attribute__((noinline, flatten)){attributes} void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\n\
          GS_CPU_LOOPS_BEGIN;\n{WARP_SIZE}{body}}}\n"
     );
     // A kernel may be defined outside of its namespace, by its path.

@@ -16,6 +16,14 @@
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
+// Of a form in which a shuffle reads what the shuffle before it stored. Each of its vectors lies across two that were just
+// stored, and a processor waits the longer for these the longer they are. Clang makes no longer ones by itself.
+#if defined(__x86_64__) && !defined(__clang__)
+#define GS_CPU_CHAINED __attribute__((target("prefer-vector-width=256")))
+#else
+#define GS_CPU_CHAINED
+#endif
+
 // How a loop goes over threads.
 enum gs_cpu_how : unsigned {
     gs_cpu_sets_index = 1,  // it sets `threadIdx` itself, which functions outside of the kernel read
@@ -39,19 +47,19 @@ static constexpr std::false_type gs_within{};
     GS_CPU_AT_MOST(blockDim.y, 1024u);                                                        \
     (void)blockIdx, (void)blockDim, (void)gridDim
 
-// One value for each thread of a block. A shuffle may look at a warp before the first thread and after the last, and
-// ignores what it finds there.
+// One value for each thread of a block, aligned as the processor's cache is. A shuffle may look at a warp before the first
+// thread and after the last, and ignores what it finds there.
 template <class T, bool = std::is_trivially_copyable<T>::value>
-struct gs_cpu_values {
-    alignas(64) T before[64];
+struct alignas(64) gs_cpu_values {
+    T before[64];
     T at[1024];
     T after[64];
 };
 
 // The same without first values, which the type may not have.
 template <class T>
-struct gs_cpu_values<T, true> {
-    alignas(64) union { T before[64]; };
+struct alignas(64) gs_cpu_values<T, true> {
+    union { T before[64]; };
     union { T at[1024]; };
     union { T after[64]; };
     gs_cpu_values() {}
@@ -97,8 +105,9 @@ struct gs_cpu_threads {
         for (uint32_t first = 0, number = 0; first < count; first += warp, ++number) {
             uint64_t eight[warp / 8];
             std::memcpy(eight, runs + first, warp);
-            uint32_t sum = 0;
-            for (const uint64_t ones : eight) sum += (uint32_t)__builtin_popcountll(ones);
+            uint64_t sums = 0;  // of every eighth lane
+            for (const uint64_t ones : eight) sums += ones;
+            const uint32_t sum = (uint32_t)(sums * 0x0101010101010101u >> 56);
             lanes[number] = sum;
             if (sum != 0) end = first + warp;
         }
@@ -233,6 +242,17 @@ static inline GS_CPU_LOOP constexpr uint64_t gs_cpu_room(Number number, Bound bo
     }
 }
 
+// Whether this many numbers from `first` on are below a bound.
+template <class Number, class Bound>
+static inline GS_CPU_LOOP constexpr bool gs_cpu_fits(Number first, Bound bound, uint32_t count) {
+    if constexpr (std::is_integral<Number>::value && std::is_integral<Bound>::value && sizeof(first + bound) < 8) {
+        typedef decltype(first + bound) common;
+        return (int64_t)(common)bound - (int64_t)(common)first >= (int64_t)count;
+    } else {
+        return first < bound && gs_cpu_room(first, bound) >= count;
+    }
+}
+
 // Neighbours in a row of the block. All of them run: `Length` threads, or whole warps of them, if `Length` is
 // GS_CPU_LOOPS_WARPS; or some of at most a warp run, if `Length` is 0.
 #define GS_CPU_LOOPS_WARPS 1
@@ -252,9 +272,13 @@ struct gs_cpu_part {
         constexpr uint32_t warp = gs_cpu_threads::warp;
         const uint32_t y = index.y, z = index.z;
         const size_t before = first - index.x;
+        // Where a loop asks for lanes, it takes a whole warp at once.
+        constexpr bool unrolled = Length == warp && (How & gs_cpu_by_warp) != 0 && (How & gs_cpu_any_order) != 0;
         int begin = (int)index.x, warp_x = begin / (int)warp;
-        __asm__("" : "+r"(begin));
-        __asm__("" : "+r"(warp_x));
+        if constexpr (!unrolled) {
+            __asm__("" : "+r"(begin));
+            __asm__("" : "+r"(warp_x));
+        }
         GS_CPU_AT_MOST((uint32_t)begin, 1023u);
         GS_CPU_AT_MOST((uint32_t)start.zero, warp - 1);
         GS_CPU_AT_MOST(length, Length == GS_CPU_LOOPS_WARPS ? 1024u : warp);
@@ -273,9 +297,8 @@ struct gs_cpu_part {
                 body(gs_cpu_turn<whole>(place, threads, thread, lane, {number, y, z}));
             }
         };
-        // `at` is the lane in a whole warp: the same vectors for each warp of a row, and constants where the loop asks for
-        // lanes, which it then unrolls.
-        if constexpr ((How & gs_cpu_any_order) != 0 && (How & gs_cpu_by_warp) != 0 && Length == warp) {
+        // `at` is the lane in a whole warp: the same vectors for each warp of a row, and constants in an unrolled loop.
+        if constexpr (unrolled) {
 #pragma GCC ivdep
             for (int at = 0; at < (int)warp; ++at) one(begin + at, at);
         } else if constexpr ((How & gs_cpu_any_order) != 0) {
@@ -283,7 +306,8 @@ struct gs_cpu_part {
 #pragma GCC unroll 1
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         } else {
-#pragma GCC unroll 1
+            // One thread after the other, as atomics ask for it.
+#pragma GCC unroll 4
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         }
     }
@@ -303,23 +327,25 @@ struct gs_cpu_row : gs_cpu_in_row {
     const gs_cpu_threads& threads;
     size_t first;
     uint3 index;
+    uint32_t length;  // its threads
+    bool all;         // `threads.all`
     gs_cpu_start start;
 
-    GS_CPU_LOOP gs_cpu_row(const gs_cpu_threads& threads, size_t first, uint3 index, gs_cpu_start start)
-        : gs_cpu_in_row{0, 0, 0}, threads(threads), first(first), index(index), start(start) {}
+    GS_CPU_LOOP gs_cpu_row(const gs_cpu_threads& threads, size_t first, uint3 index, uint32_t length, bool all,
+                           gs_cpu_start start)
+        : gs_cpu_in_row{0, 0, 0}, threads(threads), first(first), index(index), length(length), all(all), start(start) {}
 
     // Runs the body for each part of the row, of at most a warp, in which threads run.
     template <class Body>
     GS_CPU_LOOP void parts(Body body) const {
         constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
-        const uint32_t length = threads.x;
         for (uint32_t begin = 0, count; begin < length && first + begin < threads.end; begin += count) {
             const size_t thread = first + begin;
             const uint3 index = {begin, this->index.y, this->index.z};
-            if (length % warp == 0 && threads.whole_warp(thread)) {
+            if (length % warp == 0 && (all || threads.whole_warp(thread))) {
                 count = warp;
                 body(gs_cpu_part<warp>{threads, thread, index, warp, start});
-            } else if (threads.all) {
+            } else if (all) {
                 count = half;
                 body(gs_cpu_part<half>{threads, thread, index, half, start});
             } else {
@@ -332,22 +358,23 @@ struct gs_cpu_row : gs_cpu_in_row {
     // Runs the body for each thread that runs.
     template <unsigned How, class Body>
     GS_CPU_LOOP void each(Body body) const {
-        const uint32_t length = threads.x;
-        const bool warps = threads.all && length > GS_CPU_LOOPS_WARP && length % GS_CPU_LOOPS_WARP == 0;
+        constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
         // The compiler aligns the loop that is expected.
-        if (!(How & gs_cpu_by_warp) && __builtin_expect(warps, 1)) {
-            gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<How>(body);
-            return;
-        }
-        if ((How & gs_cpu_by_warp) && __builtin_expect(threads.all && length % GS_CPU_LOOPS_WARP == 0, 1)) {
-            for (uint32_t begin = 0; begin < length; begin += GS_CPU_LOOPS_WARP) {
+        if (__builtin_expect(!all, 0)) {
+            parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
+        } else if (length % warp != 0) {
+            for (uint32_t begin = 0; begin < length; begin += half) {
                 const uint3 index = {begin, this->index.y, this->index.z};
-                gs_cpu_part<GS_CPU_LOOPS_WARP>{threads, first + begin, index, GS_CPU_LOOPS_WARP, start}
-                    .template each<How>(body);
+                gs_cpu_part<half>{threads, first + begin, index, half, start}.template each<How>(body);
             }
-            return;
+        } else if ((How & gs_cpu_by_warp) || length == warp) {
+            for (uint32_t begin = 0; begin < length; begin += warp) {
+                const uint3 index = {begin, this->index.y, this->index.z};
+                gs_cpu_part<warp>{threads, first + begin, index, warp, start}.template each<How>(body);
+            }
+        } else {
+            gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<How>(body);
         }
-        parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
     }
     // Whether the threads have the numbers from `first` on, each one more than the one before. A number of 64 bits with
     // a part of 32 may begin again at zero, if it is not known to be `Wide`.
@@ -364,7 +391,7 @@ struct gs_cpu_row : gs_cpu_in_row {
     // Whether such numbers are all below a bound.
     template <bool Wide, class Number, class Bound>
     GS_CPU_LOOP bool below(Number first, Bound bound) const {
-        return grows<Wide>(first) && first < bound && gs_cpu_room(first, bound) >= threads.x;
+        return grows<Wide>(first) && gs_cpu_fits(first, bound, length);
     }
     // The same as `each`. Tells the body whether something holds for all threads of the row.
     template <unsigned How, class Body>
@@ -379,14 +406,14 @@ struct gs_cpu_row : gs_cpu_in_row {
     // next block's, and its own foresight does not reach from one short row to the next.
     template <class T>
     GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
-        fetch((uintptr_t)pointer + (first + threads.x) * sizeof(T), threads.x * sizeof(T));
+        fetch((uintptr_t)pointer + (first + length) * sizeof(T), length * sizeof(T));
     }
     // Has the processor fetch what the row's next turn reads, too: its own foresight ends with a page.
     template <class Number, class Step, class Bound, class... T>
     GS_CPU_LOOP void ahead(Number first, Step step, Bound bound, const T*... pointers) const {
         const uint64_t by = (uint64_t)step;
-        if (by <= threads.x || gs_cpu_room(first, bound) <= by) return;
-        (fetch((uintptr_t)pointers + ((uint64_t)first + by) * sizeof(T), threads.x * sizeof(T)), ...);
+        if (by <= length || gs_cpu_room(first, bound) <= by) return;
+        (fetch((uintptr_t)pointers + ((uint64_t)first + by) * sizeof(T), length * sizeof(T)), ...);
     }
     static GS_CPU_LOOP void fetch(uintptr_t address, size_t bytes) {
         const size_t most = GS_CPU_LOOPS_AHEAD, count = bytes < most ? bytes : most;
@@ -396,22 +423,23 @@ struct gs_cpu_row : gs_cpu_in_row {
     // Runs the body for one thread, if it runs.
     template <unsigned How, class Body>
     GS_CPU_LOOP void one(uint32_t x, Body body) const {
-        if (!threads.all && !threads.runs[first + x]) return;
-        gs_cpu_part<0>{threads, first, index, threads.x, start}.template one<How>(x, body);
+        if (!all && !threads.runs[first + x]) return;
+        gs_cpu_part<0>{threads, first, index, length, start}.template one<How>(x, body);
     }
 };
 template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Body body) {
-    const uint32_t y = threads.y, z = threads.z;
+    const uint32_t x = threads.x, y = threads.y, z = threads.z;
+    const bool all = threads.all;
     const gs_cpu_start start;
+    const uint32_t rows = y * z;
     size_t first = 0;
-    for (uint32_t k = 0; k < z; ++k) {
-        for (uint32_t j = 0; j < y; ++j, first += threads.x) {
-            GS_CPU_AT_MOST(j, 1023u);
-            GS_CPU_AT_MOST(k, 1023u);
-            if (How & gs_cpu_sets_index) ::threadIdx.y = j, ::threadIdx.z = k;
-            body(gs_cpu_row(threads, first, {0, j, k}, start));
-        }
+    for (uint32_t row = 0, j = 0, k = 0; row < rows; ++row, first += x) {
+        GS_CPU_AT_MOST(j, 1023u);
+        GS_CPU_AT_MOST(k, 1023u);
+        if (How & gs_cpu_sets_index) ::threadIdx.y = j, ::threadIdx.z = k;
+        body(gs_cpu_row(threads, first, {0, j, k}, x, all, start));
+        if (++j == y) j = 0, ++k;
     }
 }
 template <unsigned How = 0, class Body>
