@@ -6,7 +6,7 @@ use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: threads_that_have_returned_take_no_part_in_barriers, cooperative_groups_of_a_grid_meet,
-        integer_intrinsics_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
+        integer_intrinsics_match_plain_rust, steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
         pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust, special_functions_match_series;
     Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
@@ -172,6 +172,84 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
             x.min(y).wrapping_sub(x.max(3)),
         ];
         assert_eq!(got, want, "{x:#x} and {y:#x}");
+    }
+    Ok(())
+}
+
+fn steps_of_dynamic_programming_match_plain_rust(device: &Device) -> Result<()> {
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let edges = [0, 1, 5, u32::MAX, 0x7fff_ffff, 0x8000_0000, 0x7fff_8000, 0x8000_7fff, 0xffff_0001];
+    let mut triples = Vec::new();
+    for x in edges {
+        for y in edges {
+            triples.extend(edges.map(|z| [x, y, z]));
+        }
+    }
+    let column = |at: usize| triples.iter().map(|triple| triple[at]).collect::<Vec<u32>>();
+    let mut out = s.zeros::<u32>(37 * triples.len())?;
+    let (a, b, c) = (s.upload(&column(0))?, s.upload(&column(1))?, s.upload(&column(2))?);
+    kernels.dynamic_programming(&s, &a, &b, &c, &mut out, triples.len() as u32)?;
+    let halves = |[x, y, z]: [u32; 3], f: &dyn Fn(u16, u16, u16) -> u16| {
+        let high = f((x >> 16) as u16, (y >> 16) as u16, (z >> 16) as u16);
+        u32::from(high) << 16 | u32::from(f(x as u16, y as u16, z as u16))
+    };
+    for (&triple, got) in triples.iter().zip(s.download(&out)?.chunks(37)) {
+        let [x, y, z] = triple;
+        let signed = |f: &dyn Fn(i32, i32, i32) -> i32| f(x as i32, y as i32, z as i32) as u32;
+        let signed_halves = |f: &dyn Fn(i16, i16, i16) -> i16| {
+            halves(triple, &|x, y, z| f(x as i16, y as i16, z as i16) as u16)
+        };
+        let unsigned_halves = |f: &dyn Fn(u16, u16, u16) -> u16| halves(triple, f);
+        let bits = |x: u32, at: usize| (x >> (16 * at)) as u16;
+        let said = |first: bool, of_half: &dyn Fn(u16, u16) -> bool| {
+            u32::from(first)
+                + 2 * u32::from(of_half(bits(x, 1), bits(y, 1)))
+                + 4 * u32::from(of_half(bits(x, 0), bits(y, 0)))
+        };
+        let want = [
+            signed(&|x, y, z| x.max(y).max(z)),
+            signed(&|x, y, z| x.min(y).min(z)),
+            signed(&|x, y, z| x.wrapping_add(y).max(z)),
+            signed(&|x, y, z| x.wrapping_add(y).min(z)),
+            signed(&|x, y, z| x.max(y).max(z).max(0)),
+            signed(&|x, y, z| x.min(y).min(z).max(0)),
+            signed(&|x, y, z| x.wrapping_add(y).max(z).max(0)),
+            signed(&|x, y, z| x.wrapping_add(y).min(z).max(0)),
+            signed(&|x, y, _| x.max(y).max(0)),
+            signed(&|x, y, _| x.min(y).max(0)),
+            x.max(y).max(z),
+            x.min(y).min(z),
+            x.wrapping_add(y).max(z),
+            x.wrapping_add(y).min(z),
+            signed_halves(&|x, y, z| x.max(y).max(z)),
+            signed_halves(&|x, y, z| x.min(y).min(z)),
+            signed_halves(&|x, y, z| x.wrapping_add(y).max(z)),
+            signed_halves(&|x, y, z| x.wrapping_add(y).min(z)),
+            signed_halves(&|x, y, z| x.max(y).max(z).max(0)),
+            signed_halves(&|x, y, z| x.min(y).min(z).max(0)),
+            signed_halves(&|x, y, z| x.wrapping_add(y).max(z).max(0)),
+            signed_halves(&|x, y, z| x.wrapping_add(y).min(z).max(0)),
+            signed_halves(&|x, y, _| x.max(y).max(0)),
+            signed_halves(&|x, y, _| x.min(y).max(0)),
+            unsigned_halves(&|x, y, z| x.max(y).max(z)),
+            unsigned_halves(&|x, y, z| x.min(y).min(z)),
+            unsigned_halves(&|x, y, z| x.wrapping_add(y).max(z)),
+            unsigned_halves(&|x, y, z| x.wrapping_add(y).min(z)),
+            signed(&|x, y, _| x.max(y)),
+            signed(&|x, y, _| x.min(y)),
+            x.max(y),
+            x.min(y),
+            signed_halves(&|x, y, _| x.max(y)),
+            signed_halves(&|x, y, _| x.min(y)),
+            unsigned_halves(&|x, y, _| x.max(y)),
+            unsigned_halves(&|x, y, _| x.min(y)),
+            said(x as i32 >= y as i32, &|x, y| x as i16 >= y as i16)
+                | said(x as i32 <= y as i32, &|x, y| x as i16 <= y as i16) << 3
+                | said(x >= y, &|x, y| x >= y) << 6
+                | said(x <= y, &|x, y| x <= y) << 9,
+        ];
+        assert_eq!(got, want, "{x:#x}, {y:#x} and {z:#x}");
     }
     Ok(())
 }

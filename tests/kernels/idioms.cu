@@ -138,6 +138,58 @@ extern "C" __global__ void integer_intrinsics(const unsigned* a, const unsigned*
     o[27] = min(x, y) - max(x, 3u);
 }
 
+/// Stores what CUDA's steps of dynamic programming make of a, b and c.
+/// requires: n <= len(a), n <= len(b), n <= len(c), 37 * n <= len(out)
+/// covers: n
+extern "C" __global__ void dynamic_programming(const unsigned* a, const unsigned* b, const unsigned* c, unsigned* out,
+                                               unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const unsigned x = a[i], y = b[i], z = c[i];
+    const int sx = (int)x, sy = (int)y, sz = (int)z;
+    unsigned* o = out + 37 * i;
+    o[0] = (unsigned)__vimax3_s32(sx, sy, sz);
+    o[1] = (unsigned)__vimin3_s32(sx, sy, sz);
+    o[2] = (unsigned)__viaddmax_s32(sx, sy, sz);
+    o[3] = (unsigned)__viaddmin_s32(sx, sy, sz);
+    o[4] = (unsigned)__vimax3_s32_relu(sx, sy, sz);
+    o[5] = (unsigned)__vimin3_s32_relu(sx, sy, sz);
+    o[6] = (unsigned)__viaddmax_s32_relu(sx, sy, sz);
+    o[7] = (unsigned)__viaddmin_s32_relu(sx, sy, sz);
+    o[8] = (unsigned)__vimax_s32_relu(sx, sy);
+    o[9] = (unsigned)__vimin_s32_relu(sx, sy);
+    o[10] = __vimax3_u32(x, y, z);
+    o[11] = __vimin3_u32(x, y, z);
+    o[12] = __viaddmax_u32(x, y, z);
+    o[13] = __viaddmin_u32(x, y, z);
+    o[14] = __vimax3_s16x2(x, y, z);
+    o[15] = __vimin3_s16x2(x, y, z);
+    o[16] = __viaddmax_s16x2(x, y, z);
+    o[17] = __viaddmin_s16x2(x, y, z);
+    o[18] = __vimax3_s16x2_relu(x, y, z);
+    o[19] = __vimin3_s16x2_relu(x, y, z);
+    o[20] = __viaddmax_s16x2_relu(x, y, z);
+    o[21] = __viaddmin_s16x2_relu(x, y, z);
+    o[22] = __vimax_s16x2_relu(x, y);
+    o[23] = __vimin_s16x2_relu(x, y);
+    o[24] = __vimax3_u16x2(x, y, z);
+    o[25] = __vimin3_u16x2(x, y, z);
+    o[26] = __viaddmax_u16x2(x, y, z);
+    o[27] = __viaddmin_u16x2(x, y, z);
+    bool first[4], high[4], low[4];
+    o[28] = (unsigned)__vibmax_s32(sx, sy, &first[0]);
+    o[29] = (unsigned)__vibmin_s32(sx, sy, &first[1]);
+    o[30] = __vibmax_u32(x, y, &first[2]);
+    o[31] = __vibmin_u32(x, y, &first[3]);
+    o[32] = __vibmax_s16x2(x, y, &high[0], &low[0]);
+    o[33] = __vibmin_s16x2(x, y, &high[1], &low[1]);
+    o[34] = __vibmax_u16x2(x, y, &high[2], &low[2]);
+    o[35] = __vibmin_u16x2(x, y, &high[3], &low[3]);
+    unsigned said = 0;
+    for (int k = 0; k < 4; ++k) said |= (unsigned)(first[k] + 2 * high[k] + 4 * low[k]) << (3 * k);
+    o[36] = said;
+}
+
 /// Every thread takes part in each kind of counter: see the test.
 /// requires: 8 <= len(words), 2 <= len(wide), 2 <= len(shorts), 1 <= len(doubles)
 extern "C" __global__ void counters(unsigned* words, unsigned long long* wide, unsigned short* shorts, double* doubles) {

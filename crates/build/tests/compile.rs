@@ -381,6 +381,42 @@ fn an_error_that_only_the_reader_would_see_is_no_error() {
     }
 }
 
+/// Pairs, tuples, complex numbers and operations of Thrust in kernels, and its containers in declarations.
+const THRUST: &str = r#"
+#include <thrust/complex.h>
+#include <thrust/device_ptr.h>
+#include <thrust/device_vector.h>
+#include <thrust/functional.h>
+#include <thrust/host_vector.h>
+#include <thrust/iterator/zip_iterator.h>
+#include <thrust/pair.h>
+#include <thrust/swap.h>
+
+void fill(thrust::device_vector<float>& values, thrust::device_ptr<float> first, const thrust::host_vector<float>& from);
+
+__device__ thrust::tuple<float, int> with_place(float x, int i) { return thrust::make_tuple(x, i); }
+
+__global__ void k(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    thrust::complex<float> z(x[i], 1.0f);
+    z = z * thrust::conj(z) + thrust::abs(z);
+    thrust::pair<float, int> best = thrust::make_pair(z.real(), i);
+    float least = thrust::minimum<float>()(best.first, 3.0f), most = thrust::maximum<float>()(best.first, 3.0f);
+    thrust::swap(least, most);
+    y[i] = thrust::plus<float>()(least, most) + thrust::get<0>(with_place(x[i], i));
+}
+"#;
+
+#[test]
+fn files_that_name_thrust_compile() {
+    let dir = tempfile::tempdir().unwrap();
+    build(dir.path(), THRUST, cpu).unwrap();
+    if have_nvcc("files_that_name_thrust_compile") {
+        build(dir.path(), THRUST, |k| k.backend(Backend::Cuda).cuda_arch("sm_80")).unwrap();
+    }
+}
+
 /// The advice on a header that one backend's compiler does not find names the others.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {

@@ -174,6 +174,58 @@ GS_INTRINSIC unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
 }
 GS_INTRINSIC unsigned __dp2a_hi(unsigned a, unsigned b, unsigned c) { return __dp2a_lo(a, b >> 16, c); }
 
+// The steps of dynamic programming that CUDA calls DPX: the greatest or least of three numbers, or of a sum, which wraps
+// around, and a number; `relu` is no less than zero. Those of two numbers also say which it was, the first if they are equal.
+namespace gs_intrinsics {
+template <class T>
+static __device__ __forceinline__ T most(T a, T b) { return a > b ? a : b; }
+template <class T>
+static __device__ __forceinline__ T least(T a, T b) { return a < b ? a : b; }
+template <class T>
+static __device__ __forceinline__ T sum(T a, T b) { return (T)((unsigned)a + (unsigned)b); }
+}  // namespace gs_intrinsics
+#define GS_DPX(kind, T, most, least, sum)                                                   \
+    GS_INTRINSIC T __vimax3_##kind(T a, T b, T c) { return most(most(a, b), c); }           \
+    GS_INTRINSIC T __vimin3_##kind(T a, T b, T c) { return least(least(a, b), c); }         \
+    GS_INTRINSIC T __viaddmax_##kind(T a, T b, T c) { return most(sum(a, b), c); }          \
+    GS_INTRINSIC T __viaddmin_##kind(T a, T b, T c) { return least(sum(a, b), c); }
+#define GS_DPX_RELU(kind, T, most, least, sum)                                                           \
+    GS_DPX(kind, T, most, least, sum)                                                                    \
+    GS_INTRINSIC T __vimax_##kind##_relu(T a, T b) { return most(most(a, b), T(0)); }                    \
+    GS_INTRINSIC T __vimin_##kind##_relu(T a, T b) { return most(least(a, b), T(0)); }                   \
+    GS_INTRINSIC T __vimax3_##kind##_relu(T a, T b, T c) { return most(most(most(a, b), c), T(0)); }     \
+    GS_INTRINSIC T __vimin3_##kind##_relu(T a, T b, T c) { return most(least(least(a, b), c), T(0)); }   \
+    GS_INTRINSIC T __viaddmax_##kind##_relu(T a, T b, T c) { return most(most(sum(a, b), c), T(0)); }    \
+    GS_INTRINSIC T __viaddmin_##kind##_relu(T a, T b, T c) { return most(least(sum(a, b), c), T(0)); }
+#define GS_DPX_WHICH(kind, T)                                                                            \
+    GS_INTRINSIC T __vibmax_##kind(T a, T b, bool* first) { return (*first = a >= b) ? a : b; }          \
+    GS_INTRINSIC T __vibmin_##kind(T a, T b, bool* first) { return (*first = a <= b) ? a : b; }
+#define GS_DPX_WHICH_OF_HALVES(kind, is_signed, most, least)                                             \
+    GS_INTRINSIC unsigned __vibmax_##kind(unsigned a, unsigned b, bool* high, bool* low) {               \
+        using gs_intrinsics::part;                                                                       \
+        *high = part<16, is_signed>(a, 1) >= part<16, is_signed>(b, 1);                                  \
+        *low = part<16, is_signed>(a, 0) >= part<16, is_signed>(b, 0);                                   \
+        return most(a, b);                                                                               \
+    }                                                                                                    \
+    GS_INTRINSIC unsigned __vibmin_##kind(unsigned a, unsigned b, bool* high, bool* low) {               \
+        using gs_intrinsics::part;                                                                       \
+        *high = part<16, is_signed>(a, 1) <= part<16, is_signed>(b, 1);                                  \
+        *low = part<16, is_signed>(a, 0) <= part<16, is_signed>(b, 0);                                   \
+        return least(a, b);                                                                              \
+    }
+GS_DPX_RELU(s32, int, gs_intrinsics::most, gs_intrinsics::least, gs_intrinsics::sum)
+GS_DPX(u32, unsigned, gs_intrinsics::most, gs_intrinsics::least, gs_intrinsics::sum)
+GS_DPX_RELU(s16x2, unsigned, __vmaxs2, __vmins2, __vadd2)
+GS_DPX(u16x2, unsigned, __vmaxu2, __vminu2, __vadd2)
+GS_DPX_WHICH(s32, int)
+GS_DPX_WHICH(u32, unsigned)
+GS_DPX_WHICH_OF_HALVES(s16x2, true, __vmaxs2, __vmins2)
+GS_DPX_WHICH_OF_HALVES(u16x2, false, __vmaxu2, __vminu2)
+#undef GS_DPX
+#undef GS_DPX_RELU
+#undef GS_DPX_WHICH
+#undef GS_DPX_WHICH_OF_HALVES
+
 #undef GS_INTRINSIC
 
 #endif

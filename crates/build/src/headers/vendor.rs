@@ -30,14 +30,15 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
 /// Parts of CUDA's C++ library that kernels use. A folder of the user's may have them.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
-/// The parts of Thrust that host code uses; kernels have nothing of it on the CPU.
-const THRUST: &str = "host_vector device_vector device_ptr copy fill sequence sort reduce scan transform \
-    transform_reduce functional generate random device_malloc device_free for_each unique count extrema inner_product \
-    execution_policy tuple pair swap iterator/zip_iterator iterator/counting_iterator iterator/transform_iterator \
+/// Numbers of fewer than 16 bits.
+const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";
+/// The parts of Thrust that host code alone uses. Those that kernels use too, or that declarations name, are files.
+const THRUST: &str = "copy fill sequence sort reduce scan transform \
+    transform_reduce generate random device_malloc device_free for_each unique count extrema inner_product \
+    execution_policy iterator/counting_iterator iterator/transform_iterator \
     iterator/constant_iterator iterator/permutation_iterator iterator/discard_iterator iterator/reverse_iterator \
     adjacent_difference binary_search gather scatter partition remove replace set_operations merge tabulate logical \
     mismatch equal find detail/config system/cuda/execution_policy system/hip/execution_policy";
-
 /// Cooperative groups are in one header of ours, where they are not nvcc's.
 const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
     cooperative_groups/memcpy_async.h";
@@ -77,7 +78,7 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     );
     add(cpu, "cufft.h", &cufft);
     add(cpu, "cufftXt.h", "#include <cufft.h>");
-    for name in CCCL.split_whitespace() {
+    for name in [CCCL, SHORT_FLOATS].into_iter().flat_map(str::split_whitespace) {
         let text = format!(
             "#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n#error \"the CPU backend has no <{name}>: leave \
              `cpu` out of this file's backends, or write the kernel without it where GS_CPU is defined\"\n#endif"
