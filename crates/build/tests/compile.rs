@@ -234,7 +234,9 @@ template <class T, Op op, modes::Mode mode = modes::Mode::Global> __global__ voi
 }
 template __global__ void apply<int, Add, modes::Mode::Shared>(int* x, int by);
 template <Number N, bool B> __global__ void fill(int* x) { x[threadIdx.x] = B ? N : -N; }
+#define REAL double // what host code launches
 void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3, true><<<1, 32>>>(y); }
+void host(REAL* x) { apply<REAL, Add><<<1, 32>>>(x, 2.0); }
 ";
     let test = "kernels_of_other_forms_compile_for_every_backend";
     for backend in compilable(test) {
@@ -248,6 +250,7 @@ void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3
             "move_by",
             "apply<int, (Op)0, (modes::Mode)0>",
             "apply<float, (Op)5, (modes::Mode)200>",
+            "apply<double, (Op)0, (modes::Mode)200>",
             "fill<3, true>",
         ] {
             assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
@@ -382,7 +385,7 @@ fn an_error_that_only_the_reader_would_see_is_no_error() {
 }
 
 /// Pairs, tuples, complex numbers and operations of Thrust in kernels, and its containers in declarations.
-const THRUST: &str = r#"
+const THRUST: &str = r"
 #include <thrust/complex.h>
 #include <thrust/device_ptr.h>
 #include <thrust/device_vector.h>
@@ -406,7 +409,7 @@ __global__ void k(const float* x, float* y, int n) {
     thrust::swap(least, most);
     y[i] = thrust::plus<float>()(least, most) + thrust::get<0>(with_place(x[i], i));
 }
-"#;
+";
 
 #[test]
 fn files_that_name_thrust_compile() {

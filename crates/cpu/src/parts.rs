@@ -33,7 +33,7 @@ impl Parts {
         Self { next: [const { AtomicU64::new(0) }; PARTS] }
     }
 
-    /// Has the units `from..units` claimed, and no earlier one.
+    /// Makes the units `from..units` those that are left.
     pub(crate) fn begin_at(&self, from: u64, units: u64) {
         for (part, next) in self.next.iter().enumerate() {
             next.store(from.max(first(part, units)), Ordering::Relaxed);

@@ -296,6 +296,7 @@ impl<'a> Types<'a> {
             _ => None,
         };
         let scope = scope(place);
+        let text = self.behind_macros(text);
         let cpp = match &ty {
             Some(ValueType::Struct { cpp, .. }) if text.contains('<') => cpp.clone(),
             _ if scope.is_empty() => text.to_owned(),
@@ -305,6 +306,17 @@ impl<'a> Types<'a> {
             }
         };
         (cpp, ty)
+    }
+
+    /// Returns the name that a name stands for where macros are undefined.
+    fn behind_macros<'t>(&'t self, mut name: &'t str) -> &'t str {
+        for _ in 0..MAX_DEPTH {
+            match self.macros.text(name) {
+                Some(text) if !self.declared.contains_key(name) => name = text.trim(),
+                _ => break,
+            }
+        }
+        name
     }
 
     /// Returns the integer type, bool or enum that a type node stands for: the scalar, and the enum in C++.

@@ -124,6 +124,15 @@ fn launches_name_constants_and_come_in_hips_dress() {
     assert_eq!(keys(text, &[]), ["k<float, 512>", "k<float, 16>", "k<int, 8>"]);
 }
 
+/// Macros are undefined where an instance's name is used.
+#[test]
+fn instances_have_the_types_that_macros_stand_for() {
+    let text = "#define WORD unsigned\n#define REAL Real // of this program\n#define Real double\nstruct Pair { REAL a, b; };\n\
+                #define PAIR Pair\ntemplate <class T> __global__ void k(T* x) {}\ntemplate __global__ void k<WORD>(WORD*);\n\
+                void host() { k<REAL><<<1, 2>>>(x); k<PAIR><<<1, 2>>>(y); }\n";
+    assert_eq!(keys(text, &["k<WORD>"]), ["k<unsigned>", "k<double>", "k<Pair>"]);
+}
+
 #[test]
 fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
     let module =
