@@ -2,14 +2,13 @@
 //!
 //! The worker that begins the operation leads: it does units in growing chunks and, once there is clearly enough to
 //! share, offers the rest to idle workers. The worker that finishes last completes the operation, so no worker waits
-//! for another.
+//! for another. Units are begun in their order, since blocks may wait for those before them.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::parts::{Claims, PARTS, Parts};
 use crate::processor;
 use crate::shared::{Shared, Worker};
 use crate::work::Work;
@@ -29,8 +28,8 @@ pub(crate) struct Job {
     /// Alive while workers are on the job.
     work: UnsafeCell<*const Work>,
     units: AtomicU64,
-    /// What is left, once the operation is offered.
-    parts: Parts,
+    /// The first unit that nobody has claimed; beyond the last one if none is left.
+    next: AtomicU64,
     /// Workers on the operation.
     crew: AtomicU32,
     /// The processor on which the leader is to be left alone.
@@ -53,7 +52,7 @@ impl Job {
         Self {
             work: UnsafeCell::new(&raw const NOTHING),
             units: AtomicU64::new(0),
-            parts: Parts::new(),
+            next: AtomicU64::new(0),
             crew: AtomicU32::new(0),
             place: AtomicUsize::new(NOWHERE),
             most,
@@ -95,6 +94,7 @@ impl Job {
     /// As for [`run`](Self::run).
     unsafe fn begin(&self, work: *const Work, units: u64) {
         self.units.store(units, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
         // SAFETY: no worker reads the pointer now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
@@ -109,35 +109,30 @@ impl Job {
         let units = self.units.load(Ordering::Relaxed);
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
-        let (begun, mut grain, mut done) = (Instant::now(), 1, 0);
-        while done < units && !worker.device().is_lost() {
-            if !alone && begun.elapsed() > SHARE_AFTER {
+        let (begun, mut grain) = (Instant::now(), 1);
+        // SAFETY: passed on to the caller; the claimed units are this worker's.
+        while let Some(took) = unsafe { self.take(worker, grain) } {
+            grain = next_grain(grain, took, units);
+            if !alone && begun.elapsed() > SHARE_AFTER && self.is_any_left() {
                 // SAFETY: passed on to the caller.
-                unsafe { self.share(worker, done, grain, Offer { job: self, task, part }) };
+                unsafe { self.share(worker, grain, Offer { job: self, task, part }) };
                 break;
             }
-            let chunk = done..(done + grain).min(units);
-            done = chunk.end;
-            // SAFETY: passed on to the caller; nobody else has been offered the units.
-            let Some(took) = (unsafe { self.run_units(worker, chunk) }) else { break };
-            grain = next_grain(grain, took, units);
         }
         self.leave()
     }
 
-    /// Offers the units from `done` on, and takes part in them.
+    /// Offers the units that are left, and takes part in them.
     ///
     /// # Safety
     /// As for [`lead`](Self::lead).
-    unsafe fn share(&self, worker: &mut Worker, done: u64, mut grain: u64, offer: Offer<Shared>) {
+    unsafe fn share(&self, worker: &mut Worker, mut grain: u64, offer: Offer<Shared>) {
         let units = self.units.load(Ordering::Relaxed);
-        self.parts.begin_at(done, units);
         self.place.store(processor::current(), Ordering::Relaxed);
         let (ticket, others) = worker.device().scheduler.offer(offer);
         let mut expected = others.then(Instant::now);
-        let mut claims = Claims::from(worker.place_among(PARTS));
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, &mut claims, grain) } {
+        while let Some(took) = unsafe { self.take(worker, grain) } {
             grain = next_grain(grain, took, units);
             if expected.is_some_and(|since| since.elapsed() > COMES_WITHIN) {
                 expected = None;
@@ -151,6 +146,10 @@ impl Job {
         worker.device().scheduler.withdraw(ticket);
     }
 
+    fn is_any_left(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed)
+    }
+
     fn leave(&self) -> bool {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -158,23 +157,25 @@ impl Job {
     /// Does the next chunk. Returns how long that took, or `None` if none is left.
     ///
     /// # Safety
-    /// The operation was offered, this worker is on it, and the promises of its submission hold.
-    unsafe fn take(&self, worker: &mut Worker, claims: &mut Claims, grain: u64) -> Option<Duration> {
+    /// This worker is on the operation, and the promises of its submission hold.
+    unsafe fn take(&self, worker: &mut Worker, grain: u64) -> Option<Duration> {
+        let units = self.units.load(Ordering::Relaxed);
+        let first = self.next.fetch_add(grain, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
             self.stop();
             return None;
         }
-        let units = self.units.load(Ordering::Relaxed);
-        let chunk = self.parts.claim(claims, grain, units)?;
+        if first >= units {
+            return None;
+        }
         // SAFETY: passed on to the caller; nobody else gets the units that were claimed.
-        unsafe { self.run_units(worker, chunk) }
+        unsafe { self.run_units(worker, first..(first + grain).min(units)) }
     }
 
     /// Leaves nothing to claim.
     fn stop(&self) {
-        let units = self.units.load(Ordering::Relaxed);
-        self.parts.begin_at(units, units);
+        self.next.store(self.units.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Does units of this worker's. Returns how long that took, or `None` if they failed.
@@ -200,9 +201,8 @@ impl Job {
 
 impl Share<Shared> for Job {
     unsafe fn join(&self) -> bool {
-        let some_left = self.parts.any(self.units.load(Ordering::Relaxed));
         // Workers join one at a time, under the scheduler's lock.
-        let joins = some_left && self.crew.load(Ordering::Relaxed) < self.most;
+        let joins = self.is_any_left() && self.crew.load(Ordering::Relaxed) < self.most;
         if joins {
             self.crew.fetch_add(1, Ordering::Relaxed);
         }
@@ -213,10 +213,10 @@ impl Share<Shared> for Job {
         if self.place.load(Ordering::Relaxed) == processor::current() {
             processor::move_away();
         }
-        let (mut claims, mut grain) = (Claims::from(worker.place_among(PARTS)), 1);
+        let mut grain = 1;
         let units = self.units.load(Ordering::Relaxed);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, &mut claims, grain) } {
+        while let Some(took) = unsafe { self.take(worker, grain) } {
             grain = next_grain(grain, took, units);
         }
         self.leave()

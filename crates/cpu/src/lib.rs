@@ -112,7 +112,6 @@ cfg_if::cfg_if! {
         mod memory;
         mod module;
         mod options;
-        mod parts;
         mod plan;
         mod print;
         mod processor;

@@ -292,15 +292,11 @@ impl<D: Sync> Crew<D> {
     /// Adds a worker.
     fn spawn(&self) -> std::io::Result<()> {
         let (scheduler, device) = (self.scheduler, self.device);
-        let number = {
-            let mut queues = lock(&scheduler.queues);
-            queues.workers += 1;
-            queues.workers - 1
-        };
+        lock(&scheduler.queues).workers += 1;
         let spawned = std::thread::Builder::new()
             .name(format!("gpustream-cpu{}", self.ordinal))
             .stack_size(1 << 20)
-            .spawn(move || Worker::new(scheduler, device, number).work());
+            .spawn(move || Worker::new(scheduler, device).work());
         if spawned.is_err() {
             lock(&scheduler.queues).workers -= 1;
         }
@@ -312,25 +308,18 @@ impl<D: Sync> Crew<D> {
 pub(crate) struct Worker<D: 'static> {
     scheduler: &'static Scheduler<D>,
     device: &'static D,
-    /// Counts from zero among the workers there were when this one began.
-    number: usize,
     runner: *mut Runner,
     alt_stack: Option<AltStack>,
 }
 
 impl<D: Sync> Worker<D> {
-    fn new(scheduler: &'static Scheduler<D>, device: &'static D, number: usize) -> Self {
+    fn new(scheduler: &'static Scheduler<D>, device: &'static D) -> Self {
         let runner = Box::into_raw(Runner::new(&HOST));
-        Self { scheduler, device, number, runner, alt_stack: Some(AltStack::install(runner)) }
+        Self { scheduler, device, runner, alt_stack: Some(AltStack::install(runner)) }
     }
 
     pub(crate) fn device(&self) -> &'static D {
         self.device
-    }
-
-    /// Returns which of so many places this worker has, the same one each time. Workers are spread over them evenly.
-    pub(crate) fn place_among(&self, places: usize) -> usize {
-        self.number * places / self.scheduler.base % places
     }
 
     /// Returns the runner, on which this thread runs kernels.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gpustream_hal::{ErrorKind, EventOptions, RawStream, StreamOptions, StreamPriorities, WaitPolicy};
-use support::{Bench, SYNC, compile, options};
+use support::{Bench, SYNC, await_flag, compile, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void twice_plus(int* x, int value) { *x = *x * 2 + value; }
@@ -23,6 +23,10 @@ extern "C" __global__ void crowd(unsigned* now, unsigned* most, int rounds) {
     volatile int work = 0;
     for (int i = 0; i < rounds; ++i) work = work + 1;
     atomicSub(now, 1u);
+}
+extern "C" __global__ void in_turn(unsigned* done) {
+    while (__atomic_load_n(done, __ATOMIC_ACQUIRE) != blockIdx.x) {}
+    __atomic_store_n(done, blockIdx.x + 1, __ATOMIC_RELEASE);
 }
 extern "C" __global__ void fails(int* x) { assert(false); }
 "#;
@@ -42,6 +46,29 @@ fn two_kernels_of_two_streams_run_at_once() {
         bench.launch(b, "meet", 1, 1, args![y, x]);
         bench.sync(a).unwrap();
         bench.sync(b).unwrap();
+    }
+}
+
+/// GPUs begin blocks in the order of their numbers, and scans in one pass rely on it.
+#[test]
+fn a_block_may_wait_for_the_blocks_before_it() {
+    const BLOCKS: u32 = 20_000;
+    for workers in [1, 2] {
+        let (bench, [busy, stream]) = Bench::with_streams(options().workers(workers), &IMAGE);
+        let in_turn = || {
+            let done = bench.flag();
+            bench.launch(stream, "in_turn", BLOCKS, 1, args![done]);
+            bench.sync(stream).unwrap();
+            assert_eq!(done.load(Ordering::Relaxed), BLOCKS);
+        };
+        (0..4).for_each(|_| in_turn());
+        // With one worker less.
+        let (begun, go) = (bench.flag(), bench.flag());
+        bench.launch(busy, "meet", 1, 1, args![begun, go]);
+        await_flag(begun, 1);
+        (0..4).for_each(|_| in_turn());
+        go.store(1, Ordering::Release);
+        bench.sync(busy).unwrap();
     }
 }
 
