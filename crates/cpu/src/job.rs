@@ -160,7 +160,7 @@ impl Job {
     /// This worker is on the operation, and the promises of its submission hold.
     unsafe fn take(&self, worker: &mut Worker, grain: u64) -> Option<Duration> {
         let units = self.units.load(Ordering::Relaxed);
-        let chunk = grain.max(self.fair_part(units));
+        let chunk = grain.max(self.fair_part(worker, units));
         let first = self.next.fetch_add(chunk, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
@@ -174,14 +174,15 @@ impl Job {
         unsafe { self.run_units(worker, first..(first + chunk).min(units)) }
     }
 
-    /// Returns half of a worker's part of what is left, or 0 for one worker alone, who leaves all of it to those that may come
-    /// (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987). Neighbouring units touch neighbouring memory: if two
-    /// workers did them in turns, they would exchange its lines.
-    fn fair_part(&self, units: u64) -> u64 {
-        match u64::from(self.crew.load(Ordering::Relaxed)) {
-            0 | 1 => 0,
-            crew => units.saturating_sub(self.next.load(Ordering::Relaxed)) / (2 * crew),
+    /// Returns half of a worker's part of what is left, if all come that may (Polychronopoulos and Kuck, "Guided
+    /// Self-Scheduling", 1987); or 0 for one worker alone, who leaves all of it to those that may come. Neighbouring units touch
+    /// neighbouring memory: if two workers did them in turns, they would exchange its lines.
+    fn fair_part(&self, worker: &Worker, units: u64) -> u64 {
+        if self.crew.load(Ordering::Relaxed) == 1 {
+            return 0;
         }
+        let workers = u64::from(self.most).min(worker.workers());
+        units.saturating_sub(self.next.load(Ordering::Relaxed)) / (2 * workers)
     }
 
     /// Leaves nothing to claim.

@@ -322,6 +322,11 @@ impl<D: Sync> Worker<D> {
         self.device
     }
 
+    /// Returns the number of workers that stay.
+    pub(crate) fn workers(&self) -> u64 {
+        self.scheduler.base as u64
+    }
+
     /// Returns the runner, on which this thread runs kernels.
     pub(crate) fn runner(&mut self) -> *mut Runner {
         self.runner
