@@ -18,6 +18,8 @@ use crate::worker::{Offer, Share, Task};
 const SHARE_AFTER: Duration = Duration::from_micros(15);
 /// The smallest chunks are sized to take about this long, so that the last ones end together.
 const CHUNK: Duration = Duration::from_micros(40);
+/// The most small chunks in a large one: what the blocks ahead cost is a guess.
+const LARGEST: u64 = 8;
 /// A worker that is idle comes within this time, unless it waits for the leader's processor.
 const COMES_WITHIN: Duration = Duration::from_micros(40);
 /// In place of a processor's number.
@@ -154,13 +156,14 @@ impl Job {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk. Returns how long that took, or `None` if none is left.
+    /// Does the next chunk, which may be several times `grain`. Returns how long that many took, or `None` if none is left.
     ///
     /// # Safety
     /// This worker is on the operation, and the promises of its submission hold.
     unsafe fn take(&self, worker: &mut Worker, grain: u64) -> Option<Duration> {
         let units = self.units.load(Ordering::Relaxed);
-        let chunk = grain.max(self.fair_part(worker, units));
+        let times = (self.fair_part(worker, units) / grain).clamp(1, LARGEST);
+        let chunk = grain * times;
         let first = self.next.fetch_add(chunk, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
@@ -171,7 +174,8 @@ impl Job {
             return None;
         }
         // SAFETY: passed on to the caller; nobody else gets the units that were claimed.
-        unsafe { self.run_units(worker, first..(first + chunk).min(units)) }
+        let took = unsafe { self.run_units(worker, first..(first + chunk).min(units)) };
+        took.map(|took| took / times as u32)
     }
 
     /// Returns half of a worker's part of what is left, if all come that may (Polychronopoulos and Kuck, "Guided
