@@ -245,11 +245,15 @@ static inline GS_CPU_LOOP constexpr uint64_t gs_cpu_room(Number number, Bound bo
 // Whether this many numbers from `first` on are below a bound.
 template <class Number, class Bound>
 static inline GS_CPU_LOOP constexpr bool gs_cpu_fits(Number first, Bound bound, uint32_t count) {
-    if constexpr (std::is_integral<Number>::value && std::is_integral<Bound>::value && sizeof(first + bound) < 8) {
+    if constexpr (std::is_integral<Number>::value && std::is_integral<Bound>::value) {
         typedef decltype(first + bound) common;
-        return (int64_t)(common)bound - (int64_t)(common)first >= (int64_t)count;
+        if constexpr (sizeof(common) < 8) {
+            return (int64_t)(common)bound - (int64_t)(common)first >= (int64_t)count;
+        } else {
+            return first < bound && gs_cpu_room(first, bound) >= count;
+        }
     } else {
-        return first < bound && gs_cpu_room(first, bound) >= count;
+        return false;
     }
 }
 
