@@ -330,11 +330,11 @@ fn as_loops(
     let list = steps.of_body(body)?;
     let strides = steps.strides;
     let stored = std::mem::take(&mut steps.stored);
-    let body = Emitter::new(source, path, &variables, stored).body(&list).map_err(|variable| Refusal {
+    let body = Emitter::new(source, path, &variables, stored).body(&list);
+    let Body { text: body, attributes } = body.map_err(|variable| Refusal {
         at: variable.declarator.start_byte(),
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
-    let Body { text: body, attributes } = body;
     let name = format!("gs_loops_{index}_{}", kernel.name);
     let template = &text[whole(function).start_byte()..function.start_byte()];
     let comma = if kernel.params.is_empty() { "" } else { ", " };

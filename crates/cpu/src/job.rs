@@ -5,7 +5,6 @@
 //! for another. Units are begun in their order, since blocks may wait for those before them.
 
 use std::cell::UnsafeCell;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -108,13 +107,11 @@ impl Job {
     /// Follows `begin`, once. The promises of the operation's submission hold.
     #[inline(never)]
     unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Task<Shared>, part: usize) -> bool {
-        let units = self.units.load(Ordering::Relaxed);
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
         let (begun, mut grain) = (Instant::now(), 1);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, grain) } {
-            grain = next_grain(grain, took, units);
+        while unsafe { self.take(worker, &mut grain) } {
             if !alone && begun.elapsed() > SHARE_AFTER && self.is_any_left() {
                 // SAFETY: passed on to the caller.
                 unsafe { self.share(worker, grain, Offer { job: self, task, part }) };
@@ -129,13 +126,11 @@ impl Job {
     /// # Safety
     /// As for [`lead`](Self::lead).
     unsafe fn share(&self, worker: &mut Worker, mut grain: u64, offer: Offer<Shared>) {
-        let units = self.units.load(Ordering::Relaxed);
         self.place.store(processor::current(), Ordering::Relaxed);
         let (ticket, others) = worker.device().scheduler.offer(offer);
         let mut expected = others.then(Instant::now);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, grain) } {
-            grain = next_grain(grain, took, units);
+        while unsafe { self.take(worker, &mut grain) } {
             if expected.is_some_and(|since| since.elapsed() > COMES_WITHIN) {
                 expected = None;
                 if self.crew.load(Ordering::Relaxed) == 1 {
@@ -156,26 +151,36 @@ impl Job {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk, which may be several times `grain`. Returns how long that many took, or `None` if none is left.
+    /// Does the next chunk of one or several times `grain` units, and adapts `grain` to the time that it took. Returns whether
+    /// there was one.
     ///
     /// # Safety
     /// This worker is on the operation, and the promises of its submission hold.
-    unsafe fn take(&self, worker: &mut Worker, grain: u64) -> Option<Duration> {
+    unsafe fn take(&self, worker: &mut Worker, grain: &mut u64) -> bool {
         let units = self.units.load(Ordering::Relaxed);
-        let times = (self.fair_part(worker, units) / grain).clamp(1, LARGEST);
-        let chunk = grain * times;
+        let times = (self.fair_part(worker, units) / *grain).clamp(1, LARGEST);
+        let chunk = *grain * times;
         let first = self.next.fetch_add(chunk, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
             self.stop();
-            return None;
+            return false;
         }
         if first >= units {
-            return None;
+            return false;
         }
+        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
+        let work = unsafe { &**self.work.get() };
+        let begun = Instant::now();
         // SAFETY: passed on to the caller; nobody else gets the units that were claimed.
-        let took = unsafe { self.run_units(worker, first..(first + chunk).min(units)) };
-        took.map(|took| took / times as u32)
+        if let Err(error) = unsafe { work.run(worker, first, (first + chunk).min(units)) } {
+            worker.device().lose(error);
+            // The rest of the operation is not worth doing.
+            self.stop();
+            return false;
+        }
+        *grain = next_grain(*grain, begun.elapsed() / times as u32, units);
+        true
     }
 
     /// Returns half of a worker's part of what is left, if all come that may (Polychronopoulos and Kuck, "Guided
@@ -192,26 +197,6 @@ impl Job {
     /// Leaves nothing to claim.
     fn stop(&self) {
         self.next.store(self.units.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// Does units of this worker's. Returns how long that took, or `None` if they failed.
-    ///
-    /// # Safety
-    /// Nobody else does these units. Otherwise as for [`take`](Self::take).
-    unsafe fn run_units(&self, worker: &mut Worker, units: Range<u64>) -> Option<Duration> {
-        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
-        let work = unsafe { &**self.work.get() };
-        let begun = Instant::now();
-        // SAFETY: passed on to the caller.
-        match unsafe { work.run(worker, units.start, units.end) } {
-            Ok(()) => Some(begun.elapsed()),
-            Err(error) => {
-                worker.device().lose(error);
-                // The rest of the operation is not worth doing.
-                self.stop();
-                None
-            }
-        }
     }
 }
 
@@ -230,11 +215,8 @@ impl Share<Shared> for Job {
             processor::move_away();
         }
         let mut grain = 1;
-        let units = self.units.load(Ordering::Relaxed);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, grain) } {
-            grain = next_grain(grain, took, units);
-        }
+        while unsafe { self.take(worker, &mut grain) } {}
         self.leave()
     }
 }

@@ -39,6 +39,7 @@ const THRUST: &str = "copy fill sequence sort reduce scan transform \
     iterator/constant_iterator iterator/permutation_iterator iterator/discard_iterator iterator/reverse_iterator \
     adjacent_difference binary_search gather scatter partition remove replace set_operations merge tabulate logical \
     mismatch equal find detail/config system/cuda/execution_policy system/hip/execution_policy";
+
 /// Cooperative groups are in one header of ours, where they are not nvcc's.
 const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
     cooperative_groups/memcpy_async.h";

@@ -16,7 +16,7 @@
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
-// Of a form in which a shuffle reads what the shuffle before it stored. Each of its vectors lies across two that were just
+// Marks a form in which a shuffle reads what the shuffle before it stored. Each of its vectors lies across two that were just
 // stored, and a processor waits the longer for these the longer they are. Clang makes no longer ones by itself.
 #if defined(__x86_64__) && !defined(__clang__)
 #define GS_CPU_CHAINED __attribute__((target("prefer-vector-width=256")))
