@@ -151,8 +151,8 @@ impl Job {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk of one or several times `grain` units, and adapts `grain` to the time that it took. Returns whether
-    /// there was one.
+    /// Does the next chunk of one or several times `grain` units, and adapts `grain` to the time that it took. Returns false if
+    /// nothing is left, or nothing worth doing.
     ///
     /// # Safety
     /// This worker is on the operation, and the promises of its submission hold.
