@@ -1,12 +1,14 @@
 //! A launch as a program asks for it, and its shape on a device.
 
-use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
+use bytemuck::NoUninit;
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, FunctionInfo, LaunchConfig, Result};
 
 /// The number of threads of a block where the library chooses.
 pub const BLOCK: u32 = 256;
 
-/// The shape and attributes of a launch, as asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The shape and attributes of a launch, as asked for. It has no padding, so that two of them are compared as bytes.
+#[derive(Clone, Copy, Debug, NoUninit)]
+#[repr(C)]
 pub struct LaunchRequest {
     /// The grid, in blocks, or the elements that it is for.
     pub extent: [usize; 3],
@@ -20,8 +22,18 @@ pub struct LaunchRequest {
     pub early_dependent: bool,
 }
 
+impl PartialEq for LaunchRequest {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        bytemuck::bytes_of(self) == bytemuck::bytes_of(other)
+    }
+}
+
+impl Eq for LaunchRequest {}
+
 /// The way in which a grid follows from a launch's extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
+#[repr(u16)]
 pub enum Grid {
     /// The extent is the grid.
     Exact,
@@ -50,24 +62,37 @@ impl LaunchRequest {
         matches!(self.grid, Grid::Strided | Grid::Filling)
     }
 
-    const fn is_in_a_row(&self) -> bool {
-        matches!((self.extent, self.block), ([_, 1, 1], [_, 1, 1]))
+    /// Returns the shape of a launch in a row, without attributes and within `limits`, which most launches are. `None` for
+    /// any other.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn usual(&self, limits: &RowLimits) -> Option<LaunchConfig> {
+        let &Self { extent: [extent, 1, 1], block: [threads, 1, 1], cluster: [1, 1, 1], .. } = self else {
+            return None;
+        };
+        let blocks = match self.grid {
+            Grid::Covering => blocks(extent as u64, u64::from(threads.max(1))),
+            Grid::Exact => extent as u64,
+            Grid::Strided | Grid::Filling => return None,
+        };
+        let fits = (1..=u64::from(limits.blocks)).contains(&blocks)
+            && (1..=limits.threads).contains(&threads)
+            && self.shared <= limits.shared;
+        if !fits || self.cooperative || self.early_dependent {
+            return None;
+        }
+        let mut config = LaunchConfig::new([blocks as u32, 1, 1], [threads, 1, 1]);
+        config.dynamic_shared = self.shared;
+        Some(config)
     }
 
     /// Returns the shape that this launch has on a device.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let [elements, ..] = self.extent.map(|extent| extent as u64);
         let (mut grid, block) = match self.grid {
-            // Most launches are of this form, for which the other axes cost no time.
-            Grid::Covering if self.is_in_a_row() => {
-                let [threads, ..] = self.block;
-                ([blocks(elements, u64::from(threads.max(1))), 1, 1], [threads, 1, 1])
-            }
             Grid::Covering => {
                 let blocks =
                     |axis: usize| blocks(self.extent[axis] as u64, u64::from(self.block[axis].max(1)));
@@ -87,8 +112,7 @@ impl LaunchRequest {
             (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
                 && (1..=info.max_block[axis]).contains(&block[axis])
         };
-        let in_a_row = grid[1] == 1 && grid[2] == 1 && block[1] == 1 && block[2] == 1;
-        if !(fits(0) && (in_a_row || fits(1) && fits(2))) {
+        if !(0..3).all(fits) {
             return Err(beyond_device(grid, block, info));
         }
         let mut config = LaunchConfig::new(grid.map(|blocks| blocks as u32), block);
@@ -97,6 +121,34 @@ impl LaunchRequest {
         config.cluster = self.cluster;
         config.early_dependent = self.early_dependent && info.early_dependent_launch;
         Ok(config)
+    }
+}
+
+/// The limits of a kernel's launches in a row on its device, with which nothing else needs a look.
+#[derive(Clone, Copy, Debug)]
+pub struct RowLimits {
+    blocks: u32,
+    /// Threads of a block.
+    threads: u32,
+    /// Dynamic shared memory per block, in bytes, for which the driver need not be asked.
+    shared: u32,
+}
+
+impl RowLimits {
+    pub fn new(device: &DeviceInfo, kernel: FunctionInfo) -> Self {
+        Self {
+            blocks: device.max_grid[0],
+            threads: device.max_block[0].min(most_threads(device, kernel)),
+            shared: device.shared_memory_per_block.saturating_sub(kernel.static_shared),
+        }
+    }
+}
+
+/// Returns the most threads that a block of the kernel may have on the device.
+pub fn most_threads(device: &DeviceInfo, kernel: FunctionInfo) -> u32 {
+    match kernel.max_threads_per_block {
+        0 => device.max_threads_per_block,
+        own => own.min(device.max_threads_per_block),
     }
 }
 
@@ -175,4 +227,55 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
             info.ordinal
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goes through launches around each limit, of which most are usual.
+    #[test]
+    fn usual_launch_has_the_shape_that_any_launch_has() {
+        let mut device = DeviceInfo::new("test", 0);
+        (device.max_grid[0], device.shared_memory_per_block) = (1000, 4096);
+        let mut kernel = FunctionInfo::default();
+        (kernel.max_threads_per_block, kernel.static_shared) = (96, 1024);
+        let limits = RowLimits::new(&device, kernel);
+        let mut usual = 0;
+        for grid in [Grid::Exact, Grid::Covering, Grid::Strided, Grid::Filling] {
+            for extent in
+                [0, 1, 95, 96, 97, 999, 1000, 1001, 96_000, 96_001, 1 << 32, (1 << 32) + 1, usize::MAX]
+            {
+                for threads in [0, 1, 2, 64, 95, 96, 97, u32::MAX] {
+                    for shared in [0, 3072, 3073, u32::MAX] {
+                        let mut request = LaunchRequest::new(grid, [extent, 1, 1], [threads, 1, 1]);
+                        request.shared = shared;
+                        let resolved = request.resolve(&device).ok().filter(|config| {
+                            let fits = config.block[0] <= 96 && shared <= 3072;
+                            fits && matches!(grid, Grid::Exact | Grid::Covering)
+                        });
+                        assert_eq!(request.usual(&limits), resolved, "{request:?}");
+                        usual += u32::from(resolved.is_some());
+                    }
+                }
+            }
+        }
+        assert!(usual > 100, "{usual}");
+        let row = LaunchRequest::new(Grid::Covering, [100, 1, 1], [64, 1, 1]);
+        assert!(row.usual(&limits).is_some());
+        for other in [
+            LaunchRequest { extent: [100, 2, 1], ..row },
+            LaunchRequest { extent: [100, 1, 0], ..row },
+            LaunchRequest { block: [8, 8, 1], ..row },
+            LaunchRequest { block: [8, 1, 8], ..row },
+            LaunchRequest { cluster: [2, 1, 1], ..row },
+            LaunchRequest { cluster: [1, 2, 1], ..row },
+            LaunchRequest { cluster: [1, 1, 2], ..row },
+            LaunchRequest { cooperative: true, ..row },
+            LaunchRequest { early_dependent: true, ..row },
+        ] {
+            assert_ne!(other, row);
+            assert_eq!(other.usual(&limits), None, "{other:?}");
+        }
+    }
 }

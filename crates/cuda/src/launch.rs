@@ -30,7 +30,7 @@ unsafe impl Launch for CudaDevice {
     ) -> Result<()> {
         if let Some(plain) = self.plain_launch(config)? {
             // SAFETY: handed on.
-            return unsafe { plain.call(self, function, config, args, stream) };
+            return unsafe { plain.call(self, function, &DriverConfig::new(config, stream), args) };
         }
         // SAFETY: the caller vouches for handles and arguments.
         unsafe { launch_with_attributes(self.enter()?, function, config, args, stream) }

@@ -10,7 +10,8 @@ use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
 use gpustream_core::queue::Begun;
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
-    DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, PlainLaunch, RawFunction, Result, Work,
+    DeviceInfo, DriverConfig, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, PlainLaunch, RawFunction,
+    Result, Work,
 };
 
 use crate::module::Kernel;
@@ -162,7 +163,6 @@ impl Kernel {
         lowered: &mut Lowered,
     ) -> Result<Option<Begun<'s>>> {
         let Lowered { config, plain, pointers } = lowered;
-        *config = launch.0.resolve(stream.device().info())?;
         let mut variables = None;
         let globals: &[_] = match &self.globals {
             None => &[],
@@ -174,22 +174,20 @@ impl Kernel {
         let mut room = AccessRoom::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lower(self, stream, args, globals, pointers, &mut room))
-            .and_then(|accesses| self.check_shape(stream, config).map(|()| accesses));
+            .and_then(|()| self.shape(stream, &launch.0, config))
+            .and_then(|()| lower(self, stream, args, globals, pointers, &mut room));
         let accesses = checked.map_err(|error| error.with_operation(*operation))?;
         let rules = stream.device.0.rules;
-        if let Some(begun) = stream.core.begin(rules, operation, accesses)? {
-            return match stream.core.device.plain_launch(config) {
+        let core = &stream.core;
+        if let Some(begun) = core.begin(rules, operation, accesses)? {
+            return match core.device.plain_launch(config) {
                 Ok(found) => {
-                    *plain = found;
+                    *plain = found.map(|call| (call, DriverConfig::new(config, core.raw())));
                     Ok(Some(begun))
                 }
                 Err(error) => {
                     let (accesses, failed) = (accesses.iter().copied(), Err(error));
-                    stream
-                        .core
-                        .finish(begun, rules, operation, accesses, Waited::Alone, failed)
-                        .map(|()| None)
+                    core.finish(begun, rules, operation, accesses, Waited::Alone, failed).map(|()| None)
                 }
             };
         }
@@ -214,8 +212,8 @@ impl Kernel {
 /// processor waits where it reads in one piece what was just written in several.
 struct Lowered {
     config: LaunchConfig,
-    /// The driver's function, where one call of it makes the launch.
-    plain: Option<PlainLaunch>,
+    /// The driver's function, where one call of it makes the launch, and what it reads.
+    plain: Option<(PlainLaunch, DriverConfig)>,
     pointers: Pointers,
 }
 
@@ -232,14 +230,12 @@ impl Lowered {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see the type")]
     unsafe fn launch(&self, function: RawFunction, stream: &Stream) -> Result<()> {
-        let (core, config) = (&stream.core, &self.config);
+        let (core, args) = (&stream.core, self.pointers.filled());
         // SAFETY: handed on.
         unsafe {
-            match self.plain {
-                Some(plain) => {
-                    plain.call(&*core.device, function, config, self.pointers.filled(), core.raw())
-                }
-                None => core.device.launch(function, config, self.pointers.filled(), core.raw()),
+            match &self.plain {
+                Some((plain, config)) => plain.call(&*core.device, function, config, args),
+                None => core.device.launch(function, &self.config, args, core.raw()),
             }
         }
     }

@@ -9,6 +9,7 @@ use gpustream_core::checksum::{self, Checksum};
 use gpustream_core::compile_cache;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
+use gpustream_core::launch::RowLimits;
 use gpustream_core::module_core::ModuleCore;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
@@ -70,6 +71,7 @@ pub struct Kernel {
     pub(crate) raw: RawFunction,
     pub(crate) name: &'static str,
     pub(crate) info: FunctionInfo,
+    pub(crate) limits: RowLimits,
     /// Sizes of the parameters in bytes; `None` where neither driver nor bindings have told them.
     pub(crate) params: Option<Arc<[usize]>>,
     /// Set once the driver lets the kernel have all of the device's dynamic shared memory.
@@ -160,8 +162,9 @@ impl Module {
         self.check_parameters(name, params.as_deref().unwrap_or_default())?;
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
         let name = kept(name);
+        let limits = RowLimits::new(self.0.device.info(), info);
         let (may_share_most, globals, module) = (Arc::default(), self.0.globals.clone(), self.clone());
-        Ok(Kernel { raw, name, info, params, may_share_most, globals, module })
+        Ok(Kernel { raw, name, info, limits, params, may_share_most, globals, module })
     }
 
     /// Checks that the device takes as many bytes of parameters.

@@ -99,9 +99,11 @@ impl DriverConfig {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn new(config: &LaunchConfig, stream: RawStream) -> Self {
+        // Number by number, which takes no copy of the arrays in between.
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid, config.block);
         Self {
-            grid: config.grid,
-            block: config.block,
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
             shared: config.dynamic_shared,
             stream: stream.0 as *mut c_void,
             attributes: ptr::null_mut(),
@@ -135,16 +137,16 @@ impl PlainLaunch {
     /// The driver's.
     ///
     /// # Safety
-    /// As for [`Launch::launch`], on the thread and with the shape for which `device` gave the function.
+    /// As for [`Launch::launch`], on the thread and with the shape for which `device` gave the function. `config` has no
+    /// attributes.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is there to have no function around the driver's")]
     pub unsafe fn call(
         self,
         device: &(impl Launch + ?Sized),
         function: RawFunction,
-        config: &LaunchConfig,
+        config: &DriverConfig,
         args: &[*mut c_void],
-        stream: RawStream,
     ) -> Result<()> {
         let function = function.0 as *mut c_void;
         let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
@@ -152,13 +154,10 @@ impl PlainLaunch {
         // through the array nothing else, before it returns.
         let status = unsafe {
             match self.0 {
-                Function::WithConfig(launch) => {
-                    let config = DriverConfig::new(config, stream);
-                    launch(&raw const config, function, params, extra)
-                }
+                Function::WithConfig(launch) => launch(config, function, params, extra),
                 Function::WithShape(launch) => {
                     let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
-                    let (shared, stream) = (config.dynamic_shared, stream.0 as *mut c_void);
+                    let (shared, stream) = (config.shared, config.stream);
                     launch(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
                 }
             }

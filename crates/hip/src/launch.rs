@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{
-    Error, ErrorKind, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result,
-    SuggestedLaunch,
+    DriverConfig, Error, ErrorKind, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream,
+    Result, SuggestedLaunch,
 };
 
 use crate::api::functions;
@@ -44,7 +44,7 @@ unsafe impl Launch for HipDevice {
     ) -> Result<()> {
         if let Some(plain) = self.plain_launch(config)? {
             // SAFETY: handed on.
-            return unsafe { plain.call(self, function, config, args, stream) };
+            return unsafe { plain.call(self, function, &DriverConfig::new(config, stream), args) };
         }
         let api = self.enter()?;
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);

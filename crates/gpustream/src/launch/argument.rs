@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
+use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;
@@ -198,9 +199,12 @@ pub(super) fn lower<'t, 'a>(
     if !matches {
         return Err(argument_mismatch(kernel, args));
     }
-    for (access, to) in globals.iter().zip(&mut accesses[touched..]) {
-        to.write(access);
-        touched += 1;
+    if !globals.is_empty() {
+        cold_path();
+        for (access, to) in globals.iter().zip(&mut accesses[touched..]) {
+            to.write(access);
+            touched += 1;
+        }
     }
     if objects {
         check_objects(args)?;

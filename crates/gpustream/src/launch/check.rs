@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use gpustream_core::inside;
+use gpustream_core::launch::{LaunchRequest, most_threads};
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
 use crate::module::Kernel;
@@ -15,11 +16,28 @@ impl Kernel {
         if self.device().is_same(stream.device()) { Ok(()) } else { Err(self.foreign(stream)) }
     }
 
-    /// Checks everything that a backend assumes about a launch's shape.
-    #[inline]
-    pub(super) fn check_shape(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
-        self.check_block(config.block, config.dynamic_shared)?;
-        if config.is_plain() { Ok(()) } else { self.check_attributes(stream, config) }
+    /// Writes the shape of a launch on the stream to `shape`, and checks everything that a backend assumes about it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub(super) fn shape(
+        &self,
+        stream: &Stream,
+        launch: &LaunchRequest,
+        shape: &mut LaunchConfig,
+    ) -> Result<()> {
+        if let Some(usual) = launch.usual(&self.limits) {
+            *shape = usual;
+            return Ok(());
+        }
+        self.any_shape(stream, launch, shape)
+    }
+
+    /// As [`shape`](Self::shape), for a launch of any form.
+    #[inline(never)]
+    fn any_shape(&self, stream: &Stream, launch: &LaunchRequest, shape: &mut LaunchConfig) -> Result<()> {
+        *shape = launch.resolve(stream.device().info())?;
+        self.check_block(shape.block, shape.dynamic_shared)?;
+        if shape.is_plain() { Ok(()) } else { self.check_attributes(stream, shape) }
     }
 
     /// Checks the attributes of a launch: cooperative launch and clusters.
@@ -52,7 +70,6 @@ impl Kernel {
 
     /// Checks that the device can run this kernel in such blocks, and raises the kernel's limit of dynamic shared
     /// memory where they need it.
-    #[inline]
     pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
         let info = self.device().info();
         let (threads, limit, shared) = self.needs(block, dynamic_shared);
@@ -63,18 +80,13 @@ impl Kernel {
     }
 
     /// Returns the number of threads of such a block and their limit, and the bytes of shared memory.
-    #[inline]
     fn needs(&self, block: [u32; 3], dynamic_shared: u32) -> (u64, u32, u64) {
-        let info = self.device().info();
         let threads = block.iter().map(|&threads| u64::from(threads)).product::<u64>();
-        let limit = match self.info.max_threads_per_block {
-            0 => info.max_threads_per_block,
-            own => own.min(info.max_threads_per_block),
-        };
+        let limit = most_threads(self.device().info(), self.info);
         (threads, limit, u64::from(dynamic_shared) + u64::from(self.info.static_shared))
     }
 
-    /// Returns whether a launch in this shape passes [`check_shape`](Self::check_shape) without a call to the driver.
+    /// Returns whether a launch in this shape passes [`shape`](Self::shape) without a call to the driver.
     pub(super) fn takes(&self, config: &LaunchConfig) -> bool {
         let (threads, limit, shared) = self.needs(config.block, config.dynamic_shared);
         config.is_plain()
