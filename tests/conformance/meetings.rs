@@ -11,7 +11,7 @@ conformance::tests! {
         threads_touch_memory_in_their_own_order;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
-        values_are_kept_beside_a_branch;
+        values_are_kept_beside_a_branch, warps_take_either_side_in_blocks_of_any_shape;
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -354,6 +354,43 @@ fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
             *want = sum + (x[i] << rounds);
         }
         assert_eq!(s.download(&out)?, expected, "{block} threads, {rounds} rounds");
+    }
+    Ok(())
+}
+
+fn warps_take_either_side_in_blocks_of_any_shape(device: &Device) -> Result<()> {
+    if device.info().warp_size != 32 {
+        return Ok(());
+    }
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for block in
+        [[32, 1, 1], [256, 1, 1], [64, 3, 1], [96, 2, 2], [32, 4, 8], [16, 4, 2], [48, 2, 1], [8, 8, 1]]
+    {
+        for pick in [0, 1, 2, 0b1010_1101, u32::MAX] {
+            let [x, y, z] = block;
+            let threads = (x * y * z) as i32;
+            let mut out = s.zeros::<i32>(4 * threads as usize)?;
+            kernels.sides(&s, &Launch::new([1; 3], block), &mut out, pick)?;
+            let is_picked = |me: i32| pick >> (me / 32) & 1 != 0;
+            let summed = |me: i32| me * me + (me ^ 4) * (me ^ 4);
+            let value = |me: i32| match me % 32 {
+                16.. if is_picked(me) => summed(me) + summed(me / 32 * 32 + 20),
+                _ if is_picked(me) => summed(me),
+                0 => 0,
+                _ => me * me - (me - 1) * (me - 1),
+            };
+            let place =
+                |me: i32| me % x as i32 + 100 * (me / x as i32 % y as i32) + 10_000 * (me / (x * y) as i32);
+            let expected: Vec<i32> = (0..threads)
+                .flat_map(|me| {
+                    let next = if me % 32 == 31 { me } else { me + 1 };
+                    let (first, mark) = if is_picked(me) { (7 * (me % 32), 11 + place(me)) } else { (-1, 0) };
+                    [first, value(me), mark, value(next)]
+                })
+                .collect();
+            assert_eq!(s.download(&out)?, expected, "block {block:?}, warps {pick:#b}");
+        }
     }
     Ok(())
 }

@@ -364,6 +364,35 @@ __global__ void kept(const int* x, int* out, int rounds) {
     out[threadIdx.x] = value + steps;
 }
 
+__device__ int place() { return threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z; }
+
+/// Both sides of a branch that the warps named in `pick` take, and one within it for half of a warp.
+/// requires: 4 * block.x * block.y * block.z <= len(out), grid.x * grid.y * grid.z == 1
+/// requires: block.x * block.y * block.z % 32 == 0
+__global__ void sides(int* out, unsigned pick) {
+    const int me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int lane = me % 32;
+    int* const mine = out + 4 * me;
+    int value = me * me, mark = 0;
+    if ((pick >> me / 32 & 1) != 0) {
+        const int other = __shfl_xor_sync(0xffffffffu, value, 4, 32);
+        value += other;
+        mark = __popc(__ballot_sync(0xffffffffu, lane % 3 == 0)) + place();
+        if (lane >= 16) {
+            const int one = __shfl_sync(0xffff0000u, value, 20, 32);
+            value += one;
+        }
+        mine[0] = 7 * lane;
+    } else {
+        const int before = __shfl_up_sync(0xffffffffu, value, 1, 32);
+        value -= before;
+        mine[0] = -1;
+    }
+    mine[1] = value;
+    mine[2] = mark;
+    mine[3] = __shfl_down_sync(0xffffffffu, value, 1, 32);
+}
+
 struct Nonconst {
     int count;
 };

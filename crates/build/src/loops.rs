@@ -340,7 +340,7 @@ fn as_loops(
     let comma = if kernel.params.is_empty() { "" } else { ", " };
     let list = text[parameters.byte_range()].trim_start_matches('(');
     let code = format!(
-        "{template}static __attribute__((noinline, flatten)){attributes} void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\n\
+        "{template}static __attribute__((noinline, flatten)){attributes} void {name}(gs_cpu_block& gs_threads{comma}{list} {{\n\
          GS_CPU_LOOPS_BEGIN;\n{WARP_SIZE}{body}}}\n"
     );
     // A kernel may be defined outside of its namespace, by its path.

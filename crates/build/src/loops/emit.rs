@@ -240,7 +240,7 @@ impl<'e, 't> Emitter<'e, 't> {
                 }
                 Step::Branch { side, condition, negated, body, .. } => {
                     let around = self.branch.replace(condition.at);
-                    self.branch(*side, condition, *negated, body);
+                    self.branch(*side, condition, *negated, around.is_none(), body);
                     self.branch = around;
                 }
             }
@@ -261,7 +261,7 @@ impl<'e, 't> Emitter<'e, 't> {
             let Variable { name, scope, .. } = &self.variables.list[index];
             // A thread beside the branch reads its value again behind it.
             let keeps = self.branch.is_some_and(|branch| scope.start < branch);
-            let _ = writeln!(self.out, "gs_threads.renew<{keeps}>(gs_of_{name});");
+            let _ = writeln!(self.out, "gs_threads.template renew<{keeps}>(gs_of_{name});");
         }
     }
 
@@ -463,14 +463,17 @@ impl<'e, 't> Emitter<'e, 't> {
         let _ = writeln!(self.out, "{line}");
     }
 
-    fn branch(&mut self, side: usize, condition: &Piece, negated: bool, body: &[Step]) {
+    /// Writes one side of a branch. The outermost branch has a form for whole warps beside the one for any threads; within it,
+    /// each would double the text that the compiler sees.
+    fn branch(&mut self, side: usize, condition: &Piece, negated: bool, outermost: bool, body: &[Step]) {
         // Both sides are told apart before the first changes anything.
-        if negated {
+        let name = if negated {
             let _ = writeln!(
                 self.out,
                 "gs_cpu_threads gs_other_{side} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
-                 !gs_side_{side}.runs[gs_turn.thread]; }});\nif (gs_other_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_other_{side};"
+                 !gs_side_{side}.runs[gs_turn.thread]; }});"
             );
+            format!("gs_other_{side}")
         } else {
             let how = self.how([condition], false);
             let _ = writeln!(
@@ -478,12 +481,16 @@ impl<'e, 't> Emitter<'e, 't> {
                 "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
-            let _ = writeln!(
-                self.out,
-                "}});\nif (gs_side_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_side_{side};"
-            );
-        }
+            self.out.push_str("});\n");
+            format!("gs_side_{side}")
+        };
+        let (head, tail) = if outermost {
+            (format!("gs_cpu_enter({name}, [&](auto& gs_threads) GS_CPU_LOOP {{"), "});")
+        } else {
+            (format!("if ({name}.any()) {{\ngs_cpu_threads& gs_threads = {name};"), "}")
+        };
+        let _ = writeln!(self.out, "{head}");
         self.steps(body);
-        let _ = writeln!(self.out, "}}");
+        let _ = writeln!(self.out, "{tail}");
     }
 }

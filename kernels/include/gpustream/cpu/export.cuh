@@ -158,17 +158,36 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         return false;
     }
     static bool runs_as_loops(const gs_cpu_context* context) {
+#if defined(GS_CPU_CHECKED)
+        return false;
+#else
         const uint32_t most = GS_CPU_LOOPS_GRID_MAX;
-        return context->warp_size == GS_CPU_LOOPS_WARP && context->grid.x <= most && context->grid.y <= most;
+        return !std::is_same<L, std::nullptr_t>::value && !context->wide && context->warp_size == GS_CPU_LOOPS_WARP &&
+               context->grid.x <= most && context->grid.y <= most;
+#endif
     }
-    // Runs all threads of one block as loops between the places where they meet.
+    // Goes on to the next block. Returns whether that is before the end.
+    static inline __attribute__((always_inline)) bool next_block(gs_cpu_context* context, uint64_t end, uint3* index) {
+        if (++context->current_block >= end) return false;
+        if (++index->x == context->grid.x) {
+            index->x = 0;
+            if (++index->y == context->grid.y) {
+                index->y = 0;
+                ++index->z;
+            }
+        }
+        return true;
+    }
+    // Runs blocks as loops between the places where their threads meet.
     template <size_t... I>
-    static void block_of_loops(gs_cpu_context* context, std::index_sequence<I...>) {
+    static void blocks_of_loops(gs_cpu_context* context, uint64_t end, std::index_sequence<I...>) {
         if constexpr (!std::is_same<L, std::nullptr_t>::value) {
-            gs_cpu_moved = false;
+            uint3* const index = gs_cpu_address(&::blockIdx);
             gs_cpu_looping = true;
-            gs_cpu_threads threads(context);
-            Loops(threads, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+            do {
+                gs_cpu_block block(context, *index);
+                Loops(block, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+            } while (next_block(context, end, index));
             gs_cpu_looping = false;
         }
     }
@@ -183,10 +202,6 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         return general(context, 0, std::index_sequence_for<P...>());
 #else
         if (context->wide) return general(context, 0, std::index_sequence_for<P...>());
-        if (!std::is_same<L, std::nullptr_t>::value && runs_as_loops(context)) {
-            block_of_loops(context, std::index_sequence_for<P...>());
-            return false;
-        }
         if constexpr (forms == 2) {
             return best_block(context);
         } else {
@@ -210,13 +225,10 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         blockIdx.x = (uint32_t)(first % gx), blockIdx.y = (uint32_t)(first / gx % gy);
         blockIdx.z = (uint32_t)(first / gx / gy);
         context->current_block = first;
-        while (!block(context) && ++context->current_block < end) {
-            if (++blockIdx.x == gx) {
-                blockIdx.x = 0;
-                if (++blockIdx.y == gy) {
-                    blockIdx.y = 0;
-                    ++blockIdx.z;
-                }
+        if (runs_as_loops(context)) {
+            blocks_of_loops(context, end, std::index_sequence_for<P...>());
+        } else {
+            while (!block(context) && next_block(context, end, &blockIdx)) {
             }
         }
     }

@@ -37,10 +37,11 @@ static constexpr std::false_type gs_within{};
 #define GS_CPU_AT_MOST(value, bound) \
     if ((value) > (bound)) __builtin_unreachable()
 
-// Begins such a form: the indices of the block as constants that hide the thread-local variables, which the compiler
-// would read again after each store.
+// Begins such a form: the indices of the block as constants that hide the thread-local variables, whose addresses take a
+// call, and which the compiler would read again after each store.
 #define GS_CPU_LOOPS_BEGIN                                                                    \
-    const uint3 blockIdx = ::blockIdx, blockDim = ::blockDim, gridDim = ::gridDim;            \
+    const uint3 blockIdx = gs_threads.index, gridDim = gs_threads.grid;                       \
+    const uint3 blockDim = {gs_threads.x, gs_threads.y, gs_threads.z};                        \
     GS_CPU_AT_MOST(blockIdx.x, GS_CPU_LOOPS_GRID_MAX);                                        \
     GS_CPU_AT_MOST(blockIdx.y, GS_CPU_LOOPS_GRID_MAX);                                        \
     GS_CPU_AT_MOST(blockDim.x, 1024u);                                                        \
@@ -82,26 +83,21 @@ struct gs_cpu_threads {
     uint32_t count;    // the block's threads
     uint32_t end;      // behind the last warp of which a thread runs
     bool all;          // all threads run, and rows consist of halves of warps
+    uint32_t warps = 0;  // those that run, if rows consist of whole warps, of which each runs or does not; or else 0
     // Where not all run: whether each thread does, with zeros beyond the block, and the lanes of each warp that do.
     uint8_t runs[1024 + 2 * warp];
     uint32_t lanes[32];
 
     gs_cpu_threads(uint32_t x, uint32_t y, uint32_t z)
         : x(x), y(y), z(z), count(x * y * z), end(count), all(x % (warp / 2) == 0 && count % warp == 0) {}
-    explicit gs_cpu_threads(const gs_cpu_context* context)
-        : gs_cpu_threads(context->block.x, context->block.y, context->block.z) {
-        if (!all) {
-            fill(1);
-            settle();
-        }
-    }
     void fill(uint8_t value) {
         std::memset(runs, value, count);
         std::memset(runs + count, 0, 2 * warp);
     }
     // Counts the lanes that run after `runs` has changed.
     void settle() {
-        end = 0;
+        end = 0, warps = 0;
+        bool whole = x % warp == 0;
         for (uint32_t first = 0, number = 0; first < count; first += warp, ++number) {
             uint64_t eight[warp / 8];
             std::memcpy(eight, runs + first, warp);
@@ -110,7 +106,10 @@ struct gs_cpu_threads {
             const uint32_t sum = (uint32_t)(sums * 0x0101010101010101u >> 56);
             lanes[number] = sum;
             if (sum != 0) end = first + warp;
+            warps |= sum / warp << number;
+            whole &= sum % warp == 0;
         }
+        if (!whole) warps = 0;
         all = false;
     }
     bool any() const { return end != 0; }
@@ -135,6 +134,30 @@ struct gs_cpu_threads {
     }
     // Whether the whole warp of a thread runs.
     bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
+};
+
+// The threads of a block at its beginning, and where the block is.
+struct gs_cpu_block : gs_cpu_threads {
+    uint3 index, grid;
+
+    gs_cpu_block(const gs_cpu_context* context, uint3 index)
+        : gs_cpu_threads(context->block.x, context->block.y, context->block.z),
+          index(index),
+          grid{context->grid.x, context->grid.y, context->grid.z} {
+        if (!all) {
+            fill(1);
+            settle();
+        }
+    }
+};
+
+// Threads of which whole warps run. They have a type of their own, so that a loop over them has one form.
+struct gs_cpu_warps {
+    gs_cpu_threads& threads;
+
+    GS_CPU_LOOP operator const gs_cpu_threads&() const { return threads; }
+    template <bool Keeps, class T>
+    GS_CPU_LOOP void renew(gs_cpu_twofold<T>& values) const { threads.renew<Keeps>(values); }
 };
 
 // Where a thread is in its row. The warp is one number for the threads that the compiler takes at once.
@@ -451,6 +474,22 @@ static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body b
     gs_cpu_each_row<How>(threads,
                                [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<How>(body); });
 }
+template <unsigned How = 0, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_warps& whole, Body body) {
+    constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
+    const gs_cpu_threads& threads = whole.threads;
+    const gs_cpu_start start;
+    for (uint32_t left = threads.warps; left != 0; left &= left - 1) {
+        const uint32_t first = (uint32_t)__builtin_ctz(left) * warp;
+        uint3 index = {first, 0, 0};
+        if (first >= threads.x) {
+            const uint32_t row = first / threads.x;
+            index = {first % threads.x, row % threads.y, row / threads.y};
+        }
+        if (How & gs_cpu_sets_index) ::threadIdx.y = index.y, ::threadIdx.z = index.z;
+        gs_cpu_part<warp>{threads, first, index, warp, start}.template each<How>(body);
+    }
+}
 // Runs the body for the few threads that fulfil a condition.
 template <unsigned How = 0, class Condition, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_of_few(const gs_cpu_threads& threads, Condition condition, Body body) {
@@ -543,11 +582,26 @@ static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads
 template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& threads, Body body) {
     gs_cpu_threads side(threads.x, threads.y, threads.z);
-    side.fill(0);
+    if (threads.all) {
+        std::memset(side.runs + side.count, 0, 2 * threads.warp);
+    } else {
+        side.fill(0);
+    }
     gs_cpu_each<How>(
         threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
     side.settle();
     return side;
+}
+
+// Runs the body for one side of a branch, unless no thread takes it.
+template <class Body>
+static inline GS_CPU_LOOP void gs_cpu_enter(gs_cpu_threads& side, Body body) {
+    if (side.warps != 0) {
+        const gs_cpu_warps warps{side};
+        body(warps);
+    } else if (side.any()) {
+        body(side);
+    }
 }
 
 // Takes the threads out that return. Returns whether any are left.
