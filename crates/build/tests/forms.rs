@@ -84,6 +84,30 @@ __global__ void named_late(int* y) {
     assert_eq!(threads(text), expected);
 }
 
+/// A loop over rows of threads binds no variable of each thread that is named as a member is.
+#[test]
+fn variables_may_be_named_as_members_are() {
+    let text = "
+__global__ void sums(const float* x, float* out, int n, int each) {
+    for (int i = blockDim.x * blockIdx.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) {
+        x += i * each;
+        float sum = 0;
+        for (int at = 0; at < each; ++at) sum += x[at];
+        out[i] = sum;
+    }
+}
+#define WIDTH blockDim.x
+__global__ void rows(int x, int* y, int n) {
+    const int i = WIDTH * blockIdx.x + threadIdx.x;
+    x += threadIdx.y;
+    __syncthreads();
+    if (i < n) y[i] = x;
+    if (threadIdx.x == WIDTH - 1) y[i] += x;
+}
+";
+    assert_eq!(threads(text), ["alone", "loops"]);
+}
+
 #[test]
 fn comparisons_of_every_type_may_stand_in_loops() {
     let text = "

@@ -9,7 +9,6 @@ use super::side_by_side::Rows;
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
-use crate::parse::identifiers;
 
 /// The loops over threads in which a variable is mentioned.
 #[derive(Default)]
@@ -124,8 +123,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
         for index in (0..list.len()).rev() {
             if let (true, Kind::Again, Some(value)) = (needed[index], list[index].kind, list[index].value()) {
-                let mut inside = HashSet::new();
-                identifiers(&self.source.text, value, &mut inside);
+                let inside = self.variables.waits.words(&self.source.text, value);
                 let at = value.start_byte();
                 let meant = inside.iter().filter_map(|word| self.variables.find(word, at));
                 meant.for_each(|index| needed[index] = true);

@@ -299,10 +299,18 @@ impl Waits {
         found
     }
 
-    /// Returns the identifiers of `node`, and those of the macros among them.
+    /// Returns the identifiers of `node` that may name variables, and those of the macros among them. The name of a member
+    /// does not, as the `x` of `threadIdx.x`.
     pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
         let mut words = Words::new();
-        identifiers(text, node, &mut words);
+        visit(node, &mut |node| {
+            let is_member =
+                node.kind() == "field_identifier" && !self.free.contains_key(&text[node.byte_range()]);
+            if node.child_count() == 0 && !is_member {
+                identifiers(text, node, &mut words);
+            }
+            true
+        });
         reach(&mut words, &self.free);
         words
     }
