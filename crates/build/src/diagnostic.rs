@@ -71,9 +71,15 @@ impl SourceFile {
     }
 }
 
-/// Returns the text of a file. Compilers accept any bytes in comments and strings, so those that are no UTF-8 are replaced.
+/// Returns the text of a file. Compilers accept any bytes in comments and strings, so those that are no UTF-8 are replaced, and
+/// a byte order mark in front of a file, but not within the files that are made of the text.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    }
 }
 
 /// A part of a kernel file that cannot be bound, and the remedy.

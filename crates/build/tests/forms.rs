@@ -109,6 +109,32 @@ __global__ void rows(int x, int* y, int n) {
 }
 
 #[test]
+fn arrays_as_long_as_their_value_do_not_outlive_a_meeting() {
+    let text = "
+__global__ void within(float* y) {
+    __syncthreads();
+    const float table[] = {1, 2, 3};
+    y[threadIdx.x] = table[threadIdx.x % 3];
+}
+__global__ void beyond(float* y) {
+    float table[] = {1, 2, 3};
+    __syncthreads();
+    y[threadIdx.x] = table[threadIdx.x % 3]++;
+    __syncthreads();
+    y[threadIdx.x] += table[0];
+}
+";
+    assert_eq!(threads(text), ["loops", "8: no loop can keep the variable `table`"]);
+}
+
+/// Editors of other systems put the mark in front of a file.
+#[test]
+fn byte_order_mark_is_no_part_of_the_text() {
+    let text = "\u{feff}#define N 4\n__global__ void k(int* x) { x[threadIdx.x] = N; __syncthreads(); ++x[threadIdx.x]; }\n";
+    assert_eq!(threads(text), ["loops"]);
+}
+
+#[test]
 fn comparisons_of_every_type_may_stand_in_loops() {
     let text = "
 #include <gpustream/half.cuh>

@@ -87,6 +87,8 @@ fn declare_one<'t>(
                 "pointer_declarator" => stars.push('*'),
                 "array_declarator" => {
                     let size = inner.child_by_field_name("size").map_or("", |size| &text[size.byte_range()]);
+                    // The length is that of the value.
+                    storable &= !size.is_empty();
                     extents.insert_str(0, &format!("[{size}]"));
                 }
                 _ => storable = false,
