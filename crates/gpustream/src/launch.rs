@@ -162,7 +162,8 @@ impl Kernel {
         operation: &Operation,
         lowered: &mut Lowered,
     ) -> Result<Option<Begun<'s>>> {
-        let Lowered { config, plain, pointers } = lowered;
+        let Lowered { call, pointers } = lowered;
+        let mut config = LaunchConfig::new([1; 3], [1; 3]);
         let mut variables = None;
         let globals: &[_] = match &self.globals {
             None => &[],
@@ -174,15 +175,19 @@ impl Kernel {
         let mut room = AccessRoom::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| self.shape(stream, &launch.0, config))
+            .and_then(|()| self.shape(stream, &launch.0, &mut config))
             .and_then(|()| lower(self, stream, args, globals, pointers, &mut room));
         let accesses = checked.map_err(|error| error.with_operation(*operation))?;
         let rules = stream.device.0.rules;
         let core = &stream.core;
         if let Some(begun) = core.begin(rules, operation, accesses)? {
-            return match core.device.plain_launch(config) {
-                Ok(found) => {
-                    *plain = found.map(|call| (call, DriverConfig::new(config, core.raw())));
+            return match core.device.plain_launch(&config) {
+                Ok(Some(plain)) => {
+                    *call = DriverCall::Plain(plain, DriverConfig::new(&config, core.raw()));
+                    Ok(Some(begun))
+                }
+                Ok(None) => {
+                    *call = DriverCall::Other(config);
                     Ok(Some(begun))
                 }
                 Err(error) => {
@@ -196,7 +201,7 @@ impl Kernel {
             operation: *operation,
             rules,
             accesses,
-            call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers.filled() }),
+            call: Call::Work(Work::Kernel { function: self.raw, config: &config, args: pointers.filled() }),
             kept: Kept::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
             waited: Waited::Alone,
         };
@@ -211,16 +216,24 @@ impl Kernel {
 /// driver's call itself, with as few functions around it as possible: see [`Begun`]. Each part is read as it was written: a
 /// processor waits where it reads in one piece what was just written in several.
 struct Lowered {
-    config: LaunchConfig,
-    /// The driver's function, where one call of it makes the launch, and what it reads.
-    plain: Option<(PlainLaunch, DriverConfig)>,
+    call: DriverCall,
     pointers: Pointers,
+}
+
+/// The call that makes a launch.
+enum DriverCall {
+    /// None is left to make.
+    None,
+    /// The driver's function, and what it reads.
+    Plain(PlainLaunch, DriverConfig),
+    /// The backend's, which may be several of the driver's.
+    Other(LaunchConfig),
 }
 
 impl Lowered {
     #[inline]
     const fn new() -> Self {
-        Self { config: LaunchConfig::new([1; 3], [1; 3]), plain: None, pointers: Pointers::new() }
+        Self { call: DriverCall::None, pointers: Pointers::new() }
     }
 
     /// Calls the driver.
@@ -233,9 +246,10 @@ impl Lowered {
         let (core, args) = (&stream.core, self.pointers.filled());
         // SAFETY: handed on.
         unsafe {
-            match &self.plain {
-                Some((plain, config)) => plain.call(&*core.device, function, config, args),
-                None => core.device.launch(function, &self.config, args, core.raw()),
+            match &self.call {
+                DriverCall::Plain(plain, config) => plain.call(&*core.device, function, config, args),
+                DriverCall::Other(config) => core.device.launch(function, config, args, core.raw()),
+                DriverCall::None => Ok(()),
             }
         }
     }

@@ -80,8 +80,9 @@ pub struct StreamState {
     records: u64,
     /// The points of other streams that this stream comes after.
     pub clock: Clock,
-    /// Whether the last operation touches memory that the host may wait for.
-    guarded: bool,
+    /// Whether the last operation, once its calls are made, leaves something to do: it touches memory that the host may wait
+    /// for, or somebody waits for it, or other threads.
+    concludes: bool,
     /// The points that the stream has waited for since its last operation, while somebody listens.
     waited: Vec<Point>,
     /// Recorded events, oldest first.
@@ -213,7 +214,7 @@ impl StreamCore {
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,
-            guarded: false,
+            concludes: false,
             recording,
             step: None,
         };

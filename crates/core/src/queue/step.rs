@@ -238,7 +238,7 @@ impl StreamCore {
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, .. } = submission;
         let mut begun = self.prepare(rules, state, &operation, accesses.iter().copied())?;
-        let StreamState { step, owed, number, waited, guarded, .. } = &mut *begun.state;
+        let StreamState { step, owed, number, waited, .. } = &mut *begun.state;
         if let Some(step) = step
             && trace::is_on()
             && step.holds_any()
@@ -248,7 +248,7 @@ impl StreamCore {
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
             // memory and module stay until the stream's work up to here is done.
-            Some(step) => unsafe { step.offer(self.raw, submission, *guarded) },
+            Some(step) => unsafe { step.offer(self.raw, submission) },
             None => Ok(false),
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {

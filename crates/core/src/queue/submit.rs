@@ -92,7 +92,7 @@ impl StreamCore {
         result: Result<()>,
     ) -> Result<()> {
         let Begun { state } = begun;
-        if result.is_ok() && !(state.guarded || rules.blocking || self.is_one_threads()) {
+        if result.is_ok() && !state.concludes {
             state.unlock();
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl StreamCore {
             block.history.hint() == self.id.0 && !block.in_graph.load(Ordering::Acquire)
         });
         if is_usual {
-            self.enter_all(&mut state, operation, accesses);
+            self.enter_all(rules, &mut state, operation, accesses);
             return Ok(Begun { state });
         }
         cold_path();
@@ -274,7 +274,7 @@ impl StreamCore {
         if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
             state = self.order(rules, state, *operation, accesses.clone(), &mut entering)?;
         }
-        self.enter_all(&mut state, operation, accesses);
+        self.enter_all(rules, &mut state, operation, accesses);
         Ok(Begun { state })
     }
 
@@ -283,6 +283,7 @@ impl StreamCore {
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn enter_all<'a>(
         &self,
+        rules: Rules,
         state: &mut StreamState,
         operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
@@ -292,10 +293,10 @@ impl StreamCore {
         state.number += 1;
         let point = Point { stream: self.id, number: state.number };
         self.counted.store(point.number, Ordering::Release);
-        state.guarded = false;
+        state.concludes = rules.blocking || self.is_one_threads();
         for access in accesses {
             let access = access.borrow();
-            state.guarded |= access.is_the_hosts();
+            state.concludes |= access.is_the_hosts();
             self.enter(access, point, operation);
         }
     }
@@ -347,7 +348,7 @@ impl StreamCore {
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && state.guarded && waited == Waited::Alone {
+        } else if result.is_ok() && waited == Waited::Alone {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
             state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
             let owed =

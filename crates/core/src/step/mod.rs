@@ -283,8 +283,7 @@ impl Step {
         self.seal
     }
 
-    /// Holds an operation back and returns true, or returns false for one that is to be submitted now. `host` says
-    /// whether it touches memory that the host may wait for.
+    /// Holds an operation back and returns true, or returns false for one that is to be submitted now.
     ///
     /// # Errors
     /// The failure of an operation that was held back.
@@ -292,12 +291,7 @@ impl Step {
     /// # Safety
     /// As for [`submit`](crate::queue::StreamCore::submit): `submission` has its place on `stream`, which is alive. The
     /// modules and the memory of what is held back stay alive until it is released and done.
-    pub(crate) unsafe fn offer(
-        &mut self,
-        stream: RawStream,
-        submission: &Submission<'_>,
-        host: bool,
-    ) -> Result<bool> {
+    pub(crate) unsafe fn offer(&mut self, stream: RawStream, submission: &Submission<'_>) -> Result<bool> {
         let offer = match Offer::of(submission) {
             Ok(offer) if self.plain.is_none() => offer,
             other => {
@@ -337,7 +331,7 @@ impl Step {
             match segment.fit(held, &offer, self.stats.runs) {
                 Fit::Shape { shape, next } => {
                     self.progress = Progress::Held { shape, next };
-                    self.holds_host_memory |= host;
+                    self.holds_host_memory |= submission.accesses.iter().any(|access| access.is_the_hosts());
                     return Ok(true);
                 }
                 Fit::NextSegment => {
