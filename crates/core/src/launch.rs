@@ -124,9 +124,10 @@ impl LaunchRequest {
     }
 }
 
-/// The limits of a kernel's launches in a row on its device, with which nothing else needs a look.
+/// The limits of a kernel's launches in a row on its device, within which nothing else needs a look.
 #[derive(Clone, Copy, Debug)]
 pub struct RowLimits {
+    /// Zero for a kernel of which even a launch without dynamic shared memory needs one.
     blocks: u32,
     /// Threads of a block.
     threads: u32,
@@ -136,10 +137,11 @@ pub struct RowLimits {
 
 impl RowLimits {
     pub fn new(device: &DeviceInfo, kernel: FunctionInfo) -> Self {
+        let shared = device.shared_memory_per_block.checked_sub(kernel.static_shared);
         Self {
-            blocks: device.max_grid[0],
+            blocks: shared.map_or(0, |_| device.max_grid[0]),
             threads: device.max_block[0].min(most_threads(device, kernel)),
-            shared: device.shared_memory_per_block.saturating_sub(kernel.static_shared),
+            shared: shared.unwrap_or(0),
         }
     }
 }
@@ -263,6 +265,10 @@ mod tests {
         assert!(usual > 100, "{usual}");
         let row = LaunchRequest::new(Grid::Covering, [100, 1, 1], [64, 1, 1]);
         assert!(row.usual(&limits).is_some());
+        kernel.static_shared = 4096;
+        assert!(row.usual(&RowLimits::new(&device, kernel)).is_some());
+        kernel.static_shared = 4097;
+        assert!(row.usual(&RowLimits::new(&device, kernel)).is_none());
         for other in [
             LaunchRequest { extent: [100, 2, 1], ..row },
             LaunchRequest { extent: [100, 1, 0], ..row },
