@@ -8,7 +8,7 @@ conformance::tests! {
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
         blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
         parameters_are_each_threads_own, functions_are_handed_the_block,
-        threads_touch_memory_in_their_own_order;
+        threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
         values_are_kept_beside_a_branch, warps_take_either_side_in_blocks_of_any_shape;
@@ -391,6 +391,19 @@ fn warps_take_either_side_in_blocks_of_any_shape(device: &Device) -> Result<()> 
                 .collect();
             assert_eq!(s.download(&out)?, expected, "block {block:?}, warps {pick:#b}");
         }
+    }
+    Ok(())
+}
+
+fn parameters_may_be_written_as_arrays(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (block, n) in [(32, 32), (64, 33), (100, 100), (256, 1)] {
+        let x = values(n);
+        let mut out = s.zeros::<i32>(n as usize)?;
+        kernels.mirrored(&s, &Launch::new([1; 3], [block, 1, 1]), &s.upload(&x)?, &mut out, n)?;
+        let expected: Vec<i32> = x.iter().zip(x.iter().rev()).map(|(x, other)| x + other).collect();
+        assert_eq!(s.download(&out)?, expected, "{n} values in a block of {block}");
     }
     Ok(())
 }

@@ -364,6 +364,17 @@ __global__ void kept(const int* x, int* out, int rounds) {
     out[threadIdx.x] = value + steps;
 }
 
+/// out[i] = x[i] + x[n - 1 - i], in one block.
+/// requires: n <= len(x), n <= len(out), n <= block.x, block.y * block.z * grid.x * grid.y * grid.z == 1
+__global__ void mirrored(const int x[], int out[], int n) {
+    const int i = threadIdx.x;
+    if (i < n) out[i] = x[i];
+    __syncthreads();
+    const int other = i < n ? out[n - 1 - i] : 0;
+    __syncthreads();
+    if (i < n) out[i] += other;
+}
+
 __device__ int place() { return threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z; }
 
 /// Both sides of a branch that the warps named in `pick` take, and one within it for half of a warp.

@@ -308,16 +308,24 @@ fn as_loops(
             .replace("__restrict__", "")
             .replace("__restrict", "")
             .replace("const __grid_constant__", "");
-        let ty = ty.trim();
+        // An array is a pointer to its elements, which may be arrays.
+        let mut inner = Some(declarator);
+        let depth = std::iter::from_fn(|| {
+            let array = inner.filter(|node| node.kind() == "array_declarator")?;
+            inner = array.child_by_field_name("declarator");
+            Some(array)
+        });
+        let depth = depth.count();
+        let ty = ty.trim().to_owned() + ["", "*", " (*)[]"][depth.min(2)];
         let constant = (ty.starts_with("const ") || ty.ends_with(" const")) && !ty.contains('*');
         variables.add(Variable {
             name: text[name.byte_range()].to_owned(),
             kind: Kind::Own,
             declaration: None,
             declarator,
-            ty: ty.to_owned(),
+            ty,
             extents: String::new(),
-            storable: true,
+            storable: depth < 2,
             constant,
             around: None,
             scope: function.byte_range(),

@@ -109,6 +109,31 @@ __global__ void rows(int x, int* y, int n) {
 }
 
 #[test]
+fn parameters_may_be_arrays() {
+    let text = "
+#define N 4
+__global__ void flat(float to[], const float from[N], int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = from[i];
+    __syncthreads();
+    if (i < n) to[i] += from[n - 1 - i];
+}
+__global__ void deep(double to[][N][N], const double from[][N], int n) {
+    const int i = threadIdx.x;
+    for (int j = threadIdx.y; j < n; j += blockDim.y) to[i][j][0] = from[j][i];
+    __syncthreads();
+    to[0][0][i] += to[i][0][0];
+}
+__global__ void own(double to[][N], float* y) {
+    to += threadIdx.x;
+    __syncthreads();
+    to[0][0] = y[threadIdx.x];
+}
+";
+    assert_eq!(threads(text), ["loops", "loops", "15: no loop can keep the variable `to`"]);
+}
+
+#[test]
 fn arrays_as_long_as_their_value_do_not_outlive_a_meeting() {
     let text = "
 __global__ void within(float* y) {

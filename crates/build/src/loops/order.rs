@@ -223,7 +223,7 @@ impl<'t> Variables<'_, 't> {
             return (self.is_shared(text) && !self.is_one_of_several(text)).then_some((text, false));
         };
         let Variable { declaration, ty, extents, storable, .. } = &self.list[index];
-        let is_parameter = declaration.is_none() && ty.matches('*').count() == 1;
+        let is_parameter = declaration.is_none() && *storable && ty.matches('*').count() == 1;
         let is_own = *storable && !extents.is_empty() && !ty.contains('*');
         (is_parameter || is_own).then_some((text, is_own))
     }
