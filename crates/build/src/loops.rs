@@ -309,14 +309,15 @@ fn as_loops(
             .replace("__restrict", "")
             .replace("const __grid_constant__", "");
         // An array is a pointer to its elements, which may be arrays.
-        let mut inner = Some(declarator);
-        let depth = std::iter::from_fn(|| {
-            let array = inner.filter(|node| node.kind() == "array_declarator")?;
-            inner = array.child_by_field_name("declarator");
-            Some(array)
-        });
-        let depth = depth.count();
-        let ty = ty.trim().to_owned() + ["", "*", " (*)[]"][depth.min(2)];
+        let inwards = std::iter::successors(Some(declarator), |node| node.child_by_field_name("declarator"));
+        let leads_to = match inwards.filter(|node| node.kind() == "array_declarator").count() {
+            0 => "",
+            1 => "*",
+            _ => " (*)[]",
+        };
+        let ty = ty.trim().to_owned() + leads_to;
+        // A pointer to arrays is declared around its name, and so not by its type alone.
+        let storable = !ty.contains("(*");
         let constant = (ty.starts_with("const ") || ty.ends_with(" const")) && !ty.contains('*');
         variables.add(Variable {
             name: text[name.byte_range()].to_owned(),
@@ -325,7 +326,7 @@ fn as_loops(
             declarator,
             ty,
             extents: String::new(),
-            storable: depth < 2,
+            storable,
             constant,
             around: None,
             scope: function.byte_range(),

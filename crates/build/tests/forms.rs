@@ -129,8 +129,14 @@ __global__ void own(double to[][N], float* y) {
     __syncthreads();
     to[0][0] = y[threadIdx.x];
 }
+__global__ void around(double (*to)[N], float* y) {
+    to += threadIdx.x;
+    __syncthreads();
+    to[0][0] = y[threadIdx.x];
+}
 ";
-    assert_eq!(threads(text), ["loops", "loops", "15: no loop can keep the variable `to`"]);
+    let refused = |line: u32| format!("{line}: no loop can keep the variable `to`");
+    assert_eq!(threads(text), ["loops".to_owned(), "loops".to_owned(), refused(15), refused(20)]);
 }
 
 #[test]

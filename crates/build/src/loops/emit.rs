@@ -237,9 +237,7 @@ impl<'e, 't> Emitter<'e, 't> {
                     let _ = writeln!(self.out, "}} {tail}");
                 }
                 Step::Branch { side, condition, negated, body, .. } => {
-                    let around = self.branch.replace(condition.at);
-                    self.branch(*side, condition, *negated, around.is_none(), body);
-                    self.branch = around;
+                    self.branch(*side, condition, *negated, body);
                 }
             }
         }
@@ -463,26 +461,26 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes one side of a branch. The outermost branch has a form for whole warps beside the one for any threads; within it,
     /// each would double the text that the compiler sees.
-    fn branch(&mut self, side: usize, condition: &Piece, negated: bool, outermost: bool, body: &[Step]) {
+    fn branch(&mut self, side: usize, condition: &Piece, negated: bool, body: &[Step]) {
+        let around = self.branch.replace(condition.at);
         // Both sides are told apart before the first changes anything.
-        let name = if negated {
+        let name = if negated { format!("gs_other_{side}") } else { format!("gs_side_{side}") };
+        if negated {
             let _ = writeln!(
                 self.out,
-                "gs_cpu_threads gs_other_{side} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
+                "gs_cpu_threads {name} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
                  !gs_side_{side}.runs[gs_turn.thread]; }});"
             );
-            format!("gs_other_{side}")
         } else {
             let how = self.how([condition], false);
             let _ = writeln!(
                 self.out,
-                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+                "gs_cpu_threads {name} = gs_cpu_branch<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
             self.out.push_str("});\n");
-            format!("gs_side_{side}")
-        };
-        let (head, tail) = if outermost {
+        }
+        let (head, tail) = if around.is_none() {
             (format!("gs_cpu_enter({name}, [&](auto& gs_threads) GS_CPU_LOOP {{"), "});")
         } else {
             (format!("if ({name}.any()) {{\ngs_cpu_threads& gs_threads = {name};"), "}")
@@ -490,5 +488,6 @@ impl<'e, 't> Emitter<'e, 't> {
         let _ = writeln!(self.out, "{head}");
         self.steps(body);
         let _ = writeln!(self.out, "{tail}");
+        self.branch = around;
     }
 }

@@ -416,7 +416,7 @@ impl<'k, 't> Variables<'k, 't> {
 pub(super) fn declared(declarator: Node<'_>) -> Node<'_> {
     match declarator.child_by_field_name("declarator") {
         Some(inner) => declared(inner),
-        None if declarator.kind() == "reference_declarator" => {
+        None if matches!(declarator.kind(), "reference_declarator" | "parenthesized_declarator") => {
             declarator.named_child(0).map_or(declarator, declared)
         }
         None => declarator,
