@@ -167,6 +167,9 @@ impl Writer {
     fn meeting(&mut self, together: Together) {
         let (into, value) = (self.one_of(&["a", "b", "e", "v.x", "l[1]"]), self.value(1));
         let by = self.one_of(&["1", "2", "16", "u % 8"]);
+        if self.below(4) == 0 {
+            return self.lanes();
+        }
         match self.below(if together == Together::Block { 7 } else { 3 }) {
             0 => self.line(&format!("{into} += __shfl_xor_sync(0xffffffffu, {value}, {by});")),
             1 => self.line(&format!("{into} = __shfl_down_sync(0xffffffffu, {into}, {by});")),
@@ -181,6 +184,104 @@ impl Writer {
                 self.line(&format!("{into} += s[(threadIdx.x + {by}) % 64];"));
             }
         }
+    }
+
+    /// Returns an expression of variables `p`, `q` and `r` of one type. Numbers with a point stay whole and small.
+    fn lane_value(&mut self, is_whole: bool, depth: usize) -> String {
+        if depth == 0 || self.below(3) == 0 {
+            return self.one_of(&["p", "q", "r", "(lane & 3)", "2"]).to_owned();
+        }
+        let (left, right) = (self.lane_value(is_whole, depth - 1), self.lane_value(is_whole, depth - 1));
+        match self.below(if is_whole { 12 } else { 7 }) {
+            0 => format!("({} ? {left} : {right})", self.lane_condition(is_whole)),
+            1 => format!("min(r, (T)({left}))"),
+            2 => format!("max((T)({left}), q)"),
+            3 => format!("(T)({right} < {left})"),
+            4 => format!("{}{left}", self.one_of(&["-", "+"])),
+            5 | 6 => format!("({left} - {right})"),
+            7 => format!("({left} >> {})", self.one_of(&["1", "(lane & 7)"])),
+            8 => format!("(~{left} / 3)"),
+            _ => format!("({left} {} {right})", self.one_of(&["+", "-", "*", "^", "&", "|"])),
+        }
+    }
+
+    fn lane_condition(&mut self, is_whole: bool) -> String {
+        match self.below(6) {
+            0 => "lane >= d".to_owned(),
+            1 => "(threadIdx.x & 31) + d < 32 || warpSize / 16 == d".to_owned(),
+            2 => "u % 2 == 1".to_owned(),
+            3 => "!(threadIdx.x > 40 && lane != 7)".to_owned(),
+            _ => {
+                let (left, right) = (self.lane_value(is_whole, 1), self.lane_value(is_whole, 1));
+                format!("{left} {} {right}", self.one_of(&["<", "<=", ">", ">=", "==", "!="]))
+            }
+        }
+    }
+
+    /// Writes a statement in which a warp's threads only compute with `p`, `q` and `r`, or shuffle.
+    fn lane_statement(&mut self, is_whole: bool) {
+        let (target, value) = (self.one_of(&["p", "q", "r"]), self.lane_value(is_whole, 2));
+        let shuffle = match self.below(7) {
+            0 => format!("__shfl_sync(0xffffffffu, q, {})", self.one_of(&["0", "d", "37", "n % 50"])),
+            1 => format!(
+                "__shfl_xor_sync(0xffffffffu, (T)({value}), {})",
+                self.one_of(&["d", "3", "n % 70, 16"])
+            ),
+            2 => format!(
+                "__shfl_down_sync(0xffffffffu, {target}, {})",
+                self.one_of(&["d", "1", "d, 16", "n % 9"])
+            ),
+            _ => format!("__shfl_up_sync(0xffffffffu, p, {})", self.one_of(&["d", "2", "u, 8", "n % 40"])),
+        };
+        let text = match self.below(7) {
+            0 => format!("if ({}) {target} = {value};", self.lane_condition(is_whole)),
+            1 => format!("if ({}) {{ q -= {value}; {target} = p; }}", self.lane_condition(is_whole)),
+            2 => "__syncwarp();".to_owned(),
+            3 => format!("{target} = {value};"),
+            _ => format!("{target} {} {shuffle};", self.one_of(&["=", "-="])),
+        };
+        self.line(&text);
+    }
+
+    /// Writes shuffles that depend on each other, with nothing but arithmetic between them.
+    fn lanes(&mut self) {
+        let (is_whole, ty) = match self.below(7) {
+            0 => (false, "float"),
+            1 => (false, "double"),
+            2 => (true, "int"),
+            3 => (true, "long long"),
+            4 => (true, "unsigned long long"),
+            5 => (true, "bool"),
+            _ => (true, "unsigned"),
+        };
+        let (first, second) = (self.name(), self.name());
+        let first = format!("({first} % 50)");
+        self.line("{");
+        self.depth += 1;
+        self.line(&format!("typedef {ty} T;"));
+        self.line("const int lane = threadIdx.x % 32;");
+        self.line("int d = 1;");
+        self.line(&format!("T p = (T){first}, q = (T)({second} % 60), r = 1;"));
+        for _ in 0..=self.below(3) {
+            let head = self.one_of(&[
+                "for (int d = 1; d < 32; d *= 2) {",
+                "for (unsigned d = warpSize / 2; d > 0; d >>= 1) {",
+                "for (int d = 0; d < (int)(n % 3); ++d) {",
+                "{",
+            ]);
+            self.line(head);
+            self.depth += 1;
+            for _ in 0..=self.below(3) {
+                self.lane_statement(is_whole);
+            }
+            self.depth -= 1;
+            self.line("}");
+            self.lane_statement(is_whole);
+            self.lane_statement(is_whole);
+        }
+        self.depth -= 1;
+        self.line("    f += (unsigned)(int)p; e ^= (unsigned)(int)q; a += (unsigned)(int)r;");
+        self.line("}");
     }
 
     /// Writes a statement with others in it.
@@ -266,8 +367,18 @@ fn file(seed: u64) -> String {
     writer.text
 }
 
-/// Returns what the kernels of a file compute, and how many of them run as loops.
-fn run(device: &Device, text: &str) -> (Vec<Vec<u32>>, usize) {
+/// What became of a file.
+struct Outcome {
+    /// What each kernel computes.
+    results: Vec<Vec<u32>>,
+    /// The number of kernels that run as loops.
+    loops: usize,
+    /// The number of places where warps compute in vectors.
+    in_lanes: usize,
+}
+
+/// Compiles a file, and runs its kernels.
+fn run(device: &Device, text: &str) -> Outcome {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("k.cu");
     std::fs::write(&source, text).unwrap();
@@ -290,8 +401,9 @@ fn run(device: &Device, text: &str) -> (Vec<Vec<u32>>, usize) {
     let source = ModuleSource { name: "k", images: &images, source: None, globals: &[] };
     // SAFETY: the image was built just now.
     let module = unsafe { device.load_module(&source) }.unwrap();
-    let results = (0..KERNELS).map(|number| launch(device, &module, number).unwrap());
-    (results.collect(), loops)
+    let results = (0..KERNELS).map(|number| launch(device, &module, number).unwrap()).collect();
+    let code = std::fs::read_to_string(folder.path().join("k.cpu.cpp")).unwrap();
+    Outcome { results, loops, in_lanes: code.matches("gs_cpu_in_lanes<").count() }
 }
 
 /// Returns what a kernel computes for several numbers.
@@ -315,10 +427,14 @@ fn kernels_mean_the_same_as_loops_and_on_stacks() {
     let device = Device::open("cpu:0").unwrap();
     for seed in 0..files {
         let text = file(seed);
-        let (together, loops) = run(&device, &format!("#define ON_STACKS\n{text}"));
-        let (apart, none) = run(&device, &format!("#define ON_STACKS if (false) return\n{text}"));
-        assert!(loops > KERNELS / 2 && none == 0, "{loops} and {none} kernels of seed {seed} run as loops");
-        for (number, (together, apart)) in together.iter().zip(&apart).enumerate() {
+        let Outcome { results, loops, in_lanes } = run(&device, &format!("#define ON_STACKS\n{text}"));
+        let apart = run(&device, &format!("#define ON_STACKS if (false) return\n{text}"));
+        assert!(
+            loops > KERNELS / 2 && in_lanes > KERNELS / 6,
+            "seed {seed}: {loops} loops, {in_lanes} in lanes"
+        );
+        assert_eq!(apart.loops, 0, "seed {seed}");
+        for (number, (together, apart)) in results.iter().zip(&apart.results).enumerate() {
             let differing = together.iter().zip(apart).position(|(together, apart)| together != apart);
             let body = || text.split("__global__ void ").nth(number + 1).unwrap_or_default();
             assert_eq!(differing, None, "kernel {number} of seed {seed}:\n{}", body());

@@ -1,7 +1,7 @@
 //! Kernels whose threads meet mean the same whether the threads run together, as loops, or on stacks of their own.
 
 use conformance::meetings::{Kernels, Nonconst};
-use gpustream::{Device, Launch, Result};
+use gpustream::{Device, Launch, Result, Stream};
 
 conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
@@ -11,7 +11,8 @@ conformance::tests! {
         threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
-        values_are_kept_beside_a_branch, warps_take_either_side_in_blocks_of_any_shape;
+        values_are_kept_beside_a_branch, warps_take_either_side_in_blocks_of_any_shape,
+        shuffles_that_depend_on_each_other_are_right;
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -416,4 +417,75 @@ fn parameters_are_each_threads_own(device: &Device) -> Result<()> {
     let expected: Vec<i32> = (0..70).map(|i| 2 * (5 + i) + 1).collect();
     assert_eq!(s.download(&out)?, expected);
     Ok(())
+}
+
+/// A number that `in_registers` computes with; all results are whole numbers that each type holds, modulo 2^32.
+trait Number: Copy + PartialEq + std::fmt::Debug {
+    fn of(number: i32) -> Self;
+    fn launch(s: &Stream, kernels: &Kernels, block: [u32; 3], x: &[Self], stays: u32) -> Result<Vec<Self>>;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {
+        $(impl Number for $number {
+            fn of(number: i32) -> Self {
+                number as Self
+            }
+
+            fn launch(s: &Stream, kernels: &Kernels, block: [u32; 3], x: &[Self], stays: u32) -> Result<Vec<Self>> {
+                let mut out = s.zeros::<Self>(6 * x.len())?;
+                let launch = Launch::new([1, 1, 1], block);
+                kernels.in_registers(s, &launch, &s.upload(x)?, &mut out, stays as i32)?;
+                s.download(&out)
+            }
+        })*
+    };
+}
+numbers!(i32, u32, f32, f64, i64);
+
+/// Returns what the threads of one warp find, with `stays` threads in the block.
+fn found_by_shuffles(x: &[i32], stays: i32) -> Vec<[i32; 6]> {
+    let lanes = 0..32usize;
+    let (most, at) = lanes.clone().map(|lane| (x[lane], lane)).max().unwrap_or_default();
+    let far: Vec<i32> = lanes.clone().map(|lane| lane.abs_diff(at) as i32).collect();
+    let far: Vec<i32> = lanes.clone().map(|lane| far[lane ^ 5]).collect();
+    let far: Vec<i32> = lanes.clone().map(|lane| far[lane].min(far[lane ^ 3])).collect();
+    let two_on = |lane: usize| if lane % 8 + 2 < 8 { lane + 2 } else { lane };
+    let least: Vec<i32> = lanes.clone().map(|lane| far[lane] - far[two_on(lane)].max(3) * 2).collect();
+    let (mut parts, mut step) = (x.to_vec(), 1);
+    while step < stays {
+        let up =
+            |lane: usize| if step < 16 && lane % 16 >= step as usize { lane - step as usize } else { lane };
+        let from = |lane: usize| lane / 8 * 8 + step as usize % 8;
+        parts = lanes.clone().map(|lane| -(parts[lane] + parts[up(lane)] - parts[from(lane)])).collect();
+        step = 3 * step + 1;
+    }
+    let sum = |lane: usize| x[..=lane].iter().sum();
+    lanes.map(|lane| [sum(lane), most, at as i32, least[lane], parts[lane], parts[lane ^ 0x11]]).collect()
+}
+
+fn check_shuffles<T: Number>(s: &Stream, kernels: &Kernels) -> Result<()> {
+    let blocks = [[32, 1, 1], [64, 1, 1], [16, 4, 1], [96, 1, 2], [32, 3, 2], [8, 4, 3], [1024, 1, 1]];
+    for block in blocks {
+        let threads = block.iter().product::<u32>();
+        let x = values(threads as i32).into_iter().map(|x| x + 300).collect::<Vec<_>>();
+        for stays in [threads, threads / 64 * 32] {
+            let numbers: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+            let out = T::launch(s, kernels, block, &numbers, stays)?;
+            let found = x[..stays as usize].chunks(32).flat_map(|x| found_by_shuffles(x, stays as i32));
+            let mut expected: Vec<T> = found.flatten().map(T::of).collect();
+            expected.resize(out.len(), T::of(0));
+            assert_eq!(out, expected, "{block:?}, of which {stays} stay");
+        }
+    }
+    Ok(())
+}
+
+fn shuffles_that_depend_on_each_other_are_right(device: &Device) -> Result<()> {
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    check_shuffles::<i32>(&s, &kernels)?;
+    check_shuffles::<u32>(&s, &kernels)?;
+    check_shuffles::<f32>(&s, &kernels)?;
+    check_shuffles::<f64>(&s, &kernels)?;
+    check_shuffles::<i64>(&s, &kernels)
 }

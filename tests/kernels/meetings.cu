@@ -438,3 +438,56 @@ __global__ void in_own_order(const int* x, int* out, unsigned k) {
     out[4 * i + 2 + k % 2] = x[i];
     out[4 * i + 3] += out[4 * i + 2];
 }
+
+/// What the warps of a block learn by shuffles that depend on each other, with arithmetic alone between them: sums, the
+/// greatest value with its place, and distances. Threads from `stays` on have left before.
+/// requires: block.x * block.y * block.z <= len(x), 6 * block.x * block.y * block.z <= len(out), stays % 32 == 0
+/// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z % 32 == 0
+template <class T>
+__global__ void in_registers(const T* x, T* out, int stays) {
+    const unsigned all = 0xffffffffu;
+    const int me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int lane = me & 31;
+    T* const mine = out + 6 * me;
+    if (me >= stays) return;
+    T sum = x[me], most = sum, parts = sum;
+    int at = lane;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const T before = __shfl_up_sync(all, sum, step, 32);
+        if (lane >= step) sum += before;
+    }
+    for (int step = 16; step > 0; step >>= 1) {
+        const T other = __shfl_down_sync(all, most, step, 32);
+        const int its = __shfl_down_sync(all, at, step, 32);
+        const bool is_more = lane + step < 32 && !(other <= most);
+        if (is_more) {
+            most = other;
+            at = its;
+        }
+    }
+    most = __shfl_sync(all, most, 0, 32);
+    at = __shfl_sync(all, at, 0, 32);
+    mine[0] = sum;
+    mine[1] = most;
+    mine[2] = T(at);
+    // From the place of the greatest, within parts of eight.
+    T least = __shfl_xor_sync(all, (T)(lane < at ? at - lane : lane - at), 5, 8);
+    least = min(least, __shfl_xor_sync(all, least, 3, 32));
+    least -= max(__shfl_down_sync(all, least, 2, 8), T(3)) * T(2);
+    mine[3] = least;
+    // By distances that no compiler knows.
+    for (int step = 1; step < stays; step = 3 * step + 1) {
+        parts += __shfl_up_sync(all, parts, step, 16) - __shfl_sync(all, parts, step, 8);
+        parts = -parts;
+    }
+    mine[4] = parts;
+    T a = __shfl_xor_sync(all, parts, 16, 32);
+    a = __shfl_xor_sync(all, a, 1, 32);
+    mine[5] = a;
+}
+template __global__ void in_registers<int>(const int* x, int* out, int stays);
+template __global__ void in_registers<unsigned>(const unsigned* x, unsigned* out, int stays);
+template __global__ void in_registers<float>(const float* x, float* out, int stays);
+template __global__ void in_registers<double>(const double* x, double* out, int stays);
+template __global__ void in_registers<long long>(const long long* x, long long* out, int stays);

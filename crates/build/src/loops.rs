@@ -18,6 +18,7 @@ mod edits;
 mod emit;
 mod groups;
 mod inline;
+mod lanes;
 mod meetings;
 mod names;
 mod order;

@@ -390,3 +390,101 @@ __global__ void by_element(int* x) { __syncthreads(); x[x[TID]] = 1; x[TID] = x[
     let expected: Vec<bool> = (0..found.len()).map(|kernel| kernel < 9).collect();
     assert_eq!((found.len(), found), (20, expected));
 }
+
+/// Returns of each kernel's form in how many places whole warps compute in vectors.
+fn in_lanes(text: &str) -> Vec<usize> {
+    let (_dir, built) = compiled(text);
+    let code = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
+    code.split(" void gs_loops_").skip(1).map(|form| form.matches("gs_cpu_in_lanes<").count()).collect()
+}
+
+#[test]
+fn shuffles_that_depend_on_each_other_stay_in_registers() {
+    let text = "
+#include <gpustream/half.cuh>
+#define ALL 0xffffffffu
+#define HALF 16
+#define TID threadIdx.x
+__global__ void summed(float* x) {
+    float v = x[TID];
+    for (int step = HALF; step > 0; step >>= 1) v += __shfl_down_sync(ALL, v, step);
+    x[TID] = v;
+}
+__global__ void in_turn(int* x) {
+    int v = x[TID];
+    const int a = __shfl_xor_sync(ALL, v, 1);
+    v = threadIdx.x % 4 == 0 ? v : a + 2;
+    v = max(v, __shfl_xor_sync(ALL, v, HALF));
+    x[TID] = v;
+}
+template <class T> __device__ T sum_of(T v) {
+    for (int step = HALF; step > 0; step /= 2) v += __shfl_xor_sync(ALL, v, step);
+    return v;
+}
+__device__ float most_of(float v) {
+    for (int step = HALF; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, step));
+    return v;
+}
+__global__ void in_functions(double* x) { double v = x[threadIdx.x]; v = sum_of(v); x[threadIdx.x] = v + most_of(v); }
+template <class T> __global__ void of_types(T* x) {
+    T v = x[TID];
+    for (int step = 1; step < 32; step *= 2) { const T w = __shfl_up_sync(ALL, v, step); if (threadIdx.x >= step) v = v + w; }
+    x[TID] = v;
+}
+template __global__ void of_types<char>(char* x);
+template __global__ void of_types<gs::half>(gs::half* x);
+template __global__ void of_types<unsigned>(unsigned* x);
+";
+    assert_eq!(in_lanes(text), [1, 1, 2, 1]);
+    assert_eq!(threads(text), ["loops"; 6]);
+}
+
+/// Where lanes could trap or touch memory that only some would, or what a warp changes belongs to all.
+#[test]
+fn shuffles_beside_anything_but_arithmetic_go_through_memory() {
+    let text = "
+#define ALL 0xffffffffu
+#define TID threadIdx.x
+__device__ float twice(float x) { return 2 * x; }
+__global__ void alone(int* x) { int v = x[TID]; v += __shfl_xor_sync(ALL, v, 1); x[TID] = v; }
+__global__ void apart(int* x) {
+    int v = x[TID], w = 0;
+    w = __shfl_xor_sync(ALL, v, 1);
+    v = __shfl_xor_sync(ALL, v, 2);
+    x[TID] = v + w;
+}
+__global__ void with_memory(int* x) {
+    int v = x[TID];
+    for (int step = 1; step < 32; step *= 2) v += x[TID] * __shfl_xor_sync(ALL, v, step);
+    x[TID] = v;
+}
+__global__ void divided(int* x) {
+    int v = x[TID];
+    for (int step = 1; step < 32; step *= 2) { const int w = __shfl_up_sync(ALL, v, step); if (w != 0) v /= w; }
+    x[TID] = v;
+}
+__global__ void called(float* x) {
+    float v = x[TID];
+    for (int step = 1; step < 32; step *= 2) v += twice(__shfl_xor_sync(ALL, v, step));
+    x[TID] = v;
+}
+__global__ void counted_outside(float* x) {
+    float v = x[TID];
+    int step = 16;
+    for (; step > 0; step /= 2) v += __shfl_xor_sync(ALL, v, step);
+    x[TID] = v;
+}
+__global__ void with_barriers(float* x) {
+    float v = x[TID];
+    for (int step = 1; step < 32; step *= 2) { v += __shfl_xor_sync(ALL, v, step); __syncthreads(); }
+    x[TID] = v;
+}
+__global__ void from_lanes(int* x) {
+    int v = x[TID];
+    for (int step = 1; step < 32; step *= 2) v += __shfl_sync(ALL, v, TID * 3);
+    x[TID] = v;
+}
+";
+    assert_eq!(in_lanes(text), [0; 8]);
+    assert_eq!(threads(text), ["loops"; 8]);
+}

@@ -59,6 +59,8 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
 
     let mut flags: Vec<String> = Vec::new();
     flags.extend(["-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-Wno-unused-function"].map(str::to_owned));
+    // Functions that return vectors longer than the processor's are inlined.
+    flags.push("-Wno-psabi".to_owned());
     flags.extend(VECTORISING.map(str::to_owned));
     // Frames larger than the guard pages below a thread's stack are touched from the top down, so that one frame too
     // many is a fault of its kernel and not a write beyond.

@@ -193,7 +193,7 @@ impl Variables<'_, '_> {
     }
 
     /// Returns whether the compiler knows an expression's value.
-    fn is_constant(&self, node: Node<'_>) -> bool {
+    pub(super) fn is_constant(&self, node: Node<'_>) -> bool {
         let text = &self.text[node.byte_range()];
         match node.kind() {
             "number_literal" => true,

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::course::{Course, first_of};
+use super::lanes::Lanes;
 use super::order::Accesses;
 use super::side_by_side::Rows;
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
@@ -100,6 +101,7 @@ impl<'e, 't> Emitter<'e, 't> {
                     self.mention([condition], *around);
                     self.look(body);
                 }
+                Step::Lanes { otherwise, .. } => self.look(otherwise),
             }
         }
     }
@@ -239,6 +241,7 @@ impl<'e, 't> Emitter<'e, 't> {
                 Step::Branch { side, condition, negated, body, .. } => {
                     self.branch(*side, condition, *negated, body);
                 }
+                Step::Lanes { lanes, otherwise } => self.lanes(lanes, otherwise),
             }
         }
     }
@@ -457,6 +460,40 @@ impl<'e, 't> Emitter<'e, 't> {
             format!("{name} = {value};")
         };
         let _ = writeln!(self.out, "{line}");
+    }
+
+    /// Writes statements in vectors, and the steps of threads that are no whole warps.
+    fn lanes(&mut self, lanes: &Lanes, otherwise: &[Step]) {
+        let types: Vec<_> = lanes.types.iter().map(String::as_str).collect();
+        let _ = writeln!(
+            self.out,
+            "if (!gs_cpu_in_lanes<{}>(gs_threads, [&](const auto& gs_turn) GS_CPU_LOOP {{\nconst auto threadIdx = gs_turn.index;",
+            types.join(", ")
+        );
+        for &index in &lanes.used {
+            let Variable { name, kind, ty, .. } = &self.variables.list[index];
+            let _ = match kind {
+                Kind::Uniform => Ok(()),
+                Kind::Again => lanes.again.get(&index).map_or(Ok(()), |text| writeln!(self.out, "{text}")),
+                Kind::Own if self.is_local(index) => {
+                    writeln!(self.out, "auto {name} = gs_turn.template as<{ty}>(0);")
+                }
+                Kind::Own => writeln!(self.out, "auto {name} = gs_turn.load(gs_of_{name}.at);"),
+            };
+        }
+        for (at, text) in &lanes.statements {
+            self.place(*at);
+            let _ = writeln!(self.out, "{text}");
+        }
+        for &index in &lanes.written {
+            let name = &self.variables.list[index].name;
+            if !self.is_local(index) {
+                let _ = writeln!(self.out, "gs_turn.store(gs_of_{name}.at, {name});");
+            }
+        }
+        self.out.push_str("})) {\n");
+        self.steps(otherwise);
+        self.out.push_str("}\n");
     }
 
     /// Writes one side of a branch. The outermost branch has a form for whole warps beside the one for any threads; within it,

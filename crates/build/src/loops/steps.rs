@@ -6,6 +6,7 @@ use tree_sitter::Node;
 
 use super::course::Pick;
 use super::edits::{self, Edit};
+use super::lanes::Lanes;
 use super::meetings::Meeting;
 use super::order::Accesses;
 use super::row::{Look, Row};
@@ -126,6 +127,11 @@ pub(super) enum Step {
         around: Option<usize>,
         body: Vec<Step>,
     },
+    /// Statements that whole warps go through in vectors, and the steps of all others.
+    Lanes {
+        lanes: Lanes,
+        otherwise: Vec<Step>,
+    },
 }
 
 /// The kernel's steps while they are being gathered.
@@ -139,6 +145,8 @@ pub(super) struct Steps<'k, 't> {
     count: usize,
     pub(super) around: Vec<usize>,
     in_branch: bool,
+    /// Whether a form in vectors has been found for the statements.
+    has_lanes: bool,
     /// Whether the threads of a row go through a loop of the kernel side by side, each with a counter of its own.
     pub(super) strides: bool,
 }
@@ -164,6 +172,7 @@ impl<'k, 't> Steps<'k, 't> {
             count: 0,
             around: Vec::new(),
             in_branch: false,
+            has_lanes: false,
             strides: false,
         }
     }
@@ -194,11 +203,40 @@ impl<'k, 't> Steps<'k, 't> {
     /// Returns the steps of a statement list, or of one statement.
     pub(super) fn of(&mut self, node: Node<'t>) -> Result<Vec<Step>> {
         let mut open = Open::default();
-        for statement in statements(node) {
-            self.statement(statement, &mut open)?;
+        let list = statements(node);
+        let mut left = &list[..];
+        while let Some((&first, rest)) = left.split_first() {
+            if !self.has_lanes
+                && let Some((lanes, count)) = self.in_lanes(left)
+            {
+                let (these, rest) = left.split_at(count);
+                self.lanes(lanes, these, &mut open)?;
+                left = rest;
+            } else {
+                self.statement(first, &mut open)?;
+                left = rest;
+            }
         }
         self.close(&mut open);
         Ok(open.done)
+    }
+
+    /// Adds statements with their form in vectors.
+    fn lanes(&mut self, lanes: Lanes, list: &[Node<'t>], open: &mut Open) -> Result<()> {
+        self.close(open);
+        let outside = std::mem::replace(&mut self.has_lanes, true);
+        let mut otherwise = Open::default();
+        for &statement in list {
+            self.statement(statement, &mut otherwise)?;
+        }
+        self.close(&mut otherwise);
+        self.has_lanes = outside;
+        // The variables are those of both forms.
+        let (declares, otherwise) =
+            otherwise.done.into_iter().partition(|step| matches!(step, Step::Declare(_)));
+        open.done.extend::<Vec<_>>(declares);
+        open.done.push(Step::Lanes { lanes, otherwise });
+        Ok(())
     }
 
     pub(super) fn close(&self, open: &mut Open) {
@@ -545,6 +583,30 @@ impl<'k, 't> Steps<'k, 't> {
     fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         let field = |name| node.child_by_field_name(name);
         let Some(body) = field("body") else { return refuse(node, "a loop cannot be read") };
+        self.check_turns(node)?;
+        self.close(open);
+        self.around.push(node.id());
+        let steps = self.of(body);
+        self.around.pop();
+        let body_start = if node.kind() == "do_statement" { node.start_byte() } else { body.start_byte() };
+        let head = if node.kind() == "do_statement" {
+            "do ".to_owned()
+        } else {
+            format!("{}{}", self.unrolled(node), &self.text[node.start_byte()..body_start])
+        };
+        let tail = if node.kind() == "do_statement" {
+            self.text[body.end_byte()..node.end_byte()].to_owned()
+        } else {
+            String::new()
+        };
+        let head = Piece::bare(node.start_byte(), head);
+        open.done.push(Step::Inside { head, body: steps?, tail });
+        Ok(())
+    }
+
+    /// Checks that all threads of the block run a loop equally often.
+    pub(super) fn check_turns(&self, node: Node<'t>) -> Result<()> {
+        let field = |name| node.child_by_field_name(name);
         let condition = field("condition");
         let uniform = condition.is_none_or(|condition| {
             self.variables.is_uniform(condition)
@@ -566,26 +628,12 @@ impl<'k, 't> Steps<'k, 't> {
                 return refuse(part, "no proof that all threads run a loop equally often");
             }
         }
-        self.close(open);
-        self.around.push(node.id());
-        let steps = self.of(body);
-        self.around.pop();
-        let body_start = if node.kind() == "do_statement" { node.start_byte() } else { body.start_byte() };
-        let head = if node.kind() == "do_statement" {
-            "do ".to_owned()
-        } else {
-            // Each turn then has a constant distance between the lanes of a shuffle.
-            let unrolled = if self.variables.is_short(node) { "_Pragma(\"GCC unroll 8\") " } else { "" };
-            format!("{unrolled}{}", &self.text[node.start_byte()..body_start])
-        };
-        let tail = if node.kind() == "do_statement" {
-            self.text[body.end_byte()..node.end_byte()].to_owned()
-        } else {
-            String::new()
-        };
-        let head = Piece::bare(node.start_byte(), head);
-        open.done.push(Step::Inside { head, body: steps?, tail });
         Ok(())
+    }
+
+    /// Returns the words before a loop by which each turn has a constant distance between the lanes of a shuffle.
+    pub(super) fn unrolled(&self, node: Node<'t>) -> &'static str {
+        if self.variables.is_short(node) { "_Pragma(\"GCC unroll 8\") " } else { "" }
     }
 }
 

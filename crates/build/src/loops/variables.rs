@@ -248,6 +248,12 @@ impl<'k, 't> Variables<'k, 't> {
         self.writes_in(node).into_iter().map(|write| write.variable).collect()
     }
 
+    /// Returns the variables whose names are inside of `node`.
+    pub(super) fn mentioned_in(&self, node: Node<'_>) -> HashSet<usize> {
+        let words = self.waits.words(self.text, node);
+        words.iter().filter_map(|word| self.find(word, node.start_byte())).collect()
+    }
+
     fn keeps_uniform(&self, write: &Write<'t>) -> bool {
         if self.list[write.variable].constant {
             return true;
@@ -392,7 +398,18 @@ impl<'k, 't> Variables<'k, 't> {
     /// Returns whether a node leaves its arguments as they are. A function object could change them.
     pub(super) fn keeps_arguments(&self, call: Node<'_>) -> bool {
         let is_object = |name| self.by_name.contains_key(name) || self.varying.contains(name);
-        self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
+        self.type_of_cast(call).is_some()
+            || self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
+    }
+
+    /// Returns the type to which what reads like a call converts its value: `int(x)`, or `(T)(x)` with a variable's type.
+    pub(super) fn type_of_cast(&self, call: Node<'_>) -> Option<&'t str> {
+        let function = call.child_by_field_name("function").filter(|_| call.kind() == "call_expression")?;
+        let name =
+            if function.kind() == "parenthesized_expression" { function.named_child(0)? } else { function };
+        let name = &self.text[name.byte_range()];
+        (function.kind() == "primitive_type" || self.list.iter().any(|variable| variable.ty == name))
+            .then_some(name)
     }
 
     /// Notes the variables that are declared inside of loops over threads, which no uniform expression can mean.

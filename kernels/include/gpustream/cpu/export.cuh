@@ -2,6 +2,7 @@
 #ifndef GPUSTREAM_CPU_EXPORT_CUH
 #define GPUSTREAM_CPU_EXPORT_CUH
 
+#include "lanes.cuh"
 #include "loops.cuh"
 
 // The last of the types that is an integer of 32 or 64 bits, which is mostly the type of a kernel's length.

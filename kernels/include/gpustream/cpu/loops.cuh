@@ -132,6 +132,11 @@ struct gs_cpu_threads {
             }
         }
     }
+    // Returns the warps that run, if rows consist of whole warps, of which each runs or does not; or else 0.
+    uint32_t whole_warps() const {
+        if (!all) return warps;
+        return x % warp == 0 && count != 0 ? ~0u >> (32 - count / warp) : 0;
+    }
     // Whether the whole warp of a thread runs.
     bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
 };
@@ -156,6 +161,7 @@ struct gs_cpu_warps {
     gs_cpu_threads& threads;
 
     GS_CPU_LOOP operator const gs_cpu_threads&() const { return threads; }
+    GS_CPU_LOOP uint32_t whole_warps() const { return threads.warps; }
     template <bool Keeps, class T>
     GS_CPU_LOOP void renew(gs_cpu_twofold<T>& values) const { threads.renew<Keeps>(values); }
 };
@@ -474,21 +480,28 @@ static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body b
     gs_cpu_each_row<How>(threads,
                                [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<How>(body); });
 }
-template <unsigned How = 0, class Body>
-static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_warps& whole, Body body) {
-    constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
-    const gs_cpu_threads& threads = whole.threads;
-    const gs_cpu_start start;
-    for (uint32_t left = threads.warps; left != 0; left &= left - 1) {
-        const uint32_t first = (uint32_t)__builtin_ctz(left) * warp;
+// Runs the body for the warps with these bits, each with its first thread's number and `threadIdx`.
+template <class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_warp(const gs_cpu_threads& threads, uint32_t warps, Body body) {
+    for (; warps != 0; warps &= warps - 1) {
+        const uint32_t first = (uint32_t)__builtin_ctz(warps) * GS_CPU_LOOPS_WARP;
         uint3 index = {first, 0, 0};
         if (first >= threads.x) {
             const uint32_t row = first / threads.x;
             index = {first % threads.x, row % threads.y, row / threads.y};
         }
+        body(first, index);
+    }
+}
+template <unsigned How = 0, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_warps& whole, Body body) {
+    constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
+    const gs_cpu_threads& threads = whole.threads;
+    const gs_cpu_start start;
+    gs_cpu_each_warp(threads, threads.warps, [&](size_t first, uint3 index) GS_CPU_LOOP {
         if (How & gs_cpu_sets_index) ::threadIdx.y = index.y, ::threadIdx.z = index.z;
         gs_cpu_part<warp>{threads, first, index, warp, start}.template each<How>(body);
-    }
+    });
 }
 // Runs the body for the few threads that fulfil a condition.
 template <unsigned How = 0, class Condition, class Body>
