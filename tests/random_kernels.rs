@@ -197,7 +197,7 @@ impl Writer {
             1 => format!("min(r, (T)({left}))"),
             2 => format!("max((T)({left}), q)"),
             3 => format!("(T)({right} < {left})"),
-            4 => format!("{}{left}", self.one_of(&["-", "+"])),
+            4 => format!("{}({left})", self.one_of(&["-", "+"])),
             5 | 6 => format!("({left} - {right})"),
             7 => format!("({left} >> {})", self.one_of(&["1", "(lane & 7)"])),
             8 => format!("(~{left} / 3)"),
@@ -271,6 +271,11 @@ impl Writer {
             ]);
             self.line(head);
             self.depth += 1;
+            match self.below(4) {
+                0 => self.line("T r = __shfl_down_sync(0xffffffffu, q, d);"),
+                1 => self.line("const int half = d / 2; bool is_even = (lane & half) == 0; T r = is_even;"),
+                _ => {}
+            }
             for _ in 0..=self.below(3) {
                 self.lane_statement(is_whole);
             }

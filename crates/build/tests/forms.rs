@@ -417,6 +417,17 @@ __global__ void in_turn(int* x) {
     v = max(v, __shfl_xor_sync(ALL, v, HALF));
     x[TID] = v;
 }
+__global__ void with_variables_inside(int* x) {
+    int v = x[TID];
+    for (int step = 1; step < 32; step *= 2) {
+        const int half = step / 2;
+        int a = __shfl_xor_sync(ALL, v, step), b = a;
+        if (a > b - half) a = 7;
+        b = __shfl_xor_sync(ALL, a, 1);
+        v = a + b;
+    }
+    x[TID] = v;
+}
 template <class T> __device__ T sum_of(T v) {
     for (int step = HALF; step > 0; step /= 2) v += __shfl_xor_sync(ALL, v, step);
     return v;
@@ -435,8 +446,8 @@ template __global__ void of_types<char>(char* x);
 template __global__ void of_types<gs::half>(gs::half* x);
 template __global__ void of_types<unsigned>(unsigned* x);
 ";
-    assert_eq!(in_lanes(text), [1, 1, 2, 1]);
-    assert_eq!(threads(text), ["loops"; 6]);
+    assert_eq!(in_lanes(text), [1, 1, 1, 2, 1]);
+    assert_eq!(threads(text), ["loops"; 7]);
 }
 
 /// Where lanes could trap or touch memory that only some would, or what a warp changes belongs to all.

@@ -165,6 +165,13 @@ impl<'t> Rewriter<'_, '_, 't> {
         }
         let mut walk = node.walk();
         let declarators: Vec<_> = node.children_by_field_name("declarator", &mut walk).collect();
+        let uniform = |declarator: &Node<'t>| {
+            let index = self.steps.variables.meant(declared(*declarator));
+            index.is_some_and(|index| self.steps.variables.list[index].kind == Kind::Uniform)
+        };
+        if place == Place::Inside && declarators.iter().all(uniform) {
+            return Some(());
+        }
         let first = declarators.first()?.start_byte();
         self.replace(node.start_byte(), first, if place == Place::List { "" } else { "auto " });
         for declarator in declarators {
@@ -220,7 +227,9 @@ impl<'t> Rewriter<'_, '_, 't> {
             return None;
         }
         self.name(target)?;
-        self.lanes.written.insert(index);
+        if !self.declared.contains(&index) {
+            self.lanes.written.insert(index);
+        }
         self.expression(value)?;
         if place == Place::Under {
             let name = self.str(target);
