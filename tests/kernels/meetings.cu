@@ -477,7 +477,7 @@ __global__ void in_registers(const T* x, T* out, int stays) {
     least -= max(__shfl_down_sync(all, least, 2, 8), T(3)) * T(2);
     mine[3] = least;
     // By distances that no compiler knows.
-    for (int step = 1; step < stays; step = 3 * step + 1) {
+    for (int step = 1; step < 16 && step < stays; step = 3 * step + 1) {
         parts += __shfl_up_sync(all, parts, step, 16) - __shfl_sync(all, parts, step, 8);
         parts = -parts;
     }
