@@ -444,7 +444,7 @@ macro_rules! numbers {
 numbers!(i32, u32, f32, f64, i64);
 
 /// Returns what the threads of one warp find, with `stays` threads in the block.
-fn found_by_shuffles(x: &[i32], stays: i32) -> Vec<[i32; 6]> {
+fn found_by_shuffles(x: &[i32], stays: usize) -> Vec<[i32; 6]> {
     let lanes = 0..32usize;
     let (most, at) = lanes.clone().map(|lane| (x[lane], lane)).max().unwrap_or_default();
     let far: Vec<i32> = lanes.clone().map(|lane| lane.abs_diff(at) as i32).collect();
@@ -453,10 +453,9 @@ fn found_by_shuffles(x: &[i32], stays: i32) -> Vec<[i32; 6]> {
     let two_on = |lane: usize| if lane % 8 + 2 < 8 { lane + 2 } else { lane };
     let least: Vec<i32> = lanes.clone().map(|lane| far[lane] - far[two_on(lane)].max(3) * 2).collect();
     let (mut parts, mut step) = (x.to_vec(), 1);
-    while step < stays {
-        let up =
-            |lane: usize| if step < 16 && lane % 16 >= step as usize { lane - step as usize } else { lane };
-        let from = |lane: usize| lane / 8 * 8 + step as usize % 8;
+    while step < 16 && step < stays {
+        let up = |lane: usize| if lane % 16 >= step { lane - step } else { lane };
+        let from = |lane: usize| lane / 8 * 8 + step % 8;
         parts = lanes.clone().map(|lane| -(parts[lane] + parts[up(lane)] - parts[from(lane)])).collect();
         step = 3 * step + 1;
     }
@@ -472,7 +471,7 @@ fn check_shuffles<T: Number>(s: &Stream, kernels: &Kernels) -> Result<()> {
         for stays in [threads, threads / 64 * 32] {
             let numbers: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
             let out = T::launch(s, kernels, block, &numbers, stays)?;
-            let found = x[..stays as usize].chunks(32).flat_map(|x| found_by_shuffles(x, stays as i32));
+            let found = x[..stays as usize].chunks(32).flat_map(|x| found_by_shuffles(x, stays as usize));
             let mut expected: Vec<T> = found.flatten().map(T::of).collect();
             expected.resize(out.len(), T::of(0));
             assert_eq!(out, expected, "{block:?}, of which {stays} stay");
