@@ -467,7 +467,8 @@ impl<'e, 't> Emitter<'e, 't> {
         let types: Vec<_> = lanes.types.iter().map(String::as_str).collect();
         let _ = writeln!(
             self.out,
-            "if (!gs_cpu_in_lanes<{}>(gs_threads, [&](const auto& gs_turn) GS_CPU_LOOP {{\nconst auto threadIdx = gs_turn.index;",
+            "if (!gs_cpu_in_lanes<{}>(gs_threads, [&](const auto& gs_turn) GS_CPU_LOOP {{\n\
+             const auto threadIdx = gs_turn.index;",
             types.join(", ")
         );
         for &index in &lanes.used {

@@ -398,7 +398,8 @@ impl<'k, 't> Variables<'k, 't> {
     /// Returns whether a node leaves its arguments as they are. A function object could change them.
     pub(super) fn keeps_arguments(&self, call: Node<'_>) -> bool {
         let is_object = |name| self.by_name.contains_key(name) || self.varying.contains(name);
-        self.type_of_cast(call).is_some()
+        // A constructor could take a reference.
+        self.type_of_cast(call).is_some_and(|ty| !self.waits.takes_references(ty))
             || self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
     }
 

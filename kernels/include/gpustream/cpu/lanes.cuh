@@ -80,13 +80,13 @@ struct gs_cpu_lanes<T, true> {
 
     gs_cpu_lanes() = default;
     GS_CPU_LOOP explicit gs_cpu_lanes(const gs_cpu_vectors<element>& in) : in(in) {}
-    template <class U, class = typename std::enable_if<std::is_arithmetic<U>::value>::type>
-    GS_CPU_LOOP gs_cpu_lanes(U value) : in(std::is_same<T, bool>::value ? -(element)(bool)value : (element)value) {}
-    template <class U>
-    GS_CPU_LOOP gs_cpu_lanes(const gs_cpu_lanes<U>& other) {
+    template <class Other, class = typename std::enable_if<std::is_arithmetic<Other>::value>::type>
+    GS_CPU_LOOP gs_cpu_lanes(Other value) : in(std::is_same<T, bool>::value ? -(element)(bool)value : (element)value) {}
+    template <class Other>
+    GS_CPU_LOOP gs_cpu_lanes(const gs_cpu_lanes<Other>& other) {
         if constexpr (std::is_same<T, bool>::value) {
-            in = (other != U(0)).in;
-        } else if constexpr (std::is_same<U, bool>::value) {
+            in = (other != Other(0)).in;
+        } else if constexpr (std::is_same<Other, bool>::value) {
             gs_cpu_vectors<int32_t> ones = other.in;
             for (auto& part : ones.at) part = -part;
             in = gs_cpu_vectors<element>(ones);
@@ -114,16 +114,16 @@ static inline GS_CPU_LOOP gs_cpu_vectors<Result> gs_cpu_zip(const gs_cpu_lanes<T
 
 // The forms of an operator of which at least one side has a value for each lane.
 #define GS_CPU_LANES_OPERATOR(op, ...)                                                                          \
-    template <class T, class U>                                                                                 \
-    static inline GS_CPU_LOOP auto operator op(const gs_cpu_lanes<T>& left, const gs_cpu_lanes<U>& right) {     \
+    template <class T, class Other>                                                                             \
+    static inline GS_CPU_LOOP auto operator op(const gs_cpu_lanes<T>& left, const gs_cpu_lanes<Other>& right) { \
         __VA_ARGS__                                                                                             \
     }                                                                                                           \
-    template <class T, class U, class = gs_cpu_number<U>>                                                       \
-    static inline GS_CPU_LOOP auto operator op(const gs_cpu_lanes<T>& left, U right) {                          \
+    template <class T, class Other, class = gs_cpu_number<Other>>                                               \
+    static inline GS_CPU_LOOP auto operator op(const gs_cpu_lanes<T>& left, Other right) {                      \
         return left op gs_cpu_lanes<decltype(+right)>(right);                                                   \
     }                                                                                                           \
-    template <class T, class U, class = gs_cpu_number<T>>                                                       \
-    static inline GS_CPU_LOOP auto operator op(T left, const gs_cpu_lanes<U>& right) {                          \
+    template <class T, class Other, class = gs_cpu_number<T>>                                                   \
+    static inline GS_CPU_LOOP auto operator op(T left, const gs_cpu_lanes<Other>& right) {                      \
         return gs_cpu_lanes<decltype(+left)>(left) op right;                                                    \
     }
 #define GS_CPU_LANES_ARITHMETIC(op, Type, Sum)                                                                  \
@@ -134,13 +134,13 @@ static inline GS_CPU_LOOP gs_cpu_vectors<Result> gs_cpu_zip(const gs_cpu_lanes<T
         const gs_cpu_lanes<type> a(left), b(right);                                                             \
         return gs_cpu_lanes<sum>(gs_cpu_lanes<type>(gs_cpu_zip<type>(a, b, step)));                             \
     })                                                                                                          \
-    template <class T, class U>                                                                                 \
-    static inline GS_CPU_LOOP gs_cpu_lanes<T>& operator op##=(gs_cpu_lanes<T>& left, const U& right) {          \
+    template <class T, class Other>                                                                             \
+    static inline GS_CPU_LOOP gs_cpu_lanes<T>& operator op##=(gs_cpu_lanes<T>& left, const Other& right) {      \
         return left = left op right;                                                                            \
     }
 #define GS_CPU_LANES_COMPARISON(op)                                                                             \
     GS_CPU_LANES_OPERATOR(op, {                                                                                 \
-        typedef decltype(T() + U()) type;                                                                       \
+        typedef decltype(T() + Other()) type;                                                                   \
         const auto step = [](const auto& x, const auto& y) GS_CPU_LOOP { return x op y; };                      \
         const gs_cpu_lanes<type> a(left), b(right);                                                             \
         typedef typename gs_cpu_vectors<type>::truth truth;                                                     \
@@ -152,7 +152,7 @@ static inline GS_CPU_LOOP gs_cpu_vectors<Result> gs_cpu_zip(const gs_cpu_lanes<T
         const gs_cpu_lanes<bool> a(left), b(right);                                                             \
         return gs_cpu_lanes<bool>(gs_cpu_zip<int32_t>(a, b, step));                                             \
     })
-#define GS_CPU_SUM decltype(T() + U())
+#define GS_CPU_SUM decltype(T() + Other())
 #define GS_CPU_LEFT decltype(+T())
 GS_CPU_LANES_ARITHMETIC(+, gs_cpu_modulo<sum>, GS_CPU_SUM)
 GS_CPU_LANES_ARITHMETIC(-, gs_cpu_modulo<sum>, GS_CPU_SUM)
@@ -207,9 +207,9 @@ template <class T>
 using gs_cpu_lane_of = typename gs_cpu_lane_type<typename std::decay<T>::type>::type;
 
 // What a conditional expression gives, whose condition and values may differ between lanes. All are evaluated.
-template <class Condition, class A, class B>
-static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const A& a, const B& b) {
-    typedef decltype(true ? gs_cpu_lane_of<A>() : gs_cpu_lane_of<B>()) type;
+template <class Condition, class First, class Second>
+static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const First& a, const Second& b) {
+    typedef decltype(true ? gs_cpu_lane_of<First>() : gs_cpu_lane_of<Second>()) type;
     typedef typename gs_cpu_lanes<type>::element element;
     const gs_cpu_vectors<typename gs_cpu_vectors<element>::truth> truths(gs_cpu_lanes<bool>(condition).in);
     gs_cpu_lanes<type> x(a);
@@ -218,12 +218,12 @@ static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const A
     return x;
 }
 // The lesser and the greater of two values, of which one may be no number.
-template <class A, class B>
-static inline GS_CPU_LOOP auto gs_cpu_least(const A& a, const B& b) {
+template <class First, class Second>
+static inline GS_CPU_LOOP auto gs_cpu_least(const First& a, const Second& b) {
     return gs_cpu_choose(a < b || b != b, a, b);
 }
-template <class A, class B>
-static inline GS_CPU_LOOP auto gs_cpu_most(const A& a, const B& b) {
+template <class First, class Second>
+static inline GS_CPU_LOOP auto gs_cpu_most(const First& a, const Second& b) {
     return gs_cpu_choose(a > b || b != b, a, b);
 }
 
@@ -259,8 +259,8 @@ struct gs_cpu_whole_warp {
         index = {lane_x + at.x, at.y, at.z};
     }
     // A value for each lane of what may be one value.
-    template <class T, class U>
-    GS_CPU_LOOP gs_cpu_lanes<T> as(const U& value) const { return gs_cpu_lanes<T>(value); }
+    template <class T, class Other>
+    GS_CPU_LOOP gs_cpu_lanes<T> as(const Other& value) const { return gs_cpu_lanes<T>(value); }
     // The values of a variable, and their place.
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> load(const T* values) const {
