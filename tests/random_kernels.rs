@@ -372,9 +372,9 @@ fn file(seed: u64) -> String {
     writer.text
 }
 
-/// What became of a file.
+/// The outcome of a file.
 struct Outcome {
-    /// What each kernel computes.
+    /// The numbers that each kernel computes.
     results: Vec<Vec<u32>>,
     /// The number of kernels that run as loops.
     loops: usize,

@@ -439,8 +439,8 @@ __global__ void in_own_order(const int* x, int* out, unsigned k) {
     out[4 * i + 3] += out[4 * i + 2];
 }
 
-/// What the warps of a block learn by shuffles that depend on each other, with arithmetic alone between them: sums, the
-/// greatest value with its place, and distances. Threads from `stays` on have left before.
+/// Sums, the greatest value with its place, and distances, as warps find them by shuffles that depend on each other, with
+/// arithmetic alone between them. Threads from `stays` on have left before.
 /// requires: block.x * block.y * block.z <= len(x), 6 * block.x * block.y * block.z <= len(out), stays % 32 == 0
 /// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z % 32 == 0
 template <class T>

@@ -68,12 +68,12 @@ impl<'t> Steps<'_, 't> {
             if rewriter.statement(statement, Place::List).is_none() {
                 break;
             }
+            let Rewriter { lanes: rewritten, edits, .. } = rewriter;
+            waiting.join(rewritten);
             if !matches!(statement.kind(), "comment" | "preproc_call") {
-                let text = edits::apply(self.text, statement, std::mem::take(&mut rewriter.edits));
-                rewriter.lanes.statements.push((statement.start_byte(), text));
+                waiting.statements.push((statement.start_byte(), edits::apply(self.text, statement, edits)));
             }
-            waiting.join(rewriter.lanes);
-            // What follows the last shuffle is better off in the loop with what comes then.
+            // Statements behind the last shuffle are better off in the loop with those that follow.
             if self.meets(statement) {
                 lanes.join(std::mem::take(&mut waiting));
                 count = at + 1;

@@ -1,4 +1,4 @@
-// What the threads of a warp compute between shuffles, as vectors of one value per lane, which stay in registers.
+// The values that a warp's threads compute between shuffles, as vectors of one value per lane, which stay in registers.
 //
 // A kernel's form as loops goes warp after warp through a text with nothing but arithmetic and shuffles. In a loop over
 // all threads, a shuffle would read of memory what the loop before it has just stored.
@@ -206,7 +206,7 @@ struct gs_cpu_lane_type<gs_cpu_lanes<T>> { typedef T type; };
 template <class T>
 using gs_cpu_lane_of = typename gs_cpu_lane_type<typename std::decay<T>::type>::type;
 
-// What a conditional expression gives, whose condition and values may differ between lanes. All are evaluated.
+// The value of a conditional expression of which each part may differ between lanes. All parts are evaluated.
 template <class Condition, class First, class Second>
 static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const First& a, const Second& b) {
     typedef decltype(true ? gs_cpu_lane_of<First>() : gs_cpu_lane_of<Second>()) type;
@@ -291,37 +291,34 @@ struct gs_cpu_whole_warp {
     // The results of shuffles, as those of `gs_cpu_turn`.
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> up(const gs_cpu_lanes<T>& values, unsigned delta, int width = 0) const {
-        const uint32_t segment = width_of(width);
+        const uint32_t segment = gs_cpu_segment(width);
         return moved<gs_cpu_lane_up>(values, segment, delta, [=](uint32_t lane) GS_CPU_LOOP {
             return delta < segment && (lane & (segment - 1)) >= delta ? lane - delta : lane;
         });
     }
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> down(const gs_cpu_lanes<T>& values, unsigned delta, int width = 0) const {
-        const uint32_t segment = width_of(width);
+        const uint32_t segment = gs_cpu_segment(width);
         return moved<gs_cpu_lane_down>(values, segment, delta, [=](uint32_t lane) GS_CPU_LOOP {
             return delta < segment && (lane & (segment - 1)) + delta < segment ? lane + delta : lane;
         });
     }
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> other(const gs_cpu_lanes<T>& values, int lane_mask, int width = 0) const {
-        const uint32_t segment = width_of(width), mask = (uint32_t)lane_mask;
+        const uint32_t segment = gs_cpu_segment(width), mask = (uint32_t)lane_mask;
         return moved<gs_cpu_lane_other>(values, segment, mask, [=](uint32_t lane) GS_CPU_LOOP {
             return (lane ^ mask) < (lane & ~(segment - 1)) + segment ? lane ^ mask : lane;
         });
     }
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> from(const gs_cpu_lanes<T>& values, int of, int width = 0) const {
-        const uint32_t segment = width_of(width);
+        const uint32_t segment = gs_cpu_segment(width);
         return read(values, [=](uint32_t lane) GS_CPU_LOOP {
             return (lane & ~(segment - 1)) + ((uint32_t)of & (segment - 1));
         });
     }
 
   private:
-    static GS_CPU_LOOP uint32_t width_of(int width) {
-        return width > 0 && (uint32_t)width < lanes ? (uint32_t)width : lanes;
-    }
     // A shuffle by a number, which the compiler knows where it has unrolled the loop around it.
     template <template <int> class Source, class T, class Lane>
     static GS_CPU_LOOP gs_cpu_lanes<T> moved(const gs_cpu_lanes<T>& values, uint32_t segment, uint32_t number,

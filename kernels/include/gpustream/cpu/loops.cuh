@@ -188,6 +188,11 @@ static inline GS_CPU_LOOP T gs_cpu_either(bool first, T a, T b) {
     }
 }
 
+// The lanes among which a shuffle of this width moves values.
+static inline GS_CPU_LOOP uint32_t gs_cpu_segment(int width) {
+    return width > 0 && width < GS_CPU_LOOPS_WARP ? (uint32_t)width : GS_CPU_LOOPS_WARP;
+}
+
 // One thread in a loop over the threads of a block.
 template <bool WholeWarp>
 struct gs_cpu_turn : gs_cpu_in_row {
@@ -201,28 +206,25 @@ struct gs_cpu_turn : gs_cpu_in_row {
         : gs_cpu_in_row(place), threads(threads), thread(thread), lane(lane), index(index) {}
 
     bool takes_part(size_t other) const { return WholeWarp || threads.runs[other] != 0; }
-    uint32_t width_of(int width) const {
-        return width > 0 && (uint32_t)width < threads.warp ? (uint32_t)width : threads.warp;
-    }
     // The results of shuffles: as in warp.cuh, the thread's own value where the source takes no part. Both values are
     // loaded whatever the outcome, at addresses that grow by one from thread to thread: so the loop can be vectorised.
     template <class Values>
     GS_CPU_LOOP auto up(const Values& values, unsigned delta, int width = 0) const {
-        const uint32_t segment = width_of(width), at = lane & (segment - 1);
+        const uint32_t segment = gs_cpu_segment(width), at = lane & (segment - 1);
         const uint32_t step = delta < segment ? delta : 0;
         const auto far = (values.at - step)[thread], own = values.at[thread];
         return gs_cpu_either(at >= step && (WholeWarp || threads.runs[at >= step ? thread - step : thread]), far, own);
     }
     template <class Values>
     GS_CPU_LOOP auto down(const Values& values, unsigned delta, int width = 0) const {
-        const uint32_t segment = width_of(width), at = lane & (segment - 1);
+        const uint32_t segment = gs_cpu_segment(width), at = lane & (segment - 1);
         const uint32_t step = delta < segment ? delta : 0;
         const auto far = (values.at + step)[thread], own = values.at[thread];
         return gs_cpu_either(at + step < segment && (WholeWarp || threads.runs[thread + step]), far, own);
     }
     template <class Values>
     GS_CPU_LOOP auto other(const Values& values, int lane_mask, int width = 0) const {
-        const uint32_t segment = width_of(width), at = lane;
+        const uint32_t segment = gs_cpu_segment(width), at = lane;
         const uint32_t mask = (uint32_t)lane_mask;
         const auto own = values.at[thread];
         if (mask < threads.warp && (mask & (mask - 1)) == 0 && segment == threads.warp) {
@@ -238,7 +240,7 @@ struct gs_cpu_turn : gs_cpu_in_row {
     }
     template <class Values>
     GS_CPU_LOOP auto from(const Values& values, int of, int width = 0) const {
-        const uint32_t segment = width_of(width);
+        const uint32_t segment = gs_cpu_segment(width);
         const size_t source = (thread & ~(size_t)(segment - 1)) + ((uint32_t)of & (segment - 1));
         return takes_part(source) ? values.at[source] : values.at[thread];
     }
