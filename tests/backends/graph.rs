@@ -1,6 +1,7 @@
 //! Graphs: captured and built.
 
 use std::ffi::c_void;
+use std::iter;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
@@ -291,10 +292,10 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
         assert_eq!(device.graph_size(graph).unwrap(), size);
 
         let exec = device.graph_instantiate(graph).unwrap();
-        let run = |bytes: [u8; 4], runs| {
+        let run = |bytes: [u8; 4], factor, runs| {
             device.graph_launch(exec, stream).unwrap();
             device.stream_synchronize(stream).unwrap();
-            let first = [bytes[0] + 30, bytes[1], bytes[2], bytes[3]];
+            let first = [bytes[0] + factor, bytes[1], bytes[2], bytes[3]];
             let expected = [first, bytes, bytes, bytes, bytes, bytes, bytes, bytes].concat();
             assert_eq!(std::slice::from_raw_parts(host, 32), expected);
             assert_eq!(std::slice::from_raw_parts(host.add(64), 4), first, "the strided copy's first row");
@@ -307,28 +308,32 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
             );
             assert_eq!(counter.load(Ordering::SeqCst), runs);
         };
-        run([1, 2, 3, 4], 1);
+        run([1, 2, 3, 4], 30, 1);
         for (handle, (node, [_, set])) in handles.iter().zip(&nodes) {
             let GraphNode::Work(work) = node else { continue };
             let ((), calls) = recorder.record(|| device.graph_set_node(exec, *handle, work).unwrap());
             assert_one(&calls, *set, &[("exec", exec.0 as u64), ("node", handle.0 as u64)]);
         }
         device.graph_set_node(exec, handles[1], &fill(0x0807_0605)).unwrap();
-        run([5, 6, 7, 8], 2);
+        run([5, 6, 7, 8], 30, 2);
 
-        let works = || {
-            handles.iter().zip(&nodes).filter_map(|(handle, (node, [_, set]))| match node {
-                GraphNode::Work(Work::Fill { .. }) => Some((*handle, fill(0x0c0b_0a09), *set)),
-                GraphNode::Work(work) => Some((*handle, *work, *set)),
-                _ => None,
-            })
-        };
-        recorder.clear();
-        device.graph_set_nodes(exec, &mut works().map(|(handle, work, _)| (handle, work))).unwrap();
-        let sets = works().map(|(_, _, set)| pick(set));
-        let expected: Vec<_> = [pick(["cuCtxGetCurrent", "hipGetDevice"])].into_iter().chain(sets).collect();
-        assert_eq!(names(&recorder.calls()), expected, "one look at the thread's context for all");
-        run([9, 10, 11, 12], 3);
+        let [before, after] = [2, 3].map(|at| {
+            let GraphNode::Work(work) = nodes[at].0 else { unreachable!("a kernel and a copy") };
+            device.describe_node(handles[at], &work)
+        });
+        assert!(before.is_described() && !after.is_described(), "only kernels are described");
+        args[1].cast::<f32>().write(20.0);
+        let context = pick(["cuCtxGetCurrent", "hipGetDevice"]);
+        let mut described = [before; 3];
+        for (stale, sets) in [([true, false, true], 2), ([false; 3], 0)] {
+            described.iter_mut().zip(stale).for_each(|(node, stale)| node.stale = stale);
+            recorder.clear();
+            assert_eq!(device.graph_set_values(exec, &mut described).unwrap(), sets);
+            let expected: Vec<_> = iter::once(context).chain((0..sets).map(|_| pick(kernel[1]))).collect();
+            assert_eq!(names(&recorder.calls()), expected, "one look at the thread's context for all");
+            assert!(described.iter().all(|node| !node.stale));
+        }
+        run([5, 6, 7, 8], 20, 3);
 
         device.graph_exec_destroy(exec).unwrap();
         device.graph_destroy(graph).unwrap();

@@ -4,7 +4,7 @@
 mod fakes;
 
 use gpustream::{
-    Arg, Buffer, Device, ErrorKind, Image, Kernel, ModuleSource, ParamInfo, Replay, Result, Stream,
+    Arg, Buffer, Device, ErrorKind, Image, Kernel, Launch, ModuleSource, ParamInfo, Replay, Result, Stream,
 };
 use recorder::{Call, Recorder, module};
 
@@ -115,6 +115,46 @@ fn value_that_came_with_other_memory_is_not_taken_for_the_nodes() {
         // The value is the first of the two that differ.
         store(8, 1);
         assert_eq!(store(8, 0), ["GraphExecKernelNodeSetParams", "GraphLaunch"]);
+    });
+}
+
+#[test]
+fn node_keeps_the_last_shape_that_it_was_given() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        recorder.on_kernel("increment", |run| {
+            // SAFETY: the launch passes memory of one such element.
+            unsafe { run.pointer::<u64>(0).write(u64::from(run.grid[0]) << 32 | run.integer(1)) };
+            true
+        });
+        let module = load_module(fake, &device).unwrap();
+        let kernel = module.kernel_with("increment", &SIZES).unwrap();
+        let stream = device.stream().unwrap();
+        let mut memory: [_; 6] = std::array::from_fn(|_| stream.full(1, 0u64).unwrap());
+        let mut step = device.replay();
+        let mut run = |blocks: u32, value: u64, at: usize| {
+            let (outcome, calls) = recorder.record(|| {
+                let args = [Arg::write(&mut memory[at]), Arg::value(&value)];
+                let launch = Launch::new([blocks, 1, 1], [1, 1, 1]);
+                // SAFETY: the kernel writes the one element.
+                step.run(&stream, |s| unsafe { kernel.launch(s, &launch, &args) })
+            });
+            outcome.unwrap();
+            assert_eq!(stream.download(&memory[at]).unwrap(), [u64::from(blocks) << 32 | value]);
+            // Behind these, graphs that are not needed any more may be destroyed.
+            calls.iter().map(Call::word).take(2).collect::<Vec<_>>()
+        };
+        // A step keeps four graphs side by side. Where other memory comes then, one of them takes that.
+        for at in [0, 0, 1, 1, 2, 2, 3, 3] {
+            run(1, 7, at);
+        }
+        let set = ["GraphExecKernelNodeSetParams", "GraphLaunch"];
+        assert_eq!(run(2, 7, 0), set, "earlier memory in another shape");
+        assert_eq!(run(2, 7, 4), set, "other memory in another shape");
+        assert_eq!(run(2, 7, 5), set, "other memory alone");
+        assert_eq!(run(2, 8, 5), set, "another value, in the shape that the node has now");
+        assert_eq!(run(3, 8, 5), set, "another shape alone");
+        assert_eq!(run(3, 9, 5), set, "another value of that");
     });
 }
 

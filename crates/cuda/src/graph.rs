@@ -11,9 +11,9 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Conditional, Copy3d, CopyEnd, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs,
-    LaunchConfig, NewWork, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode,
-    RawStream, Repeat, Result, Work,
+    Conditional, Copy3d, CopyEnd, DriverNode, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate,
+    Graphs, LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream,
+    Repeat, Result, Work,
 };
 
 use crate::api::Api;
@@ -339,14 +339,26 @@ unsafe impl Graphs for CudaDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
-        // Once for all nodes: a look at the thread's context is a tenth of setting one.
-        let api = self.enter()?;
-        for (node, work) in nodes {
-            // SAFETY: passed on to the caller.
-            unsafe { self.set_node(api, exec, node, &work) }?;
+    fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {
+        match *work {
+            Work::Kernel { function, config, args } => {
+                DriverNode::described(node, kernel_params(function, config, args))
+            }
+            _ => DriverNode::new(node),
         }
-        Ok(())
+    }
+
+    unsafe fn graph_set_values(&self, exec: RawGraphExec, nodes: &mut [DriverNode]) -> Result<u64> {
+        let (api, exec, mut set) = (self.enter()?, exec_of(exec), 0);
+        for node in nodes {
+            if let Some(params) = node.take_stale() {
+                // SAFETY: `kernel_params` made the description; the caller vouches for handles and arguments.
+                unsafe { api.cuGraphExecKernelNodeSetParams_v2(exec, node_of(node.raw), params) }
+                    .launched()?;
+                set += 1;
+            }
+        }
+        Ok(set)
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

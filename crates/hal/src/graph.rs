@@ -2,6 +2,8 @@
 //!
 //! Every method answers `Unsupported` until a backend overrides it.
 
+use std::mem::MaybeUninit;
+
 use crate::{Error, RawBuffer, RawStream, Result, Work};
 
 pub use crate::handle::{RawGraph, RawGraphExec, RawGraphNode};
@@ -67,9 +69,51 @@ pub struct Conditional {
     pub repeat: Repeat,
 }
 
-/// Nodes, each with its new work. Backends call their driver from the loop itself, since each function around a driver's call
-/// takes time.
-pub type NewWork<'a> = dyn Iterator<Item = (RawGraphNode, Work<'a>)> + 'a;
+/// A node of an executable, and its kernel's launch as the driver reads it, where the backend has described that.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverNode {
+    /// The node (`CUgraphNode`).
+    pub raw: RawGraphNode,
+    /// Whether an argument's value has changed since the node was set. Nobody looks at this in a node that is not described.
+    pub stale: bool,
+    launch: Option<DriverLaunch>,
+}
+
+/// Room for a driver's description of a launch: `CUDA_KERNEL_NODE_PARAMS`, `hipKernelNodeParams`.
+type DriverLaunch = [MaybeUninit<usize>; 9];
+
+impl DriverNode {
+    /// Makes a node that the backend has not described.
+    pub const fn new(raw: RawGraphNode) -> Self {
+        Self { raw, stale: false, launch: None }
+    }
+
+    /// Makes a node with its kernel's launch as the driver reads it.
+    pub fn described<L: Copy>(raw: RawGraphNode, launch: L) -> Self {
+        const {
+            assert!(size_of::<L>() <= size_of::<DriverLaunch>() && align_of::<L>() <= align_of::<usize>());
+        }
+        let mut room = [MaybeUninit::uninit(); 9];
+        // SAFETY: by the assertion there is room for `launch`, which then lies aligned.
+        unsafe { room.as_mut_ptr().cast::<L>().write(launch) };
+        Self { raw, stale: false, launch: Some(room) }
+    }
+
+    /// Returns whether the backend has described the node.
+    pub const fn is_described(&self) -> bool {
+        self.launch.is_some()
+    }
+
+    /// Returns the description that [`described`](Self::described) was called with, if the node is stale, and takes the node
+    /// for set.
+    #[inline]
+    pub fn take_stale<L>(&mut self) -> Option<*const L> {
+        if !std::mem::take(&mut self.stale) {
+            return None;
+        }
+        self.launch.as_ref().map(|launch| launch.as_ptr().cast())
+    }
+}
 
 fn none<T>() -> Result<T> {
     Err(Error::unsupported("a graph"))
@@ -224,17 +268,21 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Replaces the work of several nodes, as [`graph_set_node`](Self::graph_set_node) does for each. Where it fails, some of
-    /// the nodes may have their new work.
+    /// Describes a node for [`graph_set_values`](Self::graph_set_values), if it is a kernel and the driver sets kernels by one
+    /// call. The description refers to the array of the arguments' addresses.
+    fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {
+        DriverNode::new(node)
+    }
+
+    /// Sets those of `nodes` that are stale, from the arguments that their descriptions refer to, and returns their number.
+    /// Where it fails, some of them may be set. Backends call their driver from the loop itself, since each function around a
+    /// driver's call takes time.
     ///
     /// # Safety
-    /// As for [`graph_set_node`](Self::graph_set_node), for each node.
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
-        for (node, work) in nodes {
-            // SAFETY: by this function's contract.
-            unsafe { self.graph_set_node(exec, node, &work) }?;
-        }
-        Ok(())
+    /// The nodes were described by this device, with work that they have had since, and whose arguments are alive; otherwise
+    /// as for [`graph_set_node`](Self::graph_set_node).
+    unsafe fn graph_set_values(&self, exec: RawGraphExec, nodes: &mut [DriverNode]) -> Result<u64> {
+        Ok(0)
     }
 
     /// Destroys an executable (`cuGraphExecDestroy`).

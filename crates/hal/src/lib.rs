@@ -85,7 +85,7 @@ pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};
 pub use fault::Fault;
 pub use graph::{
-    Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NewWork, NodePlace, RawGraph, RawGraphExec,
+    Conditional, DriverNode, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec,
     RawGraphNode, Repeat,
 };
 pub use launch::{DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};

@@ -5,7 +5,7 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, NewWork, RawFunction, RawGraph,
+    DriverNode, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph,
     RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
@@ -297,13 +297,25 @@ unsafe impl Graphs for HipDevice {
         unsafe { self.set_node(api, exec, node, work) }
     }
 
-    unsafe fn graph_set_nodes(&self, exec: RawGraphExec, nodes: &mut NewWork<'_>) -> Result<()> {
-        let api = self.enter()?;
-        for (node, work) in nodes {
-            // SAFETY: passed on to the caller.
-            unsafe { self.set_node(api, exec, node, &work) }?;
+    fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {
+        match *work {
+            Work::Kernel { function, config, args } => {
+                DriverNode::described(node, kernel_params(function, config, args))
+            }
+            _ => DriverNode::new(node),
         }
-        Ok(())
+    }
+
+    unsafe fn graph_set_values(&self, exec: RawGraphExec, nodes: &mut [DriverNode]) -> Result<u64> {
+        let (api, exec, mut set) = (self.enter()?, exec_of(exec), 0);
+        for node in nodes {
+            if let Some(params) = node.take_stale() {
+                // SAFETY: `kernel_params` made the description; the caller vouches for handles and arguments.
+                unsafe { api.hipGraphExecKernelNodeSetParams(exec, node_of(node.raw), params) }.launched()?;
+                set += 1;
+            }
+        }
+        Ok(set)
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {

@@ -40,7 +40,7 @@ use crate::trace::{self, InStream};
 use crate::track::{Point, StreamId};
 use seal::Seal;
 use segment::{Fit, Segment};
-use sequence::{Offer, Sequence, Values};
+use sequence::{Lag, Offer, Sequence};
 use shape::{Built, Effort};
 
 /// The most segments of a step; what follows them is submitted plainly.
@@ -256,13 +256,12 @@ impl Step {
             Progress::Noted(_) => return None,
         };
         let shape_of = segment.shape_mut(shape)?;
-        let mut values = Values::Same;
+        let mut lag = Lag::None;
         // SAFETY: handed on.
-        let uses = unsafe {
-            shape_of.sequence.follow(next, launch, shown, resolved, self.seal, stream, &mut values)
-        };
-        if values == Values::Taken {
-            shape_of.set_stale(next);
+        let uses =
+            unsafe { shape_of.sequence.follow(next, launch, shown, resolved, self.seal, stream, &mut lag) };
+        if lag > Lag::None {
+            shape_of.note_lag(next, lag);
         }
         let uses = uses?;
         match &mut self.progress {

@@ -131,12 +131,15 @@ pub(super) enum Difference {
     Kind,
 }
 
-/// The values of a kept kernel after a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Values {
-    Same,
-    /// Some differed, and replaced the kept ones.
-    Taken,
+/// The part of a kept operation that its node does not have yet, from the least to the greatest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lag {
+    #[default]
+    None,
+    /// Values of a kernel's arguments, its memory's addresses among them.
+    Values,
+    /// Anything.
+    Work,
 }
 
 /// A kept kernel.
@@ -213,8 +216,8 @@ impl Sequence {
     }
 
     /// Compares operation `index` with a launch. Returns `None` if more than values differs, or if a stream but `stream` may
-    /// have used memory that is not sealed. Values are taken on the way, in one walk, and `values` says so: where the walk
-    /// ends early the operation is left with some of them, and its node lags behind all the same.
+    /// have used memory that is not sealed. Values are taken on the way, in one walk, and `lag` says so: where the walk ends
+    /// early the operation is left with some of them, and its node lags behind all the same.
     ///
     /// # Safety
     /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
@@ -228,7 +231,7 @@ impl Sequence {
         resolved: impl Fn() -> Option<LaunchConfig>,
         seal: Seal,
         stream: StreamId,
-        values: &mut Values,
+        lag: &mut Lag,
     ) -> Option<Uses> {
         let Entry { operation, work: KeptWork::Kernel(kept), touched } = self.entries.get_mut(index)? else {
             return None;
@@ -242,7 +245,7 @@ impl Sequence {
                 return None;
             }
             (kept.request, kept.config) = (*launch.request, config);
-            *values = Values::Taken;
+            *lag = Lag::Work;
         }
         let mut uses = Uses::Sealed;
         let mut touched = touched.iter();
@@ -266,7 +269,7 @@ impl Sequence {
             };
             // SAFETY: both have this size. Nobody else has the value.
             if unsafe { value.replace(bytes) } {
-                *values = Values::Taken;
+                *lag = (*lag).max(Lag::Values);
             }
         }
         if touched.next().is_some() {
@@ -330,17 +333,19 @@ impl Sequence {
         }
     }
 
-    /// Puts another operation, which differs by no more than its memory, in the place of operation `index`.
-    pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>) {
+    /// Puts another operation, which differs by no more than its memory, in the place of operation `index`. Returns how far
+    /// the node lags behind then.
+    pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>) -> Lag {
         let entry = &mut self.entries[index];
         entry.touched.iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
         entry.operation = offer.operation;
-        entry.work.replace(offer.work);
+        entry.work.replace(offer.work)
     }
 
-    /// Puts the values of operation `index` of `other`, which differs by no more than these, in the place of ours.
-    pub(super) fn take_values(&mut self, other: &Self, index: usize) {
-        self.entries[index].work.replace(other.lend(index));
+    /// Puts the values of operation `index` of `other`, which differs by no more than these, in the place of ours. Returns
+    /// how far the node lags behind then.
+    pub(super) fn take_values(&mut self, other: &Self, index: usize) -> Lag {
+        self.entries[index].work.replace(other.lend(index))
     }
 
     /// Notes the place in the source that an equal operation came from.
@@ -353,11 +358,6 @@ impl Sequence {
     #[inline]
     pub(super) fn work(&self, index: usize) -> Work<'_> {
         self.entries[index].work.as_work()
-    }
-
-    /// Returns the operations' work, in their order.
-    pub(super) fn works(&self) -> impl Iterator<Item = &KeptWork> {
-        self.entries.iter().map(|entry| &entry.work)
     }
 
     fn lend(&self, index: usize) -> Lent<'_> {
@@ -396,17 +396,20 @@ impl KeptWork {
     }
 
     /// Puts work of the same kind, or a launch of the same kernel, in the place of this.
-    fn replace(&mut self, work: Lent<'_>) {
+    fn replace(&mut self, work: Lent<'_>) -> Lag {
         match (self, work) {
             (Self::Kernel(kept), Lent::Kernel(LentKernel { request, config, args, .. })) => {
+                let lag = if kept.config == *config { Lag::Values } else { Lag::Work };
                 (kept.request, kept.config) = (*request, *config);
                 // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
                 unsafe { kept.args.store(args) };
+                return lag;
             }
             (Self::Copy3d(kept), Lent::Copy3d(new)) => **kept = *new,
             (Self::Other(kept), Lent::Other(new)) => *kept = new,
             _ => {}
         }
+        Lag::Work
     }
 }
 

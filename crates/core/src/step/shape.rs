@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result};
+use gpustream_hal::{self as hal, DriverNode, GraphNode, RawGraphNode, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::order::Order;
-use super::sequence::{Difference, Offer, Sequence};
+use super::sequence::{Difference, Lag, Offer, Sequence};
 use crate::memory;
 use crate::record::{OwnedExec, OwnedGraph};
 
@@ -14,9 +14,10 @@ use crate::record::{OwnedExec, OwnedGraph};
 pub(super) struct Shape {
     pub(super) sequence: Sequence,
     graph: Option<Built>,
-    /// Whether the node of each operation lags behind the sequence.
-    stale: Vec<bool>,
-    is_stale: bool,
+    /// The part of each operation that its node lacks.
+    lags: Vec<Lag>,
+    /// Whether any node lags behind.
+    any_lags: bool,
     /// The number that [`memory::returned`] gave at the last launch.
     returned: u64,
     /// Whether memory changed since the graph's order was last compared with the sequence's.
@@ -36,7 +37,8 @@ pub(super) struct Built {
     exec: OwnedExec,
     /// Alive as long as the executable, whose nodes are named by this graph's.
     _graph: OwnedGraph,
-    nodes: Vec<RawGraphNode>,
+    /// They refer to the arguments of the sequence, which belongs to the same shape.
+    nodes: Vec<DriverNode>,
     pub(super) order: Order,
 }
 
@@ -56,8 +58,8 @@ pub(super) struct Effort {
 impl Shape {
     pub(super) fn new(sequence: Sequence, in_order: bool, run: u64) -> Self {
         Self {
-            stale: vec![false; sequence.len()],
-            is_stale: false,
+            lags: vec![Lag::None; sequence.len()],
+            any_lags: false,
             returned: memory::returned(),
             sequence,
             graph: None,
@@ -83,17 +85,17 @@ impl Shape {
 
     /// Puts an operation that differs from operation `index` in its place.
     pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>, difference: Difference) {
-        self.sequence.replace(index, offer);
+        let lag = self.sequence.replace(index, offer);
         self.moved |= difference == Difference::Memory;
-        self.set_stale(index);
+        self.note_lag(index, lag);
     }
 
     /// Takes the values of the first `len` operations from `other`, whose operations differ by no more.
     pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
         for index in 0..len {
             if self.sequence.difference_from(other, index) != Difference::None {
-                self.sequence.take_values(other, index);
-                self.set_stale(index);
+                let lag = self.sequence.take_values(other, index);
+                self.note_lag(index, lag);
             }
         }
     }
@@ -107,14 +109,16 @@ impl Shape {
         }
         for index in 0..self.sequence.len() {
             if !self.sequence.is_kernel(index) {
-                self.set_stale(index);
+                self.note_lag(index, Lag::Work);
             }
         }
     }
 
-    pub(super) fn set_stale(&mut self, index: usize) {
-        self.stale[index] = true;
-        self.is_stale = true;
+    /// Notes that a node lags behind its operation.
+    #[inline]
+    pub(super) fn note_lag(&mut self, index: usize, lag: Lag) {
+        self.lags[index] = self.lags[index].max(lag);
+        self.any_lags = true;
     }
 
     /// Launches the sequence's operations as one graph.
@@ -140,25 +144,16 @@ impl Shape {
         }
         let built = match &mut self.graph {
             Some(built) => {
-                if self.is_stale {
-                    let (stale, set) = (&mut self.stale, &mut effort.set);
-                    let mut nodes = self.sequence.works().zip(&built.nodes).zip(stale).filter_map(
-                        |((work, node), stale)| {
-                            std::mem::take(stale).then(|| {
-                                *set += 1;
-                                (*node, work.as_work())
-                            })
-                        },
-                    );
-                    // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
-                    unsafe { device.graph_set_nodes(built.exec.raw, &mut nodes) }?;
-                    self.is_stale = false;
+                if std::mem::take(&mut self.any_lags) {
+                    let (sequence, lags) = (&self.sequence, &mut self.lags);
+                    // SAFETY: the sequence has only changed in what the nodes lack; the rest is this function's contract.
+                    unsafe { built.set_nodes(&**device, sequence, lags, &mut effort.set) }?;
                 }
                 built
             }
             none => {
-                self.stale.fill(false);
-                self.is_stale = false;
+                self.lags.fill(Lag::None);
+                self.any_lags = false;
                 effort.built = true;
                 // SAFETY: by this function's contract.
                 none.insert(unsafe { Built::new(device, &self.sequence, self.chained) }?)
@@ -194,6 +189,45 @@ impl Built {
                 unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(sequence.work(index))) }?;
             nodes.push(node);
         }
-        Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
+        let exec = graph.instantiate()?;
+        let describe =
+            |(index, node): (usize, &RawGraphNode)| device.describe_node(*node, &sequence.work(index));
+        let nodes = nodes.iter().enumerate().map(describe).collect();
+        Ok(Self { exec, _graph: graph, nodes, order })
+    }
+
+    /// Sets the nodes that lag behind, and adds their number to `set`.
+    ///
+    /// # Safety
+    /// `sequence` is the one that the graph was made of, and everything that its operations refer to is alive.
+    unsafe fn set_nodes(
+        &mut self,
+        device: &dyn hal::Device,
+        sequence: &Sequence,
+        lags: &mut [Lag],
+        set: &mut u64,
+    ) -> Result<()> {
+        let mut any_stale = false;
+        for (index, (node, lag)) in self.nodes.iter_mut().zip(lags).enumerate() {
+            match std::mem::take(lag) {
+                Lag::None => {}
+                Lag::Values if node.is_described() => {
+                    node.stale = true;
+                    any_stale = true;
+                }
+                Lag::Values | Lag::Work => {
+                    let work = sequence.work(index);
+                    // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
+                    unsafe { device.graph_set_node(self.exec.raw, node.raw, &work) }?;
+                    *node = device.describe_node(node.raw, &work);
+                    *set += 1;
+                }
+            }
+        }
+        if any_stale {
+            // SAFETY: as above; each node was described when it got its work, whose arguments the sequence keeps.
+            *set += unsafe { device.graph_set_values(self.exec.raw, &mut self.nodes) }?;
+        }
+        Ok(())
     }
 }
