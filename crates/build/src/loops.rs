@@ -10,6 +10,7 @@
 //! A kernel whose threads never wait gets such a form where they go through a loop with a stride: one after the other,
 //! each thread would go through all of the memory, and touch one element of each line.
 
+mod branches;
 mod counters;
 mod course;
 mod declarations;

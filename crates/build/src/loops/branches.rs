@@ -1,0 +1,163 @@
+//! Branches and loops, with meetings in them or not.
+
+use tree_sitter::Node;
+
+use super::course::Pick;
+use super::side_by_side::Rows;
+use super::steps::{Few, Open, Piece, Places, Purpose, Result, Step, Steps, is_plain, jump, refuse, returns};
+use super::variables::{Kind, declared};
+use super::waits::callee;
+use crate::parse::{children, visit};
+
+impl<'t> Steps<'_, 't> {
+    pub(super) fn condition(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let (Some(condition), Some(then)) =
+            (node.child_by_field_name("condition"), node.child_by_field_name("consequence"))
+        else {
+            return refuse(node, "an `if` cannot be read");
+        };
+        let otherwise = node.child_by_field_name("alternative");
+        let uniform = self.variables.is_uniform_condition(condition);
+        if !self.meets(node) {
+            // All threads leave a loop together, or none.
+            if uniform && !self.in_branch && jump(node, true).is_some() {
+                self.common(open, self.piece(node));
+                return Ok(());
+            }
+            let plain = otherwise.is_none() && jump(then, true).is_none() && !returns(then);
+            if plain && self.picks_few(condition) {
+                let pick = self.variables.pick(condition);
+                if let Some(Pick::Row(part)) = pick {
+                    let head = Piece { text: format!("if ({})", self.str(part)), ..self.piece(part) };
+                    let rows = Rows { head, counter: None };
+                    self.alone(Purpose::Rows(Box::new(rows)), node, self.piece(node), open);
+                } else {
+                    let (condition, places) =
+                        (self.piece(condition), pick.and_then(|pick| self.places(pick)));
+                    let few = Few { condition, places };
+                    self.alone(Purpose::Few(Box::new(few)), then, self.piece(then), open);
+                }
+                return Ok(());
+            }
+            return self.plain(node, open);
+        }
+        if self.meets(condition) {
+            return refuse(condition, "threads meet in the condition of an `if`");
+        }
+        self.close(open);
+        if uniform {
+            let body = self.of(then)?;
+            let head = Piece { text: format!("if {}", self.str(condition)), ..self.piece(condition) };
+            open.done.push(Step::Inside { head, body, tail: String::new() });
+            if let Some(otherwise) = otherwise {
+                let body = self.of(otherwise)?;
+                let head = Piece::bare(otherwise.start_byte(), "else".to_owned());
+                open.done.push(Step::Inside { head, body, tail: String::new() });
+            }
+            return Ok(());
+        }
+        let mut barrier = None;
+        visit(node, &mut |node| {
+            let name = callee(self.text, node).filter(|_| node.kind() == "call_expression");
+            if barrier.is_none() && name.is_some_and(|name| name.starts_with("__syncthreads")) {
+                barrier = Some(node);
+            }
+            true
+        });
+        if let Some(barrier) = barrier {
+            return refuse(barrier, "no proof that all threads of the block come to this barrier");
+        }
+        if !self.variables.written_in(condition).is_empty() {
+            return refuse(condition, "the condition of an `if` in which threads meet changes a variable");
+        }
+        let (outside, side) = (std::mem::replace(&mut self.in_branch, true), self.number());
+        let around = self.around.last().copied();
+        let body = self.of(then)?;
+        let condition = self.piece(condition);
+        open.done.push(Step::Branch { side, condition, negated: false, around, body });
+        if let Some(otherwise) = otherwise {
+            let body = self.of(otherwise)?;
+            let empty = Piece::bare(otherwise.start_byte(), String::new());
+            open.done.push(Step::Branch { side, condition: empty, negated: true, around, body });
+        }
+        self.in_branch = outside;
+        Ok(())
+    }
+
+    /// Returns whether an expression holds for few threads, judged by an `==` with the thread's index, and changes
+    /// nothing.
+    fn picks_few(&self, condition: Node<'t>) -> bool {
+        let mut found = false;
+        visit(condition, &mut |node| {
+            let equals = node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "==");
+            found |= equals && children(node).into_iter().any(|side| self.variables.is_index(side));
+            true
+        });
+        found && is_plain(condition) && self.variables.written_in(condition).is_empty()
+    }
+
+    /// Returns where the threads are that a comparison picks from a row.
+    fn places(&self, pick: Pick<'t>) -> Option<Places> {
+        let Pick::Threads { index, common, every } = pick else { return None };
+        let (mut distance, common) = (self.piece(index), self.piece(common));
+        distance.text = format!("gs_cpu_distance({}, {})", distance.text, common.text);
+        distance.words.extend(common.words);
+        Some(Places { distance, every })
+    }
+
+    pub(super) fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let field = |name| node.child_by_field_name(name);
+        let Some(body) = field("body") else { return refuse(node, "a loop cannot be read") };
+        self.check_turns(node)?;
+        self.close(open);
+        self.around.push(node.id());
+        let steps = self.of(body);
+        self.around.pop();
+        let body_start = if node.kind() == "do_statement" { node.start_byte() } else { body.start_byte() };
+        let head = if node.kind() == "do_statement" {
+            "do ".to_owned()
+        } else {
+            format!("{}{}", self.unrolled(node), &self.text[node.start_byte()..body_start])
+        };
+        let tail = if node.kind() == "do_statement" {
+            self.text[body.end_byte()..node.end_byte()].to_owned()
+        } else {
+            String::new()
+        };
+        let head = Piece::bare(node.start_byte(), head);
+        open.done.push(Step::Inside { head, body: steps?, tail });
+        Ok(())
+    }
+
+    /// Checks that all threads of the block run a loop equally often.
+    pub(super) fn check_turns(&self, node: Node<'t>) -> Result<()> {
+        let field = |name| node.child_by_field_name(name);
+        let condition = field("condition");
+        let uniform = condition.is_none_or(|condition| {
+            self.variables.is_uniform(condition)
+                || condition.kind() == "condition_clause" && self.variables.is_uniform_condition(condition)
+        });
+        if !uniform {
+            return refuse(condition.unwrap_or(node), "no proof that all threads run a loop equally often");
+        }
+        for part in [field("initializer"), field("update")].into_iter().flatten() {
+            let mut changed = self.variables.written_in(part);
+            if part.kind() == "declaration" {
+                let mut walk = part.walk();
+                let declarators = part.children_by_field_name("declarator", &mut walk);
+                changed
+                    .extend(declarators.filter_map(|declarator| self.variables.meant(declared(declarator))));
+            }
+            let varies = |index: &usize| self.variables.list[*index].kind != Kind::Uniform;
+            if changed.iter().any(varies) || self.meets(part) {
+                return refuse(part, "no proof that all threads run a loop equally often");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the words before a loop by which each turn has a constant distance between the lanes of a shuffle.
+    pub(super) fn unrolled(&self, node: Node<'t>) -> &'static str {
+        if self.variables.is_short(node) { "_Pragma(\"GCC unroll 8\") " } else { "" }
+    }
+}
