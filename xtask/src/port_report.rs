@@ -1,4 +1,4 @@
-//! `cargo xtask port-report`: what of a folder of CUDA or HIP files goes through `gpustream-build` as it is.
+//! `cargo xtask port-report`: shows which CUDA and HIP files of a folder go through `gpustream-build` as they are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     summary: bool,
 }
 
-/// The one instruction level that files are compiled for: what compiles for one level compiles for all.
+/// The one instruction level that files are compiled for: a file that compiles for one level compiles for all.
 const LEVEL: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v3" };
 
 /// The outcome of one file.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Two reports at once have a folder each.
     let out = crate::target_dir().join(format!("port-report-{}", std::process::id()));
     let outcomes = examine(&files, &out, &backends, &args.includes);
-    // Only space is lost where this fails.
+    // A failure costs only space.
     let _ = fs::remove_dir_all(&out);
     print!("{}", report(args, &backends, &outcomes));
     println!("{others} files without a kernel were left out");

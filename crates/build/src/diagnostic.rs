@@ -71,8 +71,9 @@ impl SourceFile {
     }
 }
 
-/// Returns the text of a file. Compilers accept any bytes in comments and strings, so those that are no UTF-8 are replaced, and
-/// a byte order mark in front of a file, but not within the files that are made of the text.
+/// Returns the text of a file. Compilers accept any bytes in comments and strings, so bytes that are no UTF-8 are
+/// replaced. They also accept a byte order mark in front of a file, but not within the files that are made of the text,
+/// so the mark is left out.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());

@@ -4,8 +4,8 @@
 //! way is a stack per thread and a switch at each wait, which costs more than most kernels compute in between. So a
 //! kernel gets a second form, if its text shows that all threads of a block come to the same barriers: the text between
 //! two meetings becomes a loop over the block's threads, a variable that outlives such a loop becomes an array of one
-//! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel of which this is not
-//! plain stays as it is, and the reason is said.
+//! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel whose text does not
+//! show this stays as it is, and the reason is reported.
 //!
 //! A kernel whose threads never wait gets such a form where they go through a loop with a stride: one after the other,
 //! each thread would go through all of the memory, and touch one element of each line.
@@ -46,7 +46,7 @@ use crate::parse::{children, readable, tree, visit};
 use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
-/// How the threads of a block run.
+/// The way in which the threads of a block run.
 #[derive(Debug)]
 pub(crate) enum Form {
     /// They never wait.
@@ -88,7 +88,7 @@ impl Form {
     }
 }
 
-/// How the threads of a file's kernels run.
+/// The ways in which the threads of a file's kernels run.
 #[derive(Default)]
 pub(crate) struct Loops {
     /// The forms by the place of the kernel's name.

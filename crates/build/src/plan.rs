@@ -12,7 +12,7 @@ use crate::unit::Unit;
 
 /// The backends to compile for, a comma list, or `none`; replaces the default.
 const BACKENDS: &str = "GPUSTREAM_BACKENDS";
-/// The targets to compile for; replace the defaults and what the build script says.
+/// The targets to compile for; replace the defaults and those of the build script.
 const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
 const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
 const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
@@ -100,7 +100,7 @@ impl Plan {
                 Err(error) => failed = Error::join(failed, missing(error, Backend::Cpu)),
             }
         }
-        // Without being asked, only what the machine is set up for: other compilers cost time at every build,
+        // Without a request, only compilers that the machine is set up for are used: others cost time at every build,
         // and run-time compilation is there.
         if wanted(Backend::Cuda) {
             let archs = choices.targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);

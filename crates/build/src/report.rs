@@ -33,7 +33,7 @@ pub struct KernelReport {
     pub max_threads: Option<u32>,
     /// The threads resident on a multiprocessor, and their bound.
     pub occupancy: Option<Occupancy>,
-    /// How the threads of a block run (CPU).
+    /// The way in which the threads of a block run (CPU).
     pub threads: Option<Threads>,
     /// Bytes of the kernel's own code; on the CPU only the image's size is known.
     pub code_size: Option<u64>,
@@ -72,7 +72,7 @@ impl KernelReport {
     }
 }
 
-/// How the threads of a block run on a CPU.
+/// The way in which the threads of a block run on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Threads {

@@ -38,7 +38,7 @@ pub(crate) struct Kernel {
     pub(crate) params: Vec<Param>,
     /// The template's parameters; none of an ordinary function.
     pub(crate) template: Vec<Template>,
-    /// For each of `params` the template's parameter that is the type of its value or element.
+    /// The template's parameter that is the type of the value or element, for each of `params`.
     pub(crate) generics: Vec<Option<usize>>,
     /// The functions that are compiled: one, or the instances of a template.
     pub(crate) instances: Vec<Instance>,

@@ -93,7 +93,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a tool and gives its standard output, or why not.
+/// Runs a tool and returns its standard output, or the reason for a failure.
 fn ask(path: &Path, args: &[&str]) -> Result<String, String> {
     let output = run(Command::new(path).args(args)).map_err(|e| e.to_string())?;
     if output.status.success() {

@@ -87,7 +87,7 @@ pub(crate) struct Call<'a> {
 /// The calls of one rank that are made together. A single one takes no allocation.
 pub(crate) type Batch<'a> = SmallVec<[Call<'a>; 1]>;
 
-/// Such calls of several ranks, whose places are of type `S`.
+/// The batches of several ranks, whose places are of type `S`.
 pub(crate) type Batches<'a, S> = SmallVec<[(&'a S, Batch<'a>); 1]>;
 
 impl Call<'_> {

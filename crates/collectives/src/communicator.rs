@@ -12,9 +12,9 @@ use crate::op::Op;
 ///
 /// Every rank calls the same operations in the same order, each on a stream and with memory of its own device. Between the
 /// devices of one process a call returns once the work is enqueued on the streams of all ranks: it **blocks the host until the
-/// other ranks have made the same call**, and never for the device. By NCCL it blocks for other ranks only where these have
-/// yet to be connected, and by MPI for none. The work is tracked like any other: it waits for what wrote its inputs, on
-/// whatever stream, and later work on the same memory waits for it.
+/// other ranks have made the same call**, and never for the device. With NCCL a call blocks for other ranks only where
+/// these have yet to be connected, and with MPI for none. The work is tracked like any other: it waits for what wrote
+/// its inputs, on whatever stream, and later work on the same memory waits for it.
 ///
 /// [`send`](Self::send) and [`recv`](Self::recv) concern two ranks, whose order among each other alone counts.
 ///

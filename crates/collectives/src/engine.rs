@@ -1,4 +1,4 @@
-//! Engines: what moves and combines the ranks' elements.
+//! Engines, which move and combine the ranks' elements.
 
 use gpustream::Result;
 

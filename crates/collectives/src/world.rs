@@ -29,7 +29,7 @@ use crate::{local, mpi, nccl};
 #[derive(Clone, Debug)]
 pub struct World {
     ranks: Ranks,
-    /// The place where processes meet; without one, what the environment says.
+    /// The place where processes meet; `None` for the one that the environment names.
     exchange: Option<Arc<dyn Exchange>>,
 }
 

@@ -15,13 +15,13 @@ use crate::sync::{RawMutex, thread};
 
 /// A mutex whose value can also be reached by a side door, with one atomic swap, while the door is unlocked.
 ///
-/// The door is for a few dozen instructions that never wait for the mutex. Whoever holds the mutex keeps the door shut
-/// behind him while it is unlocked. So a locked door leaves the value to the holder of the mutex, an unlocked one to whoever
-/// shut it, and `unlocked` is changed by one who did both.
+/// The door is for a few dozen instructions that never wait for the mutex. The holder of the mutex keeps the door shut
+/// while the door is unlocked. So a locked door leaves the value to the holder of the mutex, an unlocked one to the
+/// thread that shut it, and `unlocked` is changed by a thread that did both.
 pub struct DoorMutex<T> {
     mutex: RawMutex,
     unlocked: AtomicBool,
-    /// Whether somebody shut the door behind him.
+    /// Whether a thread has shut the door.
     shut: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -98,7 +98,7 @@ pub struct DoorMutexGuard<'a, T> {
 }
 
 impl<T> DoorMutexGuard<'_, T> {
-    /// Unlocks the mutex, in the function that calls this: what drops a guard may be a function of its own.
+    /// Unlocks the mutex, in the function that calls this: a guard's drop may be a call of another function.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) fn unlock(self) {

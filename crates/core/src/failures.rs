@@ -41,7 +41,7 @@ impl Failures {
     }
 
     /// Keeps the failure of the work at `point` for the stream's next wait, and for the next one of each stream that comes after
-    /// it. Of several before the stream's next wait, other streams are told the first.
+    /// it. Other streams are told the first of several failures that come before the stream's next wait.
     pub fn keep_at(&self, point: Point, error: Error) {
         let mut last = lock(&self.last);
         let mut placed = lock(&PLACED);

@@ -222,7 +222,7 @@ pub struct Context {
 pub struct Meeting {
     /// The number of blocks that run, times 2^32, and the number of those that wait.
     pub state: AtomicU64,
-    /// How often all have met.
+    /// The number of times that all have met.
     pub round: AtomicU32,
     /// Nonzero once a block ended with an error: the blocks that wait then end too.
     pub failed: AtomicU32,

@@ -91,8 +91,8 @@ impl Runner {
     /// then.
     ///
     /// # Safety
-    /// `this` is alive and used by no one else; `entry` is a loaded kernel's, the context's parameters fit it, and
-    /// what the kernel does is sound.
+    /// `this` is alive and used by no one else; `entry` is a loaded kernel's, the context's parameters fit it, and the
+    /// kernel's own work is sound.
     #[inline]
     pub(crate) unsafe fn run(this: *mut Self, entry: Entry, first: u64, end: u64) -> Result<(), Failure> {
         // SAFETY: by the caller's promise.
@@ -196,7 +196,7 @@ impl Runner {
             return None;
         }
         if self.fresh {
-            // None of its threads waited: they were the block's last.
+            // No thread of this stretch waited: they were the block's last.
             self.fresh = false;
             self.exit(self.stretch_start..self.total);
             self.begun = self.total;

@@ -1,4 +1,4 @@
-//! Capture: what is submitted to a stream becomes nodes of a graph.
+//! Capture: the work that is submitted to a stream becomes nodes of a graph.
 //!
 //! A capture has an origin, and takes in other streams when they wait for an event that was recorded in it. Every
 //! stream in it has tips: the nodes that its next operation depends on.
@@ -80,7 +80,7 @@ impl<S: Source> Capture<S> {
         })
     }
 
-    /// Ends the capture whose origin `stream` is. Its streams are as before, also where there is an error.
+    /// Ends the capture whose origin `stream` is. Its streams are then captured no more, also where there is an error.
     pub(crate) fn end(stream: &Arc<S>) -> Result<Vec<PlanNode>> {
         let capture = stream.with_capture(|capture| capture.clone());
         let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;

@@ -18,7 +18,7 @@ static WATCH: Once = Once::new();
 pub(crate) fn enter(device: &'static Shared) {
     WATCH.call_once(|| {
         // SAFETY: the function may run in a child: it touches atomics only. Where the system has no memory for the
-        // entry, a child's calls wait as they would without it.
+        // entry, a child's calls wait as they would without the entry.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     let new = ptr::from_ref(device).cast_mut();

@@ -43,7 +43,7 @@ struct Exec {
 
 struct ExecState {
     run: Arc<GraphRun>,
-    /// For each node of the graph, its place in the run; none for a child graph.
+    /// The place in the run of each node of the graph; `None` for a child graph.
     places: Vec<Option<usize>>,
     /// The last launch: the next one follows it, on whatever stream.
     last: Option<Mark>,

@@ -17,11 +17,11 @@ use crate::worker::{Offer, Share, Task};
 const SHARE_AFTER: Duration = Duration::from_micros(15);
 /// The smallest chunks are sized to take about this long, so that the last ones end together.
 const CHUNK: Duration = Duration::from_micros(40);
-/// The most small chunks in a large one: what the blocks ahead cost is a guess.
+/// The most small chunks in a large one: the cost of the blocks ahead is a guess.
 const LARGEST: u64 = 8;
 /// A worker that is idle comes within this time, unless it waits for the leader's processor.
 const COMES_WITHIN: Duration = Duration::from_micros(40);
-/// In place of a processor's number.
+/// The value that stands for no processor.
 const NOWHERE: usize = usize::MAX;
 
 /// A place in which one operation runs at a time.
@@ -184,8 +184,8 @@ impl Job {
     }
 
     /// Returns half of a worker's part of what is left, if all come that may (Polychronopoulos and Kuck, "Guided
-    /// Self-Scheduling", 1987); or 0 for one worker alone, who leaves all of it to those that may come. Neighbouring units touch
-    /// neighbouring memory: if two workers did them in turns, they would exchange its lines.
+    /// Self-Scheduling", 1987); or 0 for one worker alone, which leaves all of it to the workers that may come.
+    /// Neighbouring units touch neighbouring memory: if two workers did them in turns, they would exchange its lines.
     fn fair_part(&self, worker: &Worker, units: u64) -> u64 {
         if self.crew.load(Ordering::Relaxed) == 1 {
             return 0;

@@ -53,7 +53,7 @@
 //! After a `fork` the child has none of the threads: its copies of devices are lost, each call on them is
 //! [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and waits for nothing, and memory that they hold stays
 //! allocated. A device that the child opens is a new one. The fork should come while no other thread is inside a call
-//! of the library: locks that it holds stay held in the child, as those of every library.
+//! of the library: the locks of such a call stay held in the child, as with every library.
 //!
 //! The process may end at any time, by `exit` or by returning from `main`, whatever is queued or runs: nothing waits
 //! for the work. Kernels that run go on until the system ends the threads; modules are not unloaded.
@@ -69,7 +69,7 @@
 //! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
 //! | `GPUSTREAM_CHECK` | `1`: red zones around allocations of every length (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
 //!
-//! Linux on x86-64 and aarch64. Not there: clusters (`Unsupported`), compiling at run time.
+//! Linux on x86-64 and aarch64. Clusters (`Unsupported`) and compiling at run time are missing.
 #![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.

@@ -18,9 +18,9 @@ const CHECKED_ALIGN: usize = 16;
 const GUARD: usize = 64 << 10;
 /// The number of freed allocations that stay unreachable in checked mode before their addresses are used again.
 const QUARANTINE: usize = 1024;
-/// From this size on an allocation has pages of its own.
+/// The size from which an allocation has pages of its own.
 const MAP_FROM: usize = 64 << 10;
-/// From this size on an allocation starts on a large page.
+/// The size from which an allocation starts on a large page.
 const HUGE_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 /// The byte that fills the surroundings of an allocation in checked mode.
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
 struct State {
     used: u64,
     allocations: BTreeMap<usize, Allocation>,
-    /// In checked mode, those freed last, oldest first: any access there faults.
+    /// The allocations freed last, in checked mode, oldest first: any access there faults.
     freed: VecDeque<(usize, Allocation)>,
 }
 

@@ -58,7 +58,7 @@ enum ImageFile {
 impl Drop for ImageFile {
     fn drop(&mut self) {
         if let Self::Temporary(path) = self {
-            // Nothing is lost but a file in the temporary folder.
+            // A failure leaves a file in the temporary folder, and nothing else.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
     /// The nodes that follow no other.
     roots: Vec<usize>,
-    /// The number of nodes that no other node follows. With the last of them all are done.
+    /// The number of nodes that no other node follows. When the last of these is done, all nodes are.
     ends: usize,
     /// The number of those that are not done.
     left: AtomicUsize,
@@ -264,13 +264,13 @@ fn run_nodes<const TRACED: bool>(
             Kind::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
                 if lost || unsafe { words::read(word) } == 0 {
-                    // Nothing runs between the two.
+                    // No node between the two runs.
                     node = leave;
                 }
             }
             Kind::Leave { enter, again: true } => {
                 run.reset(enter + 1..node + 1);
-                // By the queue, so that a body which others are to stop leaves them a worker.
+                // Goes through the queue, so that a body which others are to stop leaves them a worker.
                 let level = run.level();
                 worker.device().scheduler.push(run, enter, level);
                 return None;
@@ -316,7 +316,7 @@ enum After {
     Nothing,
 }
 
-/// Counts a node as done. Of the nodes that became ready, all but the one for this worker are queued.
+/// Counts a node as done. Queues the nodes that became ready, all but the one for this worker.
 #[inline]
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> After {
     let before = &run.nodes[node].before;

@@ -39,7 +39,7 @@ enum Op {
     Graph(Arc<GraphRun>),
     Wait(Mark),
     WaitWord(Awaited),
-    /// Says which operation the next one is. Not counted, and taken off the queue with that one.
+    /// The number of the next operation. A number is not counted, and is taken off the queue with its operation.
     Number(Arc<Numbered>),
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Stream {
     batch: UnsafeCell<VecDeque<Op>>,
     /// The operation that runs, or ran last; written by the worker that runs the stream.
     work: UnsafeCell<Work>,
-    /// The operation that runs, if it has a number; for whoever has the stream.
+    /// The operation that runs, if it has a number; only for the worker that runs the stream.
     slot: Slot,
     job: Job,
     /// The number of workers that the stream's operations are kept to.
@@ -164,7 +164,7 @@ impl Stream {
         self.progress.is_done(number)
     }
 
-    /// Blocks until all up to operation `number` is done. On a lost device that is when the operation that runs has
+    /// Blocks until all up to operation `number` is done. On a lost device, blocks until the operation that runs has
     /// ended, or has had enough time to end.
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy) -> Result<()> {
         self.shared.not_forked()?;
@@ -174,7 +174,7 @@ impl Stream {
 
     /// Returns, for a lost device, whether no worker is in an operation of this stream, nor will be again.
     pub(crate) fn has_stopped(&self) -> bool {
-        // With the lock held: an operation that is added after this comes to a worker that sees the loss.
+        // The lock is held, so an operation that is added after this comes to a worker that sees the loss.
         let submissions = lock(&self.submissions);
         let submitted = self.submitted();
         drop(submissions);

@@ -22,8 +22,8 @@ use crate::sync::lock;
 const MOST: usize = 1 << 17;
 
 thread_local! {
-    /// The operation that this thread submits, a counted pointer; null outside of `trace_enter` and `trace_leave`. The variable
-    /// has no destructor: those of other variables may submit, and run in any order.
+    /// The operation that this thread submits, a counted pointer; null outside of `trace_enter` and `trace_leave`. The
+    /// variable has no destructor: the destructors of other variables may submit, and run in any order.
     static ENTERED: Cell<*const Numbered> = const { Cell::new(ptr::null()) };
 }
 
@@ -141,7 +141,7 @@ impl Numbered {
         // SAFETY: the variable's own count keeps the operation, and nothing here gives that up.
         let operation =
             unsafe { entered.as_ref() }.filter(|operation| ptr::eq(operation.recorder, recorder))?;
-        // SAFETY: as above; the new count is that of the reference.
+        // SAFETY: the variable's own count keeps the operation; the new count is that of the reference.
         unsafe {
             Arc::increment_strong_count(operation);
             Some(Arc::from_raw(operation))
@@ -179,7 +179,7 @@ impl Drop for Numbered {
             return;
         }
         list.sort_by_key(|part| part.time.start);
-        // At least one part, and all of the time where some parts are missing.
+        // There is at least one part; where parts are missing, one covers the whole time.
         if let Some(time) = whole
             && (list.is_empty() || cut)
         {

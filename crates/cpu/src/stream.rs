@@ -29,8 +29,8 @@ pub(crate) type Borrowed = ManuallyDrop<Arc<Stream>>;
 type Defaults = Vec<(usize, Arc<Stream>)>;
 
 thread_local! {
-    /// This thread's default streams; null where it has none. The variable has no destructor: those of other variables
-    /// may use the streams, and run in any order.
+    /// This thread's default streams; null where it has none. The variable has no destructor: the destructors of other
+    /// variables may use the streams, and run in any order.
     static DEFAULTS: Cell<*mut Defaults> = const { Cell::new(std::ptr::null_mut()) };
 }
 

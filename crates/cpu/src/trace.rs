@@ -24,7 +24,7 @@ impl Traces for CpuDevice {
         recorder::leave();
     }
 
-    /// Nothing is ever held back: an operation's parts are there before its stream goes on.
+    /// Hands out everything: an operation's parts are there before its stream goes on.
     fn trace_take(&self, _flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         self.shared.not_forked()?;
         Ok(self.shared.recorder.take(each))

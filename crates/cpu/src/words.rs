@@ -1,8 +1,8 @@
 //! Streams that wait for a word in memory, and the thread that looks at the words.
 //!
-//! Kernels write such words by plain stores, and so may the host, which wake nobody, so somebody has to look. That is a thread
-//! of its own: a stream that waits keeps no worker, and words are looked at while all workers are busy. The first wait
-//! that is submitted starts the thread, which looks less and less often while nothing happens.
+//! Kernels write such words by plain stores, and so may the host. A store wakes nobody, so a thread of its own looks: a
+//! stream that waits keeps no worker, and words are looked at while all workers are busy. The first wait that is
+//! submitted starts the thread, which looks less and less often while nothing happens.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Returns whether the word is as asked. What its writer did before is then visible to this thread.
+    /// Returns whether the word is as asked. Its writer's earlier work is then visible to this thread.
     ///
     /// # Safety
     /// The word is alive, aligned, and reached by atomics or by kernels alone.
@@ -42,7 +42,7 @@ impl Awaited {
     }
 }
 
-/// Reads a word. What its writer did before is then visible to this thread.
+/// Reads a word. Its writer's earlier work is then visible to this thread.
 ///
 /// # Safety
 /// As for [`Awaited::is_met`].

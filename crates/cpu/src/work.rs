@@ -55,7 +55,7 @@ pub(crate) enum Work {
     Free(usize),
 }
 
-/// From where to where a copy goes, which matters to traces alone.
+/// The direction of a copy, which matters to traces alone.
 #[derive(Clone, Copy)]
 pub(crate) enum Direction {
     ToDevice,

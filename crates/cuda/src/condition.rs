@@ -1,7 +1,8 @@
 //! Conditional nodes.
 //!
-//! A kernel alone can set the driver's condition. So each conditional node has a kernel of this backend's in front, and
-//! a repeated one another at the end of the body, which reads the word that decides and sets the condition accordingly.
+//! Only a kernel can set the driver's condition. So a kernel of this backend's stands in front of each conditional
+//! node, and for a repeated node another one at the end of the body. It reads the word that decides and sets the
+//! condition accordingly.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -71,7 +72,7 @@ impl CudaDevice {
         if let Some(function) = *loaded {
             return Ok(function);
         }
-        // SAFETY: the text is as above; the module is never unloaded.
+        // SAFETY: `SETTER` is valid PTX, and the module is never unloaded.
         let function = unsafe {
             self.module_load(SETTER).and_then(|module| self.module_function(module, "set_condition"))
         }?;

@@ -102,7 +102,8 @@ impl CudaDevice {
     fn map(&self, handle: u64, len: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a local; the handle is the caller's, and what was made is undone where a later call fails.
+        // SAFETY: the pointer is to a local; the handle is the caller's, and everything made is undone where a later
+        // call fails.
         unsafe {
             let reserved = api.cuMemAddressReserve(&raw mut address, len, 0, 0, 0).ok();
             if let Err(error) = reserved {

@@ -59,7 +59,7 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
     info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
     info.early_dependent_launch = major >= 9;
-    // From the GPUs and the drivers on that know more than 4096.
+    // GPUs from compute capability 7.0 on, and drivers from 12.1 on, take more than 4096 bytes.
     if major >= 7 && driver.version >= Version(12_010) {
         info.parameter_bytes = 32_764;
     }

@@ -2,8 +2,8 @@
 //!
 //! A code such as `CUDA_ERROR_INVALID_VALUE` does not say which argument was wrong; the log often does. It is the
 //! process's: it holds the last hundred entries of all threads, and of all libraries that call the driver. So an entry is
-//! taken for a failure's only if it names the same function and the same code. Of two such failures at one moment, or of
-//! which the driver notes one alone, the other may get its reason.
+//! taken for a failure's only if it names the same function and the same code. Where two such failures happen at one
+//! moment, or the driver notes only one of two, one may get the reason of the other.
 //!
 //! The log is read after a failure alone, so that it costs nothing where calls succeed. The driver's other way, a
 //! callback, would be called for the failures of every library, on any thread, until the end of the process.

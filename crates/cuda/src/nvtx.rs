@@ -2,7 +2,7 @@
 //!
 //! NVTX is not a library that a program links. NVIDIA's headers put a few functions into each program; these open the
 //! library that a tool names in the environment, and hand it tables of slots, into which the tool writes the functions that it
-//! wants to have called. This module does the same. Without a tool it opens nothing.
+//! wants to have called. This module does the same, and opens nothing without a tool.
 //!
 //! The crate `nvtx` compiles the headers, so that every user's machine would need a C compiler and libclang. cudarc's
 //! bindings call `libnvToolsExt`, which CUDA 12.9 dropped.
@@ -21,7 +21,7 @@ use crate::error::error;
 
 /// The variable in which a tool names its library.
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
-/// That library's function.
+/// The function of that library through which the tool attaches itself.
 const INITIALIZE: &str = "InitializeInjectionNvtx2";
 
 /// The version of the headers that the tables are those of.
@@ -194,7 +194,7 @@ pub(crate) fn push(label: &str) {
 
 /// Ends the range that this thread began last (`nvtxRangePop`).
 pub(crate) fn pop() {
-    // SAFETY: as in `push`.
+    // SAFETY: the slot is null or has a function of this prototype, from the tool.
     if let Some(pop) = unsafe { mem::transmute::<*mut c_void, Option<RangePop>>(slot(RANGE_POP)) } {
         // SAFETY: the function takes nothing.
         unsafe { pop() };

@@ -23,8 +23,8 @@ struct Exported<F> {
     owner: Box<dyn Send>,
 }
 
-/// Makes a managed tensor of the buffer, for a consumer that works on `stream`: whatever is enqueued there from now on comes
-/// after all uses of the buffer.
+/// Makes a managed tensor of the buffer, for a consumer that works on `stream`: work that is enqueued there from now on
+/// comes after all uses of the buffer.
 ///
 /// The memory is gpustream's again once the deleter is called, and is used again after everything that `stream` has been
 /// given by then. The deleter may be called on any thread, and does not block. It uses `stream`, so a stream that somebody

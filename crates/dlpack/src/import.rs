@@ -77,8 +77,8 @@ impl<T> fmt::Debug for Tensor<T> {
 /// * The work on the memory that others have enqueued comes before work that is enqueued on `stream` from now on. A
 ///   producer that was told the stream (`__dlpack__(stream=…)`) has seen to it; on the CPU, such work is done.
 /// * Until the tensor's uses are done, the others do not write memory that is read here, and do not touch memory that
-///   is written here. Work that they enqueue on `stream` comes after the uses that were enqueued there before, and may. Nor
-///   is such memory taken in a second time, since two tensors are not known to be one.
+///   is written here. Work that they enqueue on `stream` comes after the uses that were enqueued there before, and may.
+///   Such memory is not taken in a second time either, since two tensors are not known to be one.
 ///
 /// # Errors
 /// [`ErrorKind::DeviceMismatch`] for a tensor of another device than the stream's; [`ErrorKind::InvalidArgument`] for

@@ -33,9 +33,10 @@
 //!
 //! # Deleters
 //!
-//! A deleter runs exactly once. That of a tensor which was taken in runs on a thread of the library's, once the tensor is
-//! dropped and its last use is done; that of a tensor which was refused runs before the call returns. It may take its
-//! time, as NumPy's does, which waits for the interpreter's lock: no call of the library waits for a deleter.
+//! A deleter runs exactly once. The deleter of a tensor that was taken in runs on a thread of the library's, once the
+//! tensor is dropped and its last use is done; the deleter of a tensor that was refused runs before the call returns. A
+//! deleter may take its time, as NumPy's does, which waits for the interpreter's lock: no call of the library waits for
+//! a deleter.
 #![warn(clippy::missing_errors_doc)]
 
 mod element;

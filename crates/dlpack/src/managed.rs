@@ -22,8 +22,8 @@ impl Form for DLManagedTensorVersioned {}
 pub(crate) mod sealed {
     use super::{DLTensor, Deleter, NonNull, Result};
 
-    /// The fields of a form. Those behind the version may be missing in a tensor of another major version, so fields are
-    /// read through the pointer, one by one.
+    /// The fields of a form. Fields behind the version may be missing in a tensor of another major version, so fields
+    /// are read through the pointer, one by one.
     pub trait Form: Sized + 'static {
         /// Makes a tensor that may be written.
         fn new(tensor: DLTensor, deleter: Deleter<Self>) -> Self;
@@ -117,7 +117,7 @@ impl sealed::Form for DLManagedTensorVersioned {
 /// deleter.
 pub struct Managed<F: Form>(NonNull<F>);
 
-// SAFETY: whoever made the value vouches for a deleter that may run on any thread; the rest is only read.
+// SAFETY: the maker of the value vouches for a deleter that may run on any thread; the rest is only read.
 unsafe impl<F: Form> Send for Managed<F> {}
 
 impl<F: Form> Managed<F> {

@@ -17,7 +17,7 @@ impl Stream {
     /// Records work that the graph does only if `flag` is not zero when a run gets there. On a stream that is being
     /// [captured](Self::capture), on the stream of a [node](GraphBuilder::node), and on that of another body.
     ///
-    /// The stream given to `body` stands for the body: what it is given runs in that order. `flag` is one `u32`: a
+    /// The stream given to `body` stands for the body, which runs in the stream's order. `flag` is one `u32`: a
     /// [`Flag`](crate::Flag), which kernels and the host set at any time, or memory that earlier work of the graph writes,
     /// which is ordered as usual. Conditions nest.
     ///
@@ -98,7 +98,7 @@ impl Stream {
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
         let condition = Condition { operation, repeat, word: &word, address };
         let fill = |adder: &_| body(&node_stream(&self.device, Sink::Node(Arc::clone(adder))));
-        // SAFETY: the recording keeps the word alive; what the body submits is checked by the stream that it is given.
+        // SAFETY: the recording keeps the word alive; the stream given to the body checks the body's operations.
         unsafe { self.core.condition(self.device.0.rules, &condition, fill) }
     }
 }

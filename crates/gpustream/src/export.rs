@@ -58,7 +58,7 @@ impl fmt::Display for BackendName {
 const MAGIC: [u8; 8] = *b"gpstrm\0\x01";
 const MESSAGE: usize = 40;
 
-/// In the place of a backend's name where the content is an event.
+/// The name of an event, in the place of a backend's name.
 const EVENT: [u8; 8] = *b"event\0\0\0";
 
 impl Content {

@@ -112,7 +112,7 @@ impl Stream {
         outcome.and_then(|value| finished.map(|()| value).map_err(E::from))
     }
 
-    /// As [`external`](Self::external), for somebody who watches the work: also returns the operation's [`Section`] of the
+    /// As [`external`](Self::external), for work that is watched: also returns the operation's [`Section`] of the
     /// stream, which tells whether it has begun and is done.
     ///
     /// Between sections the stream needs an event, of which the work behind takes notice: small kernels of an H100 take up to 2
@@ -130,7 +130,7 @@ impl Stream {
     /// // SAFETY: nothing is enqueued.
     /// let ((), first) = unsafe { stream.external_section("first", &[Arg::write(&mut y)], None, routine) }?;
     /// let first = first.expect("there is none to grow");
-    /// // SAFETY: as before.
+    /// // SAFETY: nothing is enqueued.
     /// let ((), second) = unsafe { stream.external_section("second", &[Arg::write(&mut y)], Some(&first), routine) }?;
     /// assert!(second.is_none());
     ///
@@ -318,8 +318,8 @@ pub struct Failures {
 
 impl Failures {
     /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event),
-    /// a future of the stream. Of several, the last one is reported, as of host closures that panicked. Streams that come after
-    /// the work report the first of those that this one has not reported; the process keeps 64 for them.
+    /// a future of the stream. The last of several is reported, as with host closures that panicked. Streams that come
+    /// after the work report the first of those that this one has not reported; the process keeps 64 for them.
     pub fn keep(&self, error: Error) {
         self.list.keep_at(self.point, error);
     }

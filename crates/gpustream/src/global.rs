@@ -53,9 +53,9 @@ impl Variable {
 
 /// The variables of one kind, as the tracker knows them.
 struct Tracked {
-    /// From the first variable on.
+    /// The memory from the first variable on.
     block: Arc<Block>,
-    /// To the end of the last variable.
+    /// The length, to the end of the last variable.
     bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Watchers: those who look after another library's work in graphs.
+//! Watchers, which look after another library's work in graphs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use gpustream_hal::Result;
 use crate::external::Failures;
 use crate::stream::Stream;
 
-/// Somebody who looks after another library's work in graphs: [`Stream::watch_launches`] has a graph keep it, for as long as the
-/// graph lives.
+/// A watcher, which looks after another library's work in graphs: [`Stream::watch_launches`] has a graph keep it, for
+/// as long as the graph lives.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};

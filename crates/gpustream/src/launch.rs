@@ -143,7 +143,7 @@ impl Kernel {
         // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are not
         // freed before this use is done; the rest is this function's contract.
         let result = unsafe { lowered.launch(self.raw, stream) };
-        // A module's variables are not the host's, who alone may have to know of the end.
+        // Module variables are left out: only the host may have to know of the end, and it does not reach them.
         let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
         stream.core.finish(begun, stream.device.0.rules, &operation, accesses, Waited::Alone, result)
     }
@@ -205,7 +205,8 @@ impl Kernel {
             kept: Kept::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
             waited: Waited::Alone,
         };
-        // SAFETY: as for the launch that runs: everything is checked, and alive until this use is done.
+        // SAFETY: kernel, stream and arguments were checked, and are alive until this use is done; the rest is this
+        // function's contract.
         unsafe { stream.core.submit_elsewhere(&mut submission) }
             .map_err(|error| error.with_operation(*operation))?;
         Ok(None)
@@ -213,8 +214,8 @@ impl Kernel {
 }
 
 /// A launch in the form in which the driver takes it. It lies in the frame of the function that launches, which makes the
-/// driver's call itself, with as few functions around it as possible: see [`Begun`]. Each part is read as it was written: a
-/// processor waits where it reads in one piece what was just written in several.
+/// driver's call itself, with as few functions around it as possible: see [`Begun`]. Each part is read as it was
+/// written: a processor stalls on one read of bytes that were just written in several pieces.
 struct Lowered {
     call: DriverCall,
     pointers: Pointers,

@@ -312,8 +312,8 @@ impl Stream {
             let mark = slots.next(self.core.id, |slot| event.reached(slot))?;
             let word = event.word(mark.slot);
             let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
-            // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the word
-            // outlives the work.
+            // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
+            // word outlives the work.
             unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }?;
             event.page().last.store(mark.to_bits(), Ordering::Release);
             Ok(())
@@ -350,7 +350,8 @@ impl Stream {
             }
             let word = event.word(mark.slot);
             let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
-            // SAFETY: as in `record_shared`.
+            // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
+            // word outlives the work.
             unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }
         };
         wait().map_err(|error| error.with_operation(operation))

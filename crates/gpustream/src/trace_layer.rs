@@ -57,7 +57,7 @@ const MESSAGE: &str = "message";
 pub struct TraceLayer(());
 
 impl TraceLayer {
-    /// Returns the layer. Of two in one subscriber each notes everything.
+    /// Returns the layer. Two layers in one subscriber each note everything.
     pub const fn new() -> Self {
         Self(())
     }
@@ -136,7 +136,7 @@ fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(fields: Fields, id: &Id, context
         return;
     }
     let Some(span) = context.span(id) else { return };
-    // The values were written before: what writes them is the program's code, and must not run under this lock.
+    // The values were written before: the program's code writes them, and must not run under this lock.
     let mut extensions = span.extensions_mut();
     let Some(Known(known)) = extensions.get_mut::<Known>() else {
         extensions.insert(Known(fields));

@@ -140,7 +140,7 @@ pub unsafe trait Backend: Send + Sync {
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
     /// Tells that the process is going to be traced: a library that measures may have to be there before the driver starts.
-    /// Called before anything else is asked of the backend, and possibly again. What is missing is the answer of
+    /// Called before anything else is asked of the backend, and possibly again. A missing library is reported by
     /// [`trace_begin`](crate::Traces::trace_begin).
     fn expect_traces(&self) {}
 
@@ -235,8 +235,8 @@ pub struct DeviceInfo {
     /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's
     /// end, in an order that is not that of their submission.
     pub concurrent_host_functions: bool,
-    /// How many hardware queues the streams share: a stream that is blocked (by a host function, or a kernel that
-    /// waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
+    /// The number of hardware queues that the streams share: a stream that is blocked (by a host function, or a kernel
+    /// that waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
     pub hardware_queues: u32,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,

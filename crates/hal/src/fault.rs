@@ -22,8 +22,8 @@ impl Fault {
     }
 }
 
-/// The first report of a fault, which an error and its clones own together. Where nobody has looked at any of these, it
-/// was no report.
+/// The first report of a fault, which an error and its clones own together. A report counts only once somebody has
+/// looked at one of these.
 #[derive(Debug)]
 pub(crate) struct FirstReport {
     fault: Fault,

@@ -176,7 +176,7 @@ pub unsafe trait Graphs {
     /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and its kin).
     ///
     /// # Safety
-    /// All handles are alive and of this device; what a node refers to outlives every launch.
+    /// All handles are alive and of this device; everything that a node refers to outlives every launch.
     unsafe fn graph_add_node(
         &self,
         graph: RawGraph,
@@ -197,11 +197,11 @@ pub unsafe trait Graphs {
     }
 
     /// Gives a conditional node its place and the word that decides: an aligned `u32`. `last` is the one node of the body
-    /// that no other node of the body follows. Where this fails a captured stream's graph must not be launched.
+    /// that no other node of the body follows. If this fails, a captured stream's graph must not be launched.
     ///
     /// # Safety
     /// As for [`conditional_begin`](Self::conditional_begin), which made `conditional` in this graph or capture; all
-    /// nodes are alive, and the word and whatever the body refers to outlive every launch.
+    /// nodes are alive, and the word and everything that the body refers to outlive every launch.
     unsafe fn conditional_end(
         &self,
         place: NodePlace<'_>,

@@ -210,7 +210,7 @@ pub unsafe trait Launch {
     ///
     /// # Safety
     /// Function and stream are alive and of this device; `args` matches the kernel's parameters in number and
-    /// size; what the kernel does with them is sound.
+    /// size; the kernel's use of them is sound.
     unsafe fn launch(
         &self,
         function: RawFunction,

@@ -103,7 +103,7 @@ pub trait Traces {
         Err(Error::unsupported("measuring when operations run"))
     }
 
-    /// Ends to measure. What was measured stays, for [`trace_take`](Self::trace_take).
+    /// Ends to measure. Measurements stay, for [`trace_take`](Self::trace_take).
     fn trace_end(&self) {}
 
     /// Gives everything that this thread submits to the device until [`trace_leave`](Self::trace_leave) the number
@@ -115,12 +115,13 @@ pub trait Traces {
     /// Ends what [`trace_enter`](Self::trace_enter) began.
     fn trace_leave(&self) {}
 
-    /// Calls `each` with what was measured and not taken yet, of all operations that are done or, where the backend hands
-    /// out its measurements by the buffer, of those whose buffer is full. With `flush` it waits until nothing of finished operations is held
-    /// back. Returns how many measurements were lost because nobody took them in time.
+    /// Calls `each` with what was measured and not taken yet, of all operations that are done or, where the backend
+    /// hands out its measurements by the buffer, of those whose buffer is full. `flush` makes the call wait until
+    /// nothing of finished operations is held back. Returns how many measurements were lost because nobody took them in
+    /// time.
     ///
     /// # Errors
-    /// The failure of the measuring library. What was measured may be lost.
+    /// The failure of the measuring library. Measurements may then be lost.
     fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         let _ = (flush, each);
         Ok(0)

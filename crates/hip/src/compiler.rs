@@ -319,8 +319,8 @@ mod tests {
         assert!(hiprtc.description().starts_with("HIPRTC "), "{}", hiprtc.description());
     }
 
-    /// The test-only HIPRTC that forwards to NVRTC. Not together with a recorder of CUDA: NVRTC asks any libcuda in
-    /// the process for private tables.
+    /// Uses the test-only HIPRTC that forwards to NVRTC. A recorder of CUDA must not be in the process: NVRTC asks any
+    /// libcuda in the process for private tables.
     #[test]
     fn shims_compiler_compiles_where_nvrtc_is_installed() {
         // The folder is this process's own: another user could not write where one has built before.

@@ -120,7 +120,8 @@ impl HipDevice {
     fn map(&self, handle: hipMemGenericAllocationHandle_t, len: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let mut address = ptr::null_mut();
-        // SAFETY: the pointer is to a local; the handle is the caller's, and what was made is undone where a later call fails.
+        // SAFETY: the pointer is to a local; the handle is the caller's, and everything made is undone where a later
+        // call fails.
         unsafe {
             let reserved = api.hipMemAddressReserve(&raw mut address, len, 0, ptr::null_mut(), 0).ok();
             if let Err(error) = reserved {

@@ -8,12 +8,12 @@ use crate::Nanos;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Intervals {
     ranges: Vec<Range<Nanos>>,
-    /// For each interval the sum of the lengths of all before.
+    /// The sum of the lengths of all intervals before each one.
     sums: Vec<Nanos>,
 }
 
 impl FromIterator<Range<Nanos>> for Intervals {
-    /// Makes the union of intervals in any order. Those that are empty add nothing.
+    /// Makes the union of intervals in any order. Empty intervals add nothing.
     fn from_iter<I: IntoIterator<Item = Range<Nanos>>>(ranges: I) -> Self {
         let mut all: Vec<_> = ranges.into_iter().filter(|range| range.start < range.end).collect();
         all.sort_unstable_by_key(|range| range.start);

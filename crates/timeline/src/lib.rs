@@ -1,9 +1,9 @@
 //! Timelines: what devices and host threads did, and when, on one axis of time.
 //!
 //! [`gpustream`](https://docs.rs/gpustream) makes them while it traces a program. This crate has the data alone, and
-//! what is made of it: it calls no driver, and knows no stream but by its number.
+//! everything made of it: it calls no driver, and knows no stream but by its number.
 //!
-//! A trace is a sequence of [`Record`]s, in the order in which they became known. Whoever is given them either writes
+//! A trace is a sequence of [`Record`]s, in the order in which they became known. Their receiver either writes
 //! each one down at once or keeps them in a [`Timeline`], which has a place for each kind.
 //!
 //! A timeline answers questions by [`Timeline::report`], and is looked at by [`Timeline::svg`] and [`Timeline::html`].

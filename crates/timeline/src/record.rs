@@ -44,8 +44,8 @@ pub struct Device {
     /// comparison of the clocks at the beginning, or by an operation that ran before it was submitted. A later record of the
     /// device has a greater value then.
     pub error: Nanos,
-    /// The reason why times come from events, in one line: what keeps the vendor's library from measuring. Empty where times
-    /// come from elsewhere.
+    /// The reason why times come from events, in one line: the obstacle that keeps the vendor's library from measuring.
+    /// Empty where times come from elsewhere.
     pub reason: String,
 }
 
@@ -86,7 +86,7 @@ pub struct Thread {
     pub name: String,
 }
 
-/// A submission to a stream: what arrows come from and go to.
+/// A submission to a stream, where arrows begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The stream.
@@ -142,7 +142,7 @@ pub enum Work {
     },
     /// Copies.
     Copy {
-        /// From where to where.
+        /// The direction.
         direction: Direction,
         /// Length in bytes.
         bytes: u64,
@@ -173,7 +173,7 @@ pub enum Work {
     Other,
 }
 
-/// From where to where a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {

@@ -140,7 +140,7 @@ fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<Strin
     while let Err(error) = compile(loops) {
         let error = error.to_string();
         let blamed = loops.leave_out(|name| error.contains(name));
-        // Where no form is named, each could be the one.
+        // Where no form is named, any could be the cause.
         names.extend(if blamed.is_empty() { loops.leave_out(|_| true) } else { blamed });
         if !loops.any() {
             break;

@@ -18,7 +18,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     // nvcc names the cubins it packs; they are wanted for their tables.
     let keep = common.out_dir.join(format!("{name}.cuda"));
     let source = format!("{name}.nvcc.cu");
-    // To nvcc the host code of CUDA is its own, and that of HIP is not.
+    // nvcc reads the host code of CUDA, and not that of HIP.
     let of_hip = unit.source.text.contains("<hip/") || unit.source.text.contains("\"hip/");
     let code = if of_hip { device_code(unit)? } else { include(unit)? };
     let text = write_unit(unit, &common.out_dir.join(&source), &code)?;

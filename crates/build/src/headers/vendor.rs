@@ -1,7 +1,7 @@
 //! Headers with the vendors' names, each where its vendor's compiler is not the one that reads the file.
 //!
-//! On the CPU the words of device code are there without an include, so nearly all of these are empty. To AMD's compiler
-//! the headers of CUDA mean those of HIP, and the other way round to nvcc.
+//! On the CPU the words of device code are there without an include, so nearly all of these are empty. For AMD's
+//! compiler the headers of CUDA mean those of HIP, and for nvcc the other way round.
 
 use crate::backend::Backend;
 
@@ -32,7 +32,7 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// Numbers of fewer than 16 bits.
 const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";
-/// The parts of Thrust that host code alone uses. Those that kernels use too, or that declarations name, are files.
+/// The parts of Thrust that host code alone uses. Parts that kernels use too, or that declarations name, are files.
 const THRUST: &str = "copy fill sequence sort reduce scan transform \
     transform_reduce generate random device_malloc device_free for_each unique count extrema inner_product \
     execution_policy iterator/counting_iterator iterator/transform_iterator \

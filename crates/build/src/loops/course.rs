@@ -1,4 +1,4 @@
-//! How values go along a row of a block's threads.
+//! The way in which values go along a row of a block's threads.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use super::variables::{Kind, Variable, Variables};
 use super::waits::Macro;
 use crate::parse::children;
 
-/// How the value of a variable goes from thread to thread of a row.
+/// The way in which the value of a variable goes from thread to thread of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// By no rule that is used.
+    /// It follows no rule that is used.
     Other,
     /// It grows by one, as this part of it does: `threadIdx.x`, or another variable that grows.
     Grows(Range<usize>),
@@ -23,7 +23,7 @@ pub(super) enum Course {
 
 /// The comparison by which a condition holds for few threads.
 pub(super) enum Pick<'n> {
-    /// For few of a row.
+    /// The condition holds for few threads of a row.
     Threads {
         /// The side that grows along the row.
         index: Node<'n>,
@@ -32,7 +32,7 @@ pub(super) enum Pick<'n> {
         /// The number of threads after which `index` begins again.
         every: Option<String>,
     },
-    /// For all of a row, or none.
+    /// The condition holds for all threads of a row, or for none.
     Row(Node<'n>),
 }
 

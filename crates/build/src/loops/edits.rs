@@ -14,7 +14,7 @@ pub(super) type Edit = (Range<usize>, String);
 /// Returns the text of a node with replacements in it.
 pub(super) fn apply(text: &str, node: Node<'_>, mut replacements: Vec<Edit>) -> String {
     let mut text = text[node.byte_range()].to_owned();
-    // From the end; what is inserted before a text comes after what replaces the text.
+    // From the end; at one place, a replacement is made before an insertion.
     replacements.sort_by_key(|(range, _)| (Reverse(range.start), Reverse(range.len())));
     for (range, new) in replacements {
         text.replace_range(range.start - node.start_byte()..range.end - node.start_byte(), &new);

@@ -31,7 +31,7 @@ pub(super) struct Emitter<'e, 't> {
     twofold: HashSet<usize>,
     /// Number of loops over threads that have been looked at.
     count: usize,
-    /// Where the innermost branch begins that only some threads enter.
+    /// The beginning of the innermost branch that only some threads enter.
     branch: Option<usize>,
     out: String,
 }
@@ -188,8 +188,8 @@ impl<'e, 't> Emitter<'e, 't> {
         format!("{}{};", &text[declaration.start_byte()..first.start_byte()], &text[declarator.byte_range()])
     }
 
-    /// Returns the declaration of a variable that each loop computes again. A sum with `threadIdx.x` is one of what the
-    /// whole row has in common and a signed number, so that neighbours are seen to be neighbours.
+    /// Returns the declaration of a variable that each loop computes again. A sum with `threadIdx.x` becomes the sum of
+    /// a value that the whole row has in common and a signed number, so that neighbours are seen to be neighbours.
     fn again(&self, variable: &Variable<'t>) -> String {
         let text = &self.source.text;
         let (step, value) = match (&variable.course, variable.value()) {

@@ -1,7 +1,7 @@
 //! Functions in which threads meet, written out where a kernel calls them.
 //!
-//! Only what is plain is written out: a function of the same file with one definition, whose only `return` is its last
-//! statement, called in a statement that every thread which comes there executes as a whole.
+//! Only plain calls are written out: of a function of the same file with one definition, whose only `return` is its
+//! last statement, in a statement that every thread which comes there executes as a whole.
 
 use std::collections::{HashMap, HashSet};
 

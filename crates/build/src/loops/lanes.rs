@@ -1,9 +1,9 @@
 //! Statements in which the threads of a warp only compute and shuffle.
 //!
-//! In a loop over all threads, a shuffle reads of memory what the loop before it has just stored there. Where nothing but
-//! arithmetic is between several shuffles, each warp goes through the statements as a whole, with vectors of one value per
-//! lane in place of the variables (`gpustream/cpu/lanes.cuh`). All lanes then evaluate what only some of them need, so that
-//! nothing here may touch memory or trap.
+//! In a loop over all threads, a shuffle reads from memory the values that the loop before it has just stored. Where
+//! nothing but arithmetic is between several shuffles, each warp goes through the statements as a whole, with vectors
+//! of one value per lane in place of the variables (`gpustream/cpu/lanes.cuh`). All lanes then evaluate expressions
+//! that only some of them need, so that nothing here may touch memory or trap.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -24,9 +24,9 @@ pub(super) struct Lanes {
     pub(super) statements: Vec<(usize, String)>,
     /// The variables that are there before the statements.
     pub(super) used: BTreeSet<usize>,
-    /// Those of them that could change.
+    /// The variables of `used` that could change.
     pub(super) written: BTreeSet<usize>,
-    /// The declarations of those that follow from the thread's index.
+    /// The declarations of the variables that follow from the thread's index.
     pub(super) again: BTreeMap<usize, String>,
     /// The types of which vectors must be able to hold the values.
     pub(super) types: BTreeSet<String>,

@@ -10,7 +10,7 @@ use super::variables::Kind;
 use super::waits::callee;
 use crate::parse::{children, visit};
 
-/// How the threads meet in a call.
+/// The way in which the threads meet in a call.
 pub(super) enum Meeting {
     /// A barrier, of the block or of a part of it, without a result.
     Barrier,

@@ -20,18 +20,18 @@ pub(super) struct Accesses {
     arrays: HashMap<String, Array>,
     /// Variables that it changes.
     changed: HashSet<String>,
-    /// Those that it counts in a loop's head.
+    /// Variables that it counts in a loop's head.
     counted: HashSet<String>,
     /// Whether it reads a place of which nothing is known.
     reads_unknown: bool,
-    /// Whether it could change one.
+    /// Whether it could change such a place.
     writes_unknown: bool,
 }
 
 /// The places of one array.
 #[derive(Clone, Default)]
 struct Array {
-    /// Places as they are written, by their indices without constants that are added: those of one entry can be compared.
+    /// Places as they are written, by their indices without added constants: the places of one entry can be compared.
     places: HashMap<String, HashSet<String>>,
     /// The identifiers in the indices.
     words: HashSet<String>,
@@ -75,7 +75,7 @@ impl Accesses {
         }
         let mut written = all.arrays.iter().filter(|(_, array)| array.is_written).peekable();
         let reads_only_known = !all.reads_unknown || written.peek().is_none();
-        // Only of places beside each other GCC makes one access, for which it would change the order.
+        // GCC would change the order only to make one access of places beside each other.
         let apart = |array: &Array| {
             let alone = array.places.values().all(|places| places.len() == 1);
             alone && !array.is_own && array.words.is_disjoint(&all.counted)
@@ -216,7 +216,7 @@ impl<'t> Look<'_, 't> {
 
 impl<'t> Variables<'_, 't> {
     /// Returns the array of a name, if it can be told apart from all others, and whether it is a variable of each thread's:
-    /// else it is shared memory, or what a parameter leads to.
+    /// else it is shared memory, or memory that a parameter leads to.
     fn array(&self, name: Node<'_>) -> Option<(&'t str, bool)> {
         let text = &self.text[name.byte_range()];
         let Some(index) = self.meant(name) else {

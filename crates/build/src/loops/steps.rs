@@ -82,13 +82,13 @@ impl Purpose {
 /// A condition that holds for few threads.
 pub(super) struct Few {
     pub(super) condition: Piece,
-    /// Where they are in a row, if that can be said.
+    /// The places of these threads in a row, if they are known.
     pub(super) places: Option<Places>,
 }
 
 /// The places of a row whose threads can fulfil a condition.
 pub(super) struct Places {
-    /// How far one of them is behind the first thread.
+    /// The distance of one of them behind the first thread.
     pub(super) distance: Piece,
     /// The number of threads from one to the next, if there is a next one.
     pub(super) every: Option<String>,
@@ -100,7 +100,7 @@ pub(super) struct Loop {
     pub(super) pieces: Vec<Piece>,
     /// The variables that could change in it.
     pub(super) written: HashSet<usize>,
-    /// Those that it reads of other threads.
+    /// The variables that it reads of other threads.
     pub(super) read: HashSet<usize>,
     /// The innermost loop of the kernel around this one.
     pub(super) around: Option<usize>,
@@ -304,7 +304,7 @@ impl<'k, 't> Steps<'k, 't> {
             | "static_assert_declaration"
             | "struct_specifier"
             | "enum_specifier" => {
-                // Nothing that a thread computes is in it.
+                // Such a declaration holds nothing that a thread computes.
                 open.done.push(Step::Common(self.piece(node)));
                 Ok(())
             }

@@ -9,7 +9,7 @@ use super::course::Course;
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, identifiers, visit};
 
-/// How a variable is kept.
+/// The way in which a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// All threads have one value at any time: one variable of the block.
@@ -40,7 +40,7 @@ pub(super) struct Variable<'t> {
     pub(super) around: Option<usize>,
     /// The text in which the name means this variable.
     pub(super) scope: Range<usize>,
-    /// How the value goes along a row of threads.
+    /// The way in which the value goes along a row of threads.
     pub(super) course: Course,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Variables<'k, 't> {
     common: HashMap<usize, usize>,
     /// The `if` statements in which threads meet, and their conditions.
     branches: Vec<(Node<'t>, Node<'t>)>,
-    /// Those of them that only some threads of the block enter.
+    /// The branches that only some threads of the block enter.
     apart: Vec<Range<usize>>,
 }
 
@@ -176,7 +176,7 @@ impl<'k, 't> Variables<'k, 't> {
         self.writes = self.writes_in(body);
         loop {
             self.find_uniform();
-            // Only some threads execute what stands in a branch that depends on the thread.
+            // Only some threads execute the statements in a branch that depends on the thread.
             let uniform = |condition: Node<'t>| self.is_uniform_condition(condition);
             let apart = self.branches.iter().position(|(_, condition)| !uniform(*condition));
             let Some(apart) = apart else { break };

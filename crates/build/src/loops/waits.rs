@@ -113,7 +113,7 @@ pub(super) struct Waits {
     functions: Words,
     /// The macros of the user's that change something.
     changing: Words,
-    /// Those that could read memory.
+    /// The macros of the user's that could read memory.
     reading: Words,
     /// The variables in memory that kernels can change.
     memory: Words,
@@ -253,7 +253,7 @@ impl Waits {
     pub(super) fn read_index(&self, text: &str, node: Node<'_>) -> bool {
         let mut calls = Words::new();
         called(text, node, &mut calls);
-        // In place of a call in which threads meet, something else comes to stand.
+        // A call in which threads meet is replaced by something else.
         calls.retain(|name| !self.waiting.contains(name));
         let mut own = Words::new();
         identifiers(text, node, &mut own);

@@ -84,7 +84,8 @@ impl<'t> Variables<'_, 't> {
         writes
     }
 
-    /// Returns the variables that could change with what an expression stands for. What a pointer leads to is no part of it.
+    /// Returns the variables that could change where an expression is changed. The memory that a pointer leads to is no
+    /// part of the pointer.
     fn changed(&self, target: Node<'_>) -> Vec<usize> {
         let field = |name| target.child_by_field_name(name);
         match target.kind() {
@@ -100,7 +101,7 @@ impl<'t> Variables<'_, 't> {
                 });
                 changed
             }
-            // A macro with values: those may be the target too, but an integer beside brackets is an index.
+            // A macro with values: the values may be the target too, but an integer beside brackets is an index.
             "call_expression" => {
                 let Some(name) = field("function").filter(|name| self.is_macro(*name)) else {
                     return Vec::new();

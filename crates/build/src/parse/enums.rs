@@ -33,7 +33,7 @@ impl<'a> Types<'a> {
         let fits =
             |range: std::ops::RangeInclusive<i128>| values.iter().all(|(_, value)| range.contains(value));
         let repr = match fixed {
-            // Whatever a bool may hold, its bytes are an integer.
+            // The bytes of a bool are an integer, whatever they hold.
             Some(Scalar::Bool) => Scalar::U8,
             Some(scalar) => scalar,
             None if scoped || fits(i32::MIN.into()..=i32::MAX.into()) => Scalar::I32,

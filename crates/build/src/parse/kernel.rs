@@ -72,7 +72,7 @@ impl<'a> File<'a> {
         else {
             return;
         };
-        // The last is read first, so that what is kept of the parameters is the first's.
+        // The last instance is read first, so that the parameters that are kept are those of the first.
         let (mut params, mut instances) = (Vec::new(), Vec::new());
         for (arguments, written) in arguments.into_iter().rev() {
             self.types.substitute(&template, &arguments);

@@ -20,7 +20,7 @@ const NO_ARGUMENT: &str = "write a type, or a number as a literal";
 
 /// The name and arguments of an instance that someone asks for.
 pub(super) struct Wanted {
-    /// With namespaces, as far as they are written.
+    /// The name with its namespaces, as far as they are written.
     path: String,
     arguments: Vec<String>,
     place: Place,

@@ -71,7 +71,7 @@ impl Type {
         (constant || self.constant, volatile || self.volatile)
     }
 
-    /// Returns the type of memory that holds such values. Whatever has no name in Rust is bytes.
+    /// Returns the type of memory that holds such values. A type without a name in Rust is bytes.
     pub(super) fn element(self) -> ValueType {
         match self.shape {
             Shape::Value(value) => value.stored(),

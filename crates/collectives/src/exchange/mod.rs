@@ -28,8 +28,8 @@ use crate::broken::invalid;
 /// A place where all ranks put bytes for each other, before they have a communicator: the id by which NCCL's ranks find each
 /// other, where each rank is, or digests of their calls.
 ///
-/// A key is a name of 1 to 200 bytes, and the bytes under it are 1 MiB at most. Whatever was put stays until the exchange
-/// ends; an exchange in memory takes 256 MiB in all.
+/// A key is a name of 1 to 200 bytes, and the bytes under it are 1 MiB at most. A value that was put stays until the
+/// exchange ends; an exchange in memory takes 256 MiB in all.
 ///
 /// | exchange | ranks | needs |
 /// |---|---|---|

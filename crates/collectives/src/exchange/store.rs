@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// Ends all waits, and those that come.
+    /// Ends all waits, pending and later ones.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

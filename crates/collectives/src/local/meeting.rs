@@ -94,7 +94,7 @@ impl Meeting {
     fn post_parts(&self, rank: usize, parts: Vec<(Signature, Part)>) -> Result<Posted<'_>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = PostId(NEXT.fetch_add(1, Ordering::Relaxed));
-        // Its end takes the calls out again, whatever happens; the lock is released before that.
+        // The end of `posted` takes the calls out again, whatever happens; the lock is released before that.
         let posted = Posted { meeting: self, id, rank, deadline: Instant::now().checked_add(self.limit) };
         let mut state = self.lock();
         state.check()?;

@@ -72,7 +72,7 @@ impl Comm {
     /// Blocks until all ranks have called this, and returns a communicator of the same ranks.
     pub(super) fn duplicate(self) -> Result<Self> {
         let mut copy = MaybeUninit::uninit();
-        // SAFETY: as in `split`.
+        // SAFETY: the handle is alive, and the pointer is to a local, which the call fills unless it fails.
         let copy = unsafe {
             check(ffi::MPI_Comm_dup(self.0, copy.as_mut_ptr()))?;
             Self(copy.assume_init())

@@ -64,7 +64,7 @@ pub(super) struct Group {
     calls: Comm,
     meetings: Comm,
     pub(super) bond: Arc<Bond>,
-    /// Why nothing goes on any more.
+    /// The reason why nothing goes on any more.
     pub(super) broken: Option<Broken>,
     /// The pieces to start, in this order.
     waiting: VecDeque<Piece>,
@@ -97,7 +97,7 @@ impl Group {
         Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, mailbox, closed: None }
     }
 
-    /// Returns whether something is under way. What a broken communicator's requests do is nobody's concern.
+    /// Returns whether something is under way. The requests of a broken communicator do not count.
     pub(super) fn waits(&self) -> bool {
         let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.meeting.is_empty();
         (!is_empty || self.mailbox.is_busy()) && self.broken.is_none()

@@ -23,7 +23,7 @@ pub(super) enum Mail {
     Rest,
 }
 
-/// The messages of a communicator. Those that come are left to MPI until a thread waits for them.
+/// The messages of a communicator. A message that comes is left to MPI until a thread waits for it.
 #[derive(Default)]
 pub(super) struct Mailbox {
     deliver: Option<Deliver>,

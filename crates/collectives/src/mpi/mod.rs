@@ -1,8 +1,8 @@
 //! One rank in each of several processes, by MPI: for CPU devices, and for hosts without NCCL.
 //!
-//! A call becomes pieces. For each the rank's [stream](enqueue) copies what the rank gives to [staging memory](stage), and
-//! waits for a flag; the [thread](process) that makes all calls of MPI exchanges the piece and sets the flag; the stream then
-//! copies what the rank gets. One piece is exchanged while the next is copied.
+//! A call becomes pieces. For each piece the rank's [stream](enqueue) copies the given part to [staging memory](stage),
+//! and waits for a flag; the [thread](process) that makes all calls of MPI exchanges the piece and sets the flag; the
+//! stream then copies what the rank gets. One piece is exchanged while the next is copied.
 
 mod bond;
 mod combine;

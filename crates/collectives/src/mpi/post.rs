@@ -19,8 +19,8 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Blocks until all processes have called this, `limit` at most. From then on `deliver` gets the messages of the others,
-    /// while somebody [listens](Self::listen). It runs on MPI's thread.
+    /// Blocks until all processes have called this, `limit` at most. From then on `deliver` gets the messages of the
+    /// others, on MPI's thread, while somebody [listens](Self::listen).
     pub(crate) fn join(limit: Duration, deliver: impl Fn(&[u8]) + Send + 'static) -> Result<Self> {
         let process = process::of_process()?;
         let split = |reply| Meeting::Split { color: 0, key: 0, reply };

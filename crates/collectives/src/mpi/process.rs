@@ -202,7 +202,7 @@ impl Thread {
                 let _ = reply.send(self.give_up());
                 drop(self.universe.take());
                 let _ = reply.send(true);
-                // What belongs to streams outlives this thread.
+                // The data that streams use outlives this thread.
                 return std::mem::forget(self);
             }
         }

@@ -188,7 +188,8 @@ impl Comm {
         if self.recorded().is_none() {
             return abort_all();
         }
-        // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread they stay as they are.
+        // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread the communicators
+        // stay as they are.
         let thread = thread::Builder::new().name("gpustream-nccl".into());
         let _ = thread.spawn(move || {
             let Some(_hold) = ExitHold::of(LIBRARY) else { return };
@@ -227,7 +228,7 @@ impl Held<'_> {
         }
     }
 
-    /// Blocks until NCCL has done what it does in the background. That is nothing, unless `NCCL_COMM_BLOCKING=0` makes all
+    /// Blocks until NCCL has done its work in the background. There is none, unless `NCCL_COMM_BLOCKING=0` makes all
     /// communicators non-blocking ones.
     ///
     /// # Errors

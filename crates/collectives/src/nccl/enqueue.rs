@@ -103,12 +103,13 @@ fn enqueue_in(
     if stream.is_captured() {
         stream.watch_launches(&seat.graphs)?;
         seat.comm.record(call);
-        // SAFETY: as below. The communicator is closed once no graph has its watcher, and an abort of it ends the work of graphs,
-        // and waits for the last of them before anything is freed.
+        // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after the work that is
+        // there; the rest that it uses is NCCL's own. The communicator is closed once no graph has its watcher, and an
+        // abort of it ends the work of graphs, and waits for the last of them before anything is freed.
         return unsafe { stream.external(label, &args, make_all) };
     }
-    // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after what is there; what it uses
-    // besides is NCCL's own. It is ended before the communicator is.
+    // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after the work that is there;
+    // the rest that it uses is NCCL's own. The work is ended before the communicator is.
     let ((), section) = unsafe { stream.external_section(label, &args, watched.grown(), make_all) }?;
     watched.add(call, stream, section, None);
     Ok(())
@@ -270,7 +271,7 @@ impl Prepared<'_, '_> {
             element: self.element,
             count: self.count,
             part: self.call.signature.bytes(),
-            // In place where there is one of the two.
+            // A call with only one of the two is in place.
             src: address(src.or(dst).or(barrier)).cast_const(),
             dst: address(dst.or(src).or(barrier)),
         }
@@ -294,11 +295,13 @@ impl Issue {
         let send = |at: usize, to| unsafe {
             started(api.ncclSend(src.wrapping_byte_add(at), count, element, number(to), comm, stream))
         };
-        // SAFETY: as above.
+        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done;
+        // handle and stream are alive.
         let recv = |at: usize, from| unsafe {
             started(api.ncclRecv(dst.wrapping_byte_add(at), count, element, number(from), comm, stream))
         };
-        // SAFETY: as above.
+        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done;
+        // handle and stream are alive.
         let answer = unsafe {
             match operation {
                 Operation::Barrier => api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream),

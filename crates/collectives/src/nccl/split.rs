@@ -1,5 +1,5 @@
 //! Splitting a communicator: its ranks show each other their colors and keys, and those of one color meet by an id of their own,
-//! so that what breaks the part leaves the whole alone.
+//! so that a failure of the part leaves the whole alone.
 
 use gpustream::{Error, Pod, Result, Stream};
 use smallvec::smallvec;

@@ -43,7 +43,7 @@ struct State {
     calling: Option<Signature>,
     /// The number of calls that threads were in.
     called: u64,
-    /// In the order in which NCCL does the work, whatever the streams.
+    /// The pending calls, in the order in which NCCL does their work, whatever the streams.
     pending: VecDeque<Pending>,
     /// The number of pending sections at which the next call looks which are done.
     many: usize,
@@ -52,7 +52,7 @@ struct State {
     /// Sections that are done, while others are pending. The next calls drop them, at a time at which their streams can take the
     /// events back.
     past: Vec<Pending>,
-    /// The reason why the communicator was broken: what is enqueued from here on has failed.
+    /// The reason why the communicator was broken: work that is enqueued from here on has failed.
     broken: Option<Broken>,
     thread: Thread,
     life: Life,
@@ -139,8 +139,8 @@ impl Watch {
         watcher
     }
 
-    /// Reports to the streams of all pending calls that their work failed, and of those to come. What breaks the communicator
-    /// comes after.
+    /// Reports a failure of their work to the streams of all pending and later calls. The caller breaks the
+    /// communicator afterwards.
     pub(super) fn fail(&self, broken: &Broken) {
         self.0.fail(broken);
     }
@@ -159,8 +159,8 @@ impl Calling<'_> {
         self.grown.as_deref()
     }
 
-    /// Watches the work of a call, from the section in front of it to the one behind it: in each place none where the section in
-    /// front of that was added to.
+    /// Watches the work of a call, from the section `front` to the section `behind`. Either is `None` where the work
+    /// was added to the section before: that of the call before, or `front`.
     pub(super) fn add(
         &self,
         call: Signature,
@@ -185,7 +185,7 @@ impl Calling<'_> {
         state.pending.push_back(Pending { call, begin, end, failures: stream.failures(), since: None });
         let past = state.take_past();
         drop(state);
-        // The next event that the stream records is one of its.
+        // The next event that the stream records is one of those that this gives back.
         drop(past);
     }
 }
@@ -318,8 +318,8 @@ impl State {
     }
 }
 
-/// Takes the calls out whose work is done. Asks about few of them: about the first alone where that is not done, so that the
-/// newest section can grow.
+/// Takes out the calls whose work is done. Asks about few of them, and only about the first if that is not done, so
+/// that the newest section can grow.
 fn take_done(calls: &mut VecDeque<Pending>) -> impl Iterator<Item = Pending> {
     // A device that has failed does nothing more, and says so itself.
     let is_done = |call: &Pending| !matches!(call.end.is_done(), Ok(false));

@@ -248,7 +248,7 @@ impl<L: FreeList> Arena<L> {
         self.hand_out(first, size, holder)
     }
 
-    /// Takes back a range with its `uses`, of which `owner` says what they wait for.
+    /// Takes back a range with its `uses`; `owner` says what the uses wait for.
     #[inline]
     pub(crate) fn release(&mut self, id: u32, uses: Option<Uses>, owner: Owner) {
         debug_assert_eq!(self.spans[id as usize].state, State::Live);

@@ -88,7 +88,7 @@ impl Pools {
     /// Makes a block of memory of somebody else's: `bytes` bytes from `start` on.
     ///
     /// # Safety
-    /// The memory is the device's until `owner` is dropped, and whatever else reaches it counts as a use of the block.
+    /// The memory is the device's until `owner` is dropped, and every other access to it counts as a use of the block.
     pub unsafe fn foreign(
         self: &Arc<Self>,
         owner: ForeignOwner,
@@ -104,7 +104,7 @@ impl Pools {
     /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on.
     ///
     /// # Safety
-    /// The memory is the module's, and whatever else reaches it counts as a use of the block.
+    /// The memory is the module's, and every other access to it counts as a use of the block.
     pub unsafe fn of_module(
         self: &Arc<Self>,
         module: Arc<ModuleCore>,
@@ -116,8 +116,8 @@ impl Pools {
         Arc::new(block)
     }
 
-    /// Allocates an array of `bytes` bytes. Where the driver has no room, memory that was freed goes back to it first, and
-    /// that is waited for.
+    /// Allocates an array of `bytes` bytes. Where the driver has no room, freed memory goes back to the driver first,
+    /// and the call waits for that.
     pub fn array(
         self: &Arc<Self>,
         users: &dyn Users,

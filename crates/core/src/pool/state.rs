@@ -91,7 +91,7 @@ impl PoolState {
         std::mem::take(&mut self.shells)
     }
 
-    /// Counts a request that what was there served.
+    /// Counts a request that was served without a new slab.
     #[inline]
     pub(super) fn hit(&mut self) {
         self.hits += 1;

@@ -25,7 +25,7 @@ impl Wake for Look {
     }
 }
 
-/// Has the pools drop what nothing uses any more as soon as these uses are done.
+/// Has the pools drop memory that nothing uses any more as soon as these uses are done.
 pub(super) fn sweep_after(pools: Weak<Pools>, mut uses: Uses) {
     uses.retain(|old| !known_done(old.point));
     if !uses.is_empty() {

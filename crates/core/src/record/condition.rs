@@ -29,8 +29,8 @@ impl Body {
     /// Begins a conditional node.
     ///
     /// # Safety
-    /// As for [`conditional_begin`](hal::Graphs::conditional_begin); what is at `place` stays alive until the body is
-    /// filled.
+    /// As for [`conditional_begin`](hal::Graphs::conditional_begin); the graph or stream of `place` stays alive until
+    /// the body is filled.
     pub(crate) unsafe fn begin(
         device: &Arc<dyn hal::Device>,
         place: NodePlace<'_>,

@@ -221,7 +221,8 @@ impl NodeSetter {
         let work = Work::Kernel { function: launch.function, config: &expected.config, args };
         let node = RawGraphNode(self.node.load(Ordering::Relaxed));
         let set = self.attributed.check(node, &work).and_then(|()| {
-            // SAFETY: as in `submit`; the memory and the module were entered with the last launch.
+            // SAFETY: while the setter is open the executable is alive, and `node` is one of the nodes it was made
+            // from; the memory and the module were entered with the last launch; the rest is this function's contract.
             unsafe { self.device.graph_set_node(self.exec, node, &work) }
         });
         match set {

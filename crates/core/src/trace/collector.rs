@@ -32,14 +32,14 @@ pub trait Listener: Send {
     /// Takes note of a record.
     fn hear(&mut self, record: &Record);
 
-    /// Writes out what it has kept back: nothing more may come for a while.
+    /// Writes out the records kept back: nothing more may come for a while.
     fn pause(&mut self) {}
 }
 
 /// The parts of the trace that only one thread at a time works on.
 pub(super) struct Collector {
     listeners: Vec<Heard>,
-    /// Devices, streams and threads that the listeners know, for those who come later.
+    /// Devices, streams and threads that the listeners know, for later listeners.
     known: Vec<Record>,
     streams: HashSet<u64>,
     last_listener: u64,
@@ -67,8 +67,8 @@ pub(super) static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
 pub(super) struct Finished<'a> {
     devices: &'a [Arc<TracedDevice>],
     until: Nanos,
-    /// Whether the backends hold nothing back, and operations of which nothing was measured are done with. What runs at that
-    /// moment is lost then.
+    /// Whether the backends hold nothing back, and operations of which nothing was measured are done with. Operations
+    /// that run at that moment are then lost.
     is_last: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Finished<'a> {
         Self { devices, until, is_last: true }
     }
 
-    /// Has another look to come.
+    /// Says that another look at the devices will follow.
     pub(super) fn not_last(self) -> Self {
         Self { is_last: false, ..self }
     }

@@ -72,7 +72,7 @@ pub(super) enum Times {
     Unknown,
     /// The number under which the backend knows it.
     Numbered(u64),
-    /// From there to an event that is still to be recorded.
+    /// From the start to an event that is still to be recorded.
     From(Start),
     Between(Start, SharedEvent),
 }
@@ -80,8 +80,8 @@ pub(super) enum Times {
 /// The start of an operation.
 pub(super) enum Start {
     At(SharedEvent),
-    /// When everything that the operation waits for has ended. An event would be one more thing to wait for: engines take what
-    /// several streams give them in turn, and an event's turn may come after another stream's copies.
+    /// The end of everything that the operation waits for. An event would be one more thing to wait for: engines serve
+    /// several streams in turn, and an event's turn may come after another stream's copies.
     Inferred,
 }
 

@@ -57,8 +57,8 @@ impl Listening {
             // A device that failed has nothing more to tell.
             let _ = device.raw.synchronize();
         }
-        // A backend that is made to hold nothing back loses what other threads' operations are at. So it is asked for what
-        // is complete, until that is all, or seems not to come.
+        // A backend that is made to hold nothing back loses the operations that other threads have under way. So the
+        // backend is first asked for complete measurements, until none is missing, or the rest seems not to come.
         for _ in 0..LOOKS {
             if collect(&Finished::new(&self.devices, until).not_last()) {
                 return;

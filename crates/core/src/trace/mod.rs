@@ -1,4 +1,4 @@
-//! Traces: what the program's threads and devices do is noted for whoever listens, and costs one load where nobody does.
+//! Traces: notes of the program's threads and devices for listeners, at the cost of one load where nobody listens.
 //!
 //! | module | knows |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `listening` | its beginning and its end |
 //! | `thread` | the threads' numbers, and the library's thread that collects |
 //!
-//! Threads that submit put a note into a bounded queue; what does not fit is lost, and counted. A thread of the library's
-//! asks the drivers which operations have run, and when, and tells the listeners.
+//! Threads that submit put a note into a bounded queue; a note that does not fit is lost, and counted. A thread of the
+//! library's asks the drivers which operations have run, and when, and tells the listeners.
 //!
 //! This layer knows the backends' devices, and the numbers of streams and submissions. It knows neither streams nor memory.
 

@@ -22,6 +22,7 @@ pub(super) struct Pending {
     pub(super) times: Times,
 }
 
+/// A note in the queue.
 pub(super) enum Note {
     Operation(Pending),
     Other(Record),

@@ -26,8 +26,8 @@ pub(crate) struct InStream {
     pub(crate) is_exclusive: bool,
 }
 
-/// Makes the calls of an operation, in a range for those who watch ranges, and notes the operation where somebody traces the
-/// device.
+/// Makes the calls of an operation, in a range for the vendors' profilers, and notes the operation where somebody
+/// traces the device.
 #[cold]
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,

@@ -12,11 +12,11 @@ use gpustream_hal::RanWork;
 
 use super::record::Part;
 
-/// The calls whose operations are remembered. What a device runs comes at most so many calls behind: a stream holds about a
-/// thousand launches, and whoever submits more waits. Only a graph may run for longer while other streams go on.
+/// The calls whose operations are remembered. A device is at most so many calls behind: a stream holds about a thousand
+/// launches, and a thread that submits more waits. Only a graph may run for longer while other streams go on.
 const CALLS: usize = 1 << 18;
 
-/// The most things that wait for their operation. Those that other libraries run outside of all operations wait in vain.
+/// The most things that wait for their operation. Things of other libraries outside of all operations wait in vain.
 const MOST_WAITING: usize = 1 << 14;
 
 /// A thing that a device ran, with its readable name.
@@ -36,13 +36,13 @@ impl Named {
     }
 }
 
-/// The operations of the driver's last calls, and what waits to learn its own.
+/// The operations of the driver's last calls, and the things that wait to learn theirs.
 #[derive(Default)]
 pub(crate) struct Attribution {
     /// The number of a call and its operation, at the number's remainder by [`CALLS`]: numbers count up, so a newer call
     /// takes the place of the one that many before. Operation 0 is none. Empty until the first use.
     calls: Vec<(u32, u64)>,
-    /// In the order in which they came.
+    /// The things that wait, in the order in which they came.
     waiting: VecDeque<Named>,
     /// The things whose operation was forgotten before they came.
     lost: u64,
@@ -80,7 +80,7 @@ impl Attribution {
         }
     }
 
-    /// Looks again for the operations of what waits.
+    /// Looks again for the operations of the things that wait.
     pub(crate) fn retry(&mut self, each: &mut dyn FnMut(u64, &Named)) {
         for part in mem::take(&mut self.waiting) {
             self.give(part, each);

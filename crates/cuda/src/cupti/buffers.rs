@@ -1,8 +1,8 @@
 //! The memory that CUPTI writes records to: it asks for a buffer, and hands it back full.
 //!
 //! CUPTI calls from the thread that submits work, from a thread of its own, and at the process's end from whatever thread
-//! ends it. So the two callbacks take one short lock, allocate a bounded number of times, and cannot panic; what they use is
-//! never torn down.
+//! ends it. So the two callbacks take one short lock, allocate a bounded number of times, and cannot panic; the data
+//! that they use is never torn down.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;

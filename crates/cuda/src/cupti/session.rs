@@ -34,7 +34,7 @@ pub(crate) struct Cupti {
 enum Session {
     Off,
     On {
-        /// The begins without their ends; not 0.
+        /// The number of begins that have no end yet; never 0.
         begun: usize,
         subscriber: Subscriber,
     },
@@ -53,8 +53,8 @@ struct Reader {
     names: Names,
 }
 
-/// Whether an executable graph was made. A launch of one that was made before CUPTI began to measure can fail, as CUPTI 13.0
-/// does it: after copies and an allocation that was freed, with no kernel in between.
+/// Whether an executable graph was made. A launch of a graph that was made before CUPTI began to measure can fail: with
+/// CUPTI 13.0 one did after copies and an allocation that was freed, with no kernel in between.
 static GRAPHS: AtomicBool = AtomicBool::new(false);
 
 /// Notes that an executable graph is made.
@@ -233,7 +233,7 @@ impl Cupti {
         // SAFETY: the callbacks are registered, and this is none of them. No lock is held that they take.
         let mut flushed = unsafe { api.cuptiActivityFlushAll(0) }.ok();
         if all && flushed.is_ok() && buffers::any_lent() {
-            // SAFETY: as above.
+            // SAFETY: the callbacks are registered, this is none of them, and no lock is held that they take.
             flushed = unsafe { api.cuptiActivityFlushAll(FLUSH_FORCED) }.ok();
         }
         // A CUPTI that measures no more may refuse.

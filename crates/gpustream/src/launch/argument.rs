@@ -42,7 +42,7 @@ enum ArgKind<'a> {
 enum Borrow {
     /// The memory's own: arguments that are written are apart from all others.
     Memory,
-    /// That of a texture or a surface, which shares its memory.
+    /// The borrow of a texture or a surface, which shares its memory.
     Object,
 }
 

@@ -1,8 +1,8 @@
 //! The records that the library delivered, until they are taken.
 //!
 //! The library calls from a thread of its own, whenever its buffer is half full or flushed, and holds back the thread that
-//! completes work while that buffer is full. So the callback takes one short lock, allocates little, and cannot panic; what it
-//! uses is never torn down.
+//! completes work while that buffer is full. So the callback takes one short lock, allocates little, and cannot panic;
+//! the data that it uses is never torn down.
 
 use std::ffi::c_void;
 use std::mem;

@@ -17,7 +17,7 @@ pub(crate) struct Pair {
     pub(crate) library: u64,
     /// On the clock of [`trace::now`].
     pub(crate) host: u64,
-    /// By how much the two may be apart.
+    /// The most nanoseconds by which the two may be apart.
     pub(crate) error: u64,
 }
 

@@ -137,7 +137,7 @@ impl Fields {
 mod tests {
     use super::*;
 
-    /// The places in the headers of a version: what `offsetof` and the enumerations say to a C compiler.
+    /// The places in the headers of a version, as `offsetof` and the enumerations give them to a C compiler.
     struct Header {
         version: &'static str,
         /// `size`, `kind`, `operation`, `correlation_id.external`, `start_timestamp`, `end_timestamp`,
@@ -232,7 +232,7 @@ mod tests {
             record[0] = least;
             // SAFETY: as long as the record says.
             assert!(matches!(unsafe { read(kind, record.as_ptr().cast()) }, Record::Ran(_)));
-            // SAFETY: as before.
+            // SAFETY: the record is as long as it says.
             assert_eq!(unsafe { read(99, record.as_ptr().cast()) }, Record::Other);
         }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Rocprofiler {
 enum Session {
     Off,
     On {
-        /// The begins without their ends; not 0.
+        /// The number of begins that have no end yet; never 0.
         begun: usize,
     },
 }

@@ -49,8 +49,8 @@ impl Tool {
             watches: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
-        // SAFETY: the function may be called on any thread; what it is given stays for good. It calls `setenv`, as a program
-        // does at its start: rocprofiler-sdk has no other way to be found by HIP.
+        // SAFETY: the function may be called on any thread, and its argument stays for good. It calls `setenv`, as a
+        // program does at its start: rocprofiler-sdk has no other way to be found by HIP.
         let answer = unsafe { tool.library.api.rocprofiler_force_configure(configure) };
         answer.ok_or(ErrorKind::Unsupported).map_err(|failure| {
             failure.with_context(
@@ -63,7 +63,7 @@ impl Tool {
         Ok(tool)
     }
 
-    /// Returns what the library made.
+    /// Returns the things that the library made.
     ///
     /// # Errors
     /// The failure of making that.
@@ -126,7 +126,7 @@ impl Services {
         // names there are times.
         let _ = context(api).and_then(|names| {
             let taker = names::taker(*version);
-            // SAFETY: as above; the function is the one for this version.
+            // SAFETY: without a list, all operations of the kind are meant; the function is the one for this version.
             unsafe {
                 api.rocprofiler_configure_callback_tracing_service(
                     names,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::record::Part;
 
-/// The most operations that are held. Those that run at once are far fewer, so that more wait for records that do not come.
+/// The most operations that are held. Far fewer run at once, so any more wait for records that do not come.
 const MOST: usize = 1 << 14;
 
 /// The operations that lack records, by their numbers, which count up.
@@ -21,7 +21,7 @@ struct Held {
     all: Option<u32>,
     /// The records that came, timed or not.
     came: u32,
-    /// Those with times, in the order in which they came.
+    /// The records with times, in the order in which they came.
     parts: Vec<Part>,
 }
 

@@ -163,7 +163,7 @@ impl Encoder {
         if let SpanKind::Wait(Some(point)) = &span.kind
             && point.number > 0
         {
-            // The wait begins before what it waits for has ended, so the arrow goes to its last moment.
+            // The wait begins before its operation has ended, so the arrow goes to the wait's last moment.
             let head = Head { track, time: last_moment(&time) };
             let flow = self.arrows.to(*point, head);
             self.arrow(flow, head);

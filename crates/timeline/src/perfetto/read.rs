@@ -37,7 +37,7 @@ pub fn read(bytes: &[u8]) -> Result<Timeline, ReadError> {
     Ok(reader.timeline)
 }
 
-/// Why bytes could not be read.
+/// The reason why bytes could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -55,7 +55,7 @@ fn extent([x, y, z]: [u32; 3]) -> String {
     }
 }
 
-/// Returns from when to when something was, and how long.
+/// Returns the beginning, the end and the length of a time.
 pub(super) fn when(time: &Range<Nanos>) -> String {
     format!("{} to {}: {}", Time(time.start), Time(time.end), Time(time.end - time.start))
 }

@@ -56,8 +56,8 @@ impl Kinds {
     }
 }
 
-/// Returns what is drawn of slices that are in order: one by one those of at least `threshold` pixels, and those that
-/// have no others near.
+/// Returns the shapes of slices that are in order: one for each slice of at least `threshold` pixels, or with no other
+/// near.
 pub(super) fn shapes<'a>(
     slices: impl Iterator<Item = &'a Slice<'a>>,
     scale: &Scale,

@@ -19,9 +19,9 @@ use row::{Group, Row, rows};
 
 /// A picture of one timeline, or of several above each other on one axis of time.
 ///
-/// Streams are rows, grouped by device, and so are the threads of the host. What overlaps within a row lies in lanes.
-/// Colours differ in lightness, so that a picture can be read in grey, and stripes rise for copies to the device and
-/// fall for copies to the host. Viewers that prefer the dark get dark surroundings.
+/// Streams are rows, grouped by device, and so are the threads of the host. Slices that overlap within a row lie in
+/// lanes. Colours differ in lightness, so that a picture can be read in grey, and stripes rise for copies to the device
+/// and fall for copies to the host. Viewers that prefer the dark get dark surroundings.
 ///
 /// ```
 /// use gpustream_timeline::{Picture, Timeline};
@@ -131,8 +131,8 @@ impl<'a> Picture<'a> {
         svg::draw(self)
     }
 
-    /// Returns the picture as a page of HTML, in which one can zoom, pan and search, with details of whatever the pointer
-    /// is on. The page has all records in it, some 60 bytes for an operation, and needs no network.
+    /// Returns the picture as a page of HTML, in which one can zoom, pan and search, with details of the thing under
+    /// the pointer. The page has all records in it, some 60 bytes for an operation, and needs no network.
     pub fn html(&self) -> String {
         page::draw(self)
     }

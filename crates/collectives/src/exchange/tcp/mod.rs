@@ -28,8 +28,9 @@ use super::{Exchange, check_key, check_value, local};
 /// as their threads use at once; for 1,024 ranks, `ulimit -n` has to allow rank 0 as many descriptors. A connection that
 /// does not prove its knowledge of the secret within ten seconds is closed, and there are 256 of these at most.
 ///
-/// Rank 0's threads end when its exchange is dropped, and what was put ends with them: rank 0 keeps the exchange until all
-/// ranks have what they need. Another rank whose rank 0 is gone gets [`ExchangeError::Gone`](super::ExchangeError::Gone).
+/// Rank 0's threads end when its exchange is dropped, and the values that were put are gone with them: rank 0 keeps the
+/// exchange until all ranks have what they need. Another rank whose rank 0 is gone gets
+/// [`ExchangeError::Gone`](super::ExchangeError::Gone).
 ///
 /// ```
 /// use std::time::Duration;

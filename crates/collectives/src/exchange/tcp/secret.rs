@@ -16,8 +16,8 @@ const SHORTEST: usize = 16;
 pub(super) const CODE: usize = 32;
 
 /// A text that all ranks of a [`TcpExchange`](super::TcpExchange) know, and no other program: 16 bytes or more, chosen at
-/// random. `openssl rand -hex 32` makes one. Whoever listens to the connections may try short or likely secrets without asking
-/// any rank.
+/// random. `openssl rand -hex 32` makes one. A program that listens to the connections may try short or likely secrets
+/// without asking any rank.
 ///
 /// ```
 /// use gpustream_collectives::Secret;

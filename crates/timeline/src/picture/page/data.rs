@@ -145,7 +145,7 @@ fn differences(times: impl Iterator<Item = Nanos> + Clone) -> impl Iterator<Item
     times.zip(before).map(|(time, before)| time - before)
 }
 
-/// Returns the columns of the operations: what is known of them apart from their slices.
+/// Returns the columns of the operations: everything known of them apart from their slices.
 fn operations(part: &Part<'_>, strings: &mut Strings) -> String {
     let operations = &part.timeline.operations;
     let places: Vec<_> = operations.iter().map(|one| strings.number(&describe::place(&one.place))).collect();

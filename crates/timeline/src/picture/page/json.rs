@@ -23,7 +23,7 @@ impl Display for Text<'_> {
     }
 }
 
-/// A list of whatever can be written.
+/// A list of things that can be written.
 pub(super) struct List<I>(pub(super) I);
 
 impl<I: Clone + IntoIterator<Item: Display>> Display for List<I> {

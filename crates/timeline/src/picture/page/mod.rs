@@ -1,7 +1,7 @@
 //! A page in which one can move about in a timeline.
 //!
-//! The records are in the page as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The page draws on a
-//! canvas whatever is seen at the moment.
+//! The records are in the page as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The page draws on
+//! a canvas the part that is seen at the moment.
 
 mod data;
 mod json;

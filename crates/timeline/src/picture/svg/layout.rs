@@ -1,4 +1,4 @@
-//! Where rows and headings lie.
+//! The places of rows and headings.
 
 use std::borrow::Cow;
 
@@ -71,7 +71,7 @@ impl Layout {
         let several_devices = part.timeline.devices.len() > 1;
         let mut group = None;
         for (at, row) in part.rows.iter().enumerate().take(ROWS) {
-            // In a stack of timelines of one device its name would be repeated in each.
+            // In a stack of timelines of one device, each would repeat the device's name.
             if group.replace(row.group) != Some(row.group) && (several_devices || !is_one_of_several) {
                 self.heading(group_name(part, row.group), "muted");
             }

@@ -1,4 +1,4 @@
-//! The legend: what the picture has in it, and nothing else.
+//! The legend: the things that the picture has in it, and nothing else.
 
 use std::fmt::Write as _;
 

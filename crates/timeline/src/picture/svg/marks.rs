@@ -10,7 +10,7 @@ use super::super::row::Row;
 use super::{Drawing, Used};
 
 impl Drawing<'_> {
-    /// Draws the instants of a row. Of those that are within few pixels of each other the first is drawn.
+    /// Draws the instants of a row, only the first of several that are within few pixels of each other.
     pub(super) fn marks(&self, svg: &mut String, part: &Part<'_>, row: &Row<'_>, y: f64, used: &mut Used) {
         let origin = part.extent.start;
         let mut drawn: Vec<(f64, Mark, Vec<String>, usize)> = Vec::new();

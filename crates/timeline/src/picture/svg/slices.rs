@@ -12,7 +12,7 @@ use super::{CHARACTER, Drawing, Used};
 use crate::units::percent;
 
 impl Drawing<'_> {
-    /// Draws whatever a row has.
+    /// Draws everything that a row has.
     pub(super) fn row(
         &self,
         svg: &mut String,
