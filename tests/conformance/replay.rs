@@ -9,7 +9,8 @@ use conformance::{
     Child, Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
 };
 use gpustream::{
-    Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, StreamOptions, Tracking,
+    Arg, Buffer, DefaultStream, Device, DeviceOptions, Error, ErrorKind, Launch, ReplayStats, Result,
+    StreamOptions, Tracking,
 };
 
 use crate::graphs::{N, usable};
@@ -24,6 +25,8 @@ tests! {
         closures_run_in_order, memory_made_inside_is_reused, buffer_may_leave_the_step,
         independent_operations_have_no_edges, step_in_order_is_a_chain, error_ends_the_run_and_no_more,
         panic_ends_the_run_and_no_more, step_dropped_in_use_finishes, forgotten_step_breaks_nothing,
+        recording_names_the_operation_that_gave_the_reason, dropped_graph_does_not_cut_the_step, step_of_many_cuts_means_the_same,
+        step_goes_from_stream_to_stream, step_on_a_stream_that_others_know_is_only_called, run_in_a_host_closure_is_refused,
         other_threads_submit_at_once, two_threads_hand_memory_over_inside_their_steps,
         step_within_a_step_and_a_capture_is_only_called, capture_inside_a_step_records,
         step_of_another_opening_is_refused, step_on_a_part_of_the_device_is_only_called, strict_order_is_checked_inside, handle_inside_ends_holding_back,
@@ -446,6 +449,135 @@ fn buffer_may_leave_the_step(device: &Device) -> Result<()> {
     Ok(())
 }
 
+fn recording_names_the_operation_that_gave_the_reason(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut step = device.replay();
+    let mut reasons = Vec::new();
+    for course in [0, 0, 1, 1, 2, 2, 3, 3] {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, 3, N)?;
+            match course {
+                0 => kernels.step(s, &mut x, 3, N),
+                1 => kernels.step(s, &mut y, 3, N),
+                2 => s.fill(&mut x, 5),
+                _ => Ok(()),
+            }
+        })?;
+        let recording = step.stats().last_recording;
+        reasons.push(recording.map(|recording| (recording.reason, recording.operation)));
+    }
+    if step.fallback().is_none() {
+        let want = [
+            None,
+            Some(("a new operation", "step")),
+            Some(("other memory", "step")),
+            Some(("other memory", "step")),
+            Some(("other memory", "step")),
+            Some(("a new operation", "fill")),
+            Some(("a new operation", "fill")),
+            Some(("the last operation of a shorter run", "step")),
+        ];
+        assert_eq!(reasons, want);
+    }
+    Ok(())
+}
+
+/// The library asks how far streams are when it puts a graph aside. That is no wait.
+fn dropped_graph_does_not_cut_the_step(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 1u32)?);
+    let mut step = device.replay();
+    for t in 0..4 {
+        let graph = s.capture(|s| kernels.step(s, &mut y, t, N))?;
+        graph.launch(&s)?;
+        let mut graph = Some(graph);
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            drop(graph.take());
+            kernels.step(s, &mut x, 7, N)
+        })?;
+        if step.fallback().is_none() {
+            assert_eq!(step.stats().segments, 1, "run {t}");
+        }
+    }
+    assert_all(&s, &x, after(1, (0..4).flat_map(|t| [t, 7])))?;
+    assert_all(&s, &y, after(1, 0..4))
+}
+
+/// A step keeps 64 graphs; operations behind them are submitted by themselves.
+fn step_of_many_cuts_means_the_same(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..3 {
+        step.run(&s, |s| {
+            (0..70).try_for_each(|cut| {
+                kernels.step(s, &mut x, t + cut, N)?;
+                s.host_fn(|| {})
+            })
+        })?;
+    }
+    assert_all(&s, &x, after(1, (0..3).flat_map(|t| (0..70).map(move |cut| t + cut))))?;
+    if step.fallback().is_none() {
+        assert_eq!(step.stats().segments, 64);
+    }
+    Ok(())
+}
+
+/// A graph may be pending on one stream while its nodes are set for another.
+fn step_goes_from_stream_to_stream(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut step = device.replay();
+    let (mut want_x, mut want_y) = (1, 2);
+    for t in 0..12 {
+        step.run(if t % 2 == 0 { &s } else { &other }, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            kernels.mix(s, &x, &mut y, N)
+        })?;
+        want_x = next(want_x, t);
+        want_y = next(want_y, want_x);
+    }
+    assert_all(&s, &x, want_x)?;
+    assert_all(&other, &y, want_y)
+}
+
+/// Work of others may be ordered with such a stream's, and nothing tells of it.
+fn step_on_a_stream_that_others_know_is_only_called(device: &Device) -> Result<()> {
+    let (kernels, [_]) = kernels_and_streams(device)?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
+    let defaults =
+        [DefaultStream::Legacy, DefaultStream::PerThread].map(|which| device.default_stream(which));
+    for s in [Ok(blocking)].into_iter().chain(defaults) {
+        let s = match s {
+            Err(error) if error.kind() == ErrorKind::Unsupported => continue,
+            made => made?,
+        };
+        let mut x = s.full(N, 1u32)?;
+        let mut step = device.replay();
+        for t in 0..4 {
+            step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
+        }
+        assert_all(&s, &x, after(1, 0..4))?;
+        assert_eq!(step.stats(), ReplayStats::default());
+    }
+    Ok(())
+}
+
+fn run_in_a_host_closure_is_refused(device: &Device) -> Result<()> {
+    let (_, [s]) = kernels_and_streams(device)?;
+    let outcome = Arc::new(Mutex::new(None));
+    let (mut step, inner, result) = (device.replay(), device.stream()?, outcome.clone());
+    s.host_fn(move || {
+        *result.lock().unwrap() = Some(step.run(&inner, |_| Ok(())));
+    })?;
+    s.synchronize()?;
+    let outcome = outcome.lock().unwrap().take().unwrap();
+    refused(outcome, ErrorKind::InHostClosure, &["host closure"]);
+    Ok(())
+}
+
 /// The edges that the picture of a graph has.
 fn edges(dot: &str) -> usize {
     dot.matches("->").count()
@@ -814,7 +946,8 @@ fn cut_steps(device: &Device) -> Result<()> {
             s.synchronize()?;
             kernels.step(s, &mut x, t, N)?;
             kernels.raise_flag(s, &ONE, &mut flag, t)?;
-            kernels.step(s, &mut x, t, N)
+            kernels.step(s, &mut x, t, N)?;
+            s.host_fn(|| {})
         })?;
     }
     Ok(())
@@ -828,10 +961,15 @@ fn lint_names_the_lines_that_cut_a_step(device: &Device) -> Result<()> {
         assert_eq!(of_steps, [""; 0]);
         return Ok(());
     }
-    for part in ["after this operation, which somebody waits for", "by this operation: it takes a flag"] {
+    let parts = [
+        "after this operation, which somebody waits for",
+        "by this operation: it takes a flag",
+        "by this operation: a graph cannot have it as a node",
+    ];
+    for part in parts {
         let lines = of_steps.iter().filter(|line| line.contains(part) && line.contains("replay.rs:"));
         assert_eq!(lines.count(), 1, "{part}, once: {}", ended.output);
     }
-    assert_eq!(of_steps.len(), 2, "{}", ended.output);
+    assert_eq!(of_steps.len(), parts.len(), "{}", ended.output);
     Ok(())
 }

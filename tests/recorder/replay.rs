@@ -3,8 +3,11 @@
 
 mod fakes;
 
+use std::panic::{self, AssertUnwindSafe};
+
 use gpustream::{
-    Arg, Buffer, Device, ErrorKind, Image, Kernel, Launch, ModuleSource, ParamInfo, Replay, Result, Stream,
+    Arg, Buffer, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, ParamInfo, Replay, Result,
+    Stream,
 };
 use recorder::{Call, Recorder, module};
 
@@ -213,6 +216,62 @@ fn failed_launch_is_the_runs_error() {
         scene.check(1 + 3, 8);
         assert_eq!(scene.run(7), ["GraphLaunch"]);
         scene.check(1 + 4, 8);
+    });
+}
+
+/// The driver's refusal came first, as it would have without the step.
+#[test]
+fn refusal_is_told_before_the_closures_own_error_and_after_its_panic() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        for _ in 0..3 {
+            scene.run(7);
+        }
+        let Scene { stream, x, kernel, step, y, .. } = &mut scene;
+        let mut submit = |s: &Stream| {
+            s.fill(y, 7)?;
+            increment(kernel, s, ONE, x)?;
+            increment(kernel, s, ONE, y)
+        };
+        recorder.fail_next("GraphLaunch", 2);
+        let own = |s: &Stream| submit(s).and(Err::<(), _>(Error::new(ErrorKind::InvalidArgument, "its own")));
+        assert_eq!(step.run(stream, own).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert!(recorder.disarm());
+
+        recorder.fail_next("GraphLaunch", 2);
+        let panics = |s: &Stream| submit(s).map(|()| panic::resume_unwind(Box::new("on purpose")));
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| step.run::<()>(stream, panics)));
+        assert!(outcome.is_err() && recorder.disarm());
+        let error = stream.synchronize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        stream.synchronize().unwrap();
+        scene.check(1 + 3, 8);
+    });
+}
+
+#[test]
+fn memory_made_inside_is_the_drivers_in_the_first_run_alone() {
+    on_each(|fake, recorder| {
+        let Scene { stream, kernel, mut step, .. } = Scene::new(fake, recorder);
+        for run in 0..6 {
+            let (outcome, calls) = recorder.record(|| {
+                step.run(&stream, |s| {
+                    for _ in 0..3 {
+                        let mut temporaries = [s.alloc::<u32>(100)?, s.alloc(5000)?, s.alloc(1 << 20)?];
+                        for memory in &mut temporaries {
+                            s.fill(memory, 1)?;
+                            increment(&kernel, s, ONE, memory)?;
+                        }
+                    }
+                    Ok(())
+                })
+            });
+            outcome.unwrap();
+            let words: Vec<_> = calls.iter().map(Call::word).collect();
+            let drivers = words.iter().filter(|word| word.contains("lloc")).count();
+            assert!(run == 0 || drivers == 0, "run {run}: {words:?}");
+            assert!(run < 2 || words == ["GraphLaunch"], "run {run}: {words:?}");
+        }
     });
 }
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use gpustream_core::inside;
 use gpustream_core::queue::Run;
-use gpustream_core::step::{Step, StepStats};
+use gpustream_core::step::{Cause, Step, StepStats};
 use gpustream_hal::{Error, ErrorKind, Operation, Result};
 
 use crate::device::Device;
@@ -15,9 +15,9 @@ use crate::stream::Stream;
 /// A step that is run again and again: a solver's iteration, a frame, a batch. From its third run on the step costs about
 /// as much as the launch of one graph, whatever the number of its operations.
 ///
-/// [`run`](Self::run) means what calling the closure with the stream means, with the same results, order, lifetimes and
-/// errors; only the cost differs. The first run submits each operation by itself. Later runs compare each operation with
-/// those of earlier runs, and launch one graph for all:
+/// [`run`](Self::run) means the same as a call of the closure with the stream, with the same results, order, lifetimes
+/// and errors; only the cost differs. The first run submits each operation by itself. Later runs compare each operation
+/// with those of earlier runs, and launch one graph for all:
 ///
 /// | an operation that | costs |
 /// |---|---|
@@ -92,9 +92,9 @@ pub struct ReplayStats {
 pub struct ReplayRecording {
     /// The reason.
     pub reason: &'static str,
-    /// The name of the graph's first operation.
+    /// The name of the operation that gave the reason: the one that was new, or had changed.
     pub operation: &'static str,
-    /// The line of the program that submitted the first operation.
+    /// The line of the program that submitted this operation.
     pub location: &'static Location<'static>,
 }
 
@@ -121,12 +121,14 @@ impl Replay {
 
     /// Calls `work` with `stream`, and submits its operations as one graph where they are those of an earlier run.
     ///
-    /// Inside a capture, in another step's run on the same stream, on a stream on a part of the device and on a thread's
-    /// default stream, `work` is only called.
+    /// `work` is only called inside a capture, in another step's run on the same stream, and on streams whose work others may
+    /// be ordered with unseen: those that the driver or another library made, those made
+    /// [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and those on a part of the device.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device; the error of `work`; the error of an operation that
-    /// the driver refused after `work` had submitted it.
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device; the error of an operation that the driver refused after
+    /// `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream reports what the driver
+    /// refused.
     pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
         inside::check_outside()?;
         if !self.device.is_same(&stream.device) {
@@ -138,8 +140,8 @@ impl Replay {
         if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
             self.device.park(retired, false);
         }
-        let value = outcome?;
-        ended.map(|()| value)
+        // A refusal by the driver came before any error that `work` made of its own.
+        ended.and(outcome)
     }
 
     /// Returns the figures so far.
@@ -147,8 +149,10 @@ impl Replay {
         let Some(step) = &self.step else { return ReplayStats::default() };
         let StepStats { runs, launches, recordings, set, plain, segments, nodes, last_recording } =
             step.stats();
-        let recording =
-            |(reason, Operation { label, location })| ReplayRecording { reason, operation: label, location };
+        let recording = |Cause { reason, operation }| {
+            let Operation { label, location } = operation;
+            ReplayRecording { reason, operation: label, location }
+        };
         let last_recording = last_recording.map(recording);
         ReplayStats { runs, launches, recordings, nodes_set: set, plain, segments, nodes, last_recording }
     }

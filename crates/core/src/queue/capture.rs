@@ -53,6 +53,7 @@ struct Inner {
     broken: Option<Error>,
 }
 
+/// A driver's capture, shared by the streams that take part in it and the events recorded inside.
 pub struct Capture {
     origin: StreamId,
     /// The only thread that may submit.
@@ -281,7 +282,7 @@ fn has_left() -> Error {
 }
 
 impl Inner {
-    /// Refuses what is around a body that is being filled.
+    /// Refuses operations around a body that is being filled.
     fn check_around(&self) -> Result<()> {
         if self.in_body { Err(refused(AROUND_BODY)) } else { Ok(()) }
     }

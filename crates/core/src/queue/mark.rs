@@ -94,7 +94,7 @@ pub(super) enum Owed {
         range: Range<usize>,
         mode: Mode,
     },
-    /// For those who hold the point.
+    /// For the holders of the point.
     Point(LatePoint),
 }
 
@@ -216,7 +216,7 @@ impl StreamCore {
         if self.is_retired() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "the stream's value is gone, and so may the stream be",
+                "the last `Stream` for this driver stream was dropped, and its owner may have destroyed it",
             ));
         }
         let cell = match state.free.pop() {

@@ -73,6 +73,7 @@ const MOST_WAITED: usize = 64;
 /// The state of a stream that is locked.
 pub type StateGuard<'a> = DoorMutexGuard<'a, StreamState>;
 
+/// The part of a stream that changes under the stream's lock.
 pub struct StreamState {
     /// The last number given out.
     number: u64,
@@ -102,6 +103,7 @@ pub struct StreamState {
     step: Option<Box<Step>>,
 }
 
+/// A stream, shared by its `Stream`s and by everything that waits for its work.
 pub struct StreamCore {
     pub id: StreamId,
     /// The driver's handle. Calls that put something into the stream, or ask about its end, take the handle from
@@ -353,13 +355,13 @@ impl StreamCore {
         InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
     }
 
-    /// Whether the stream's operations are all known here, and come after what is known here alone.
+    /// Whether the stream's operations are all known here, and wait only for operations that are known here.
     pub(super) fn is_exclusive(&self) -> bool {
         self.origin == Origin::Ours && !self.shared.load(Ordering::Relaxed)
     }
 
-    /// Returns the number that an event recorded now stands for. Where others use the stream it is a new one: what they have
-    /// submitted has no number of its own, and whoever waits for the event waits for that as well.
+    /// Returns the number that an event recorded now stands for. Where others use the stream the number is new: their
+    /// work has no number of its own, and a wait for the event waits for that work as well.
     #[inline]
     pub fn number_of_end(&self, state: &mut StreamState) -> u64 {
         if self.shared.load(Ordering::Relaxed) {

@@ -27,8 +27,8 @@ impl StreamCore {
         self.completed.load(Ordering::Acquire) >= number
     }
 
-    /// Whether nobody need wait for `number`: it is known to be done, or the host closure that this thread is in comes after
-    /// it, or the stream's value is gone, so that no wait may be possible any more, and its last mark has been reached.
+    /// Whether nobody need wait for `number`: it is known to be done, or the host closure that this thread is in comes
+    /// after it, or the stream is retired, so that no wait may be possible any more, and its last mark is reached.
     #[inline]
     pub(crate) fn needs_no_wait(&self, number: u64) -> bool {
         self.known_done(number)
@@ -71,19 +71,27 @@ impl StreamCore {
         if state.is_recorded() || state.holds_any() {
             return Ok(None);
         }
-        self.poll_locked(state)
+        self.poll_caught_up(state)
     }
 
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
     pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
+        if self.is_reachable() {
+            self.caught_up(&mut state)?;
+        }
+        self.poll_caught_up(state)
+    }
+
+    /// As [`poll_locked`](Self::poll_locked), for a stream that holds nothing back. The run of a step that is going on is not
+    /// cut.
+    fn poll_caught_up(&self, state: StateGuard<'_>) -> Result<Option<Clock>> {
         let number = state.number;
         if !self.is_reachable() {
             drop(state);
             return self.poll_last_mark(number);
         }
-        let raw = self.caught_up(&mut state)?;
         // SAFETY: the stream is alive: one that is not ours cannot retire while its lock is held.
-        let done = unsafe { self.device.stream_query(raw) }?;
+        let done = unsafe { self.device.stream_query(self.raw) }?;
         if done {
             self.set_done(number);
         }
@@ -165,7 +173,7 @@ impl StreamCore {
         let place = Location::caller();
         self.check_thread()?;
         let mut state = self.running("make the host wait for a stream that is being captured")?;
-        // By an event: the stream itself may be captured by another thread before the driver hears of the wait. And the
+        // The wait is for an event: another thread may capture the stream before the driver hears of the wait. And the
         // context, which others share, says how a driver waits for a stream; for an event this library does.
         let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
         drop(state);
@@ -202,8 +210,8 @@ impl StreamCore {
         self.wait_end()
     }
 
-    /// Blocks until everything submitted so far is done. By an event, since the stream may be captured meanwhile, or its
-    /// owner destroy it as soon as its value goes.
+    /// Blocks until everything submitted so far is done. Waits for an event, since the stream may be captured
+    /// meanwhile, or its owner may destroy it once the last `Stream` is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.

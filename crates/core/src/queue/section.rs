@@ -20,8 +20,8 @@ const RECORDED: &str = "watch an operation in a graph; it runs when the graph is
 /// A point in a stream, whose mark may have yet to be recorded. One that is recorded stays where it is.
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;
 
-/// Operations that follow each other in a stream, for somebody who watches how far they are: what
-/// `Stream::external_section` returns.
+/// Operations that follow each other in a stream, and whose progress a program can watch. Returned by
+/// `Stream::external_section`.
 ///
 /// Dropping a section waits for nothing. It keeps the stream, and is `Send` and `Sync`.
 pub struct Section {

@@ -4,11 +4,11 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{LaunchConfig, RawStream, Result};
+use gpustream_hal::{LaunchConfig, Operation, RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{Recording, Sink, StateGuard, StreamCore, StreamState, prune};
+use super::{Origin, Recording, Sink, StateGuard, StreamCore, StreamState, prune};
 use crate::inside::is_inside;
 use crate::memory::Access;
 use crate::operation::{Argument, Launched, Submission};
@@ -31,9 +31,10 @@ impl<'a> Run<'a> {
     pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>) -> Result<Self> {
         stream.check_thread()?;
         let mut state = stream.state.lock();
+        // Others order their work with that of a stream which is not ours alone, and nothing tells of it: what is held back would
+        // come too late. And a node that no capture makes runs on the whole device.
         let usable = step.as_ref().is_some_and(|step| step.plain().is_none())
-            && !stream.is_one_threads()
-            // A node that no capture makes runs on the whole device.
+            && stream.origin == Origin::Ours
             && stream.part().is_none();
         if !usable || state.is_recorded() || state.step.is_some() {
             return Ok(Self { stream, step: None });
@@ -69,9 +70,11 @@ impl<'a> Run<'a> {
 }
 
 impl Drop for Run<'_> {
-    /// Ends the run of a closure that panicked, whose operations count as submitted.
+    /// Ends the run of a closure that panicked, whose operations count as submitted. A failure is left to the next wait.
     fn drop(&mut self) {
-        let _ = self.finish();
+        if let Err(failed) = self.finish() {
+            self.stream.failures.keep(failed);
+        }
     }
 }
 
@@ -82,8 +85,8 @@ impl StreamCore {
         self.state.is_unlocked()
     }
 
-    /// Returns the driver's handle, for programs. What they do with it is ordered with this stream's operations, so
-    /// none is held back from here on until the step's run ends.
+    /// Returns the driver's handle, for programs. The work that they submit to it is ordered with this stream's
+    /// operations, so no operation is held back from here on until the step's run ends.
     pub fn handle(&self) -> RawStream {
         let is_first = !self.shared.swap(true, Ordering::Relaxed);
         // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too,
@@ -121,6 +124,17 @@ impl StreamCore {
         if let Some(step) = &state.step {
             step.say_wait();
         }
+        self.end_segment(state)
+    }
+
+    /// As [`caught_up`](Self::caught_up), for an operation that no graph takes.
+    pub(super) fn caught_up_for(&self, state: &mut StreamState, operation: Operation) -> Result<RawStream> {
+        let Some(step) = &state.step else { return Ok(self.raw) };
+        step.say_cut(operation);
+        self.end_segment(state)
+    }
+
+    fn end_segment(&self, state: &mut StreamState) -> Result<RawStream> {
         self.release(state);
         let failed = state.step.as_ref().and_then(|step| step.failure());
         failed.map_or(Ok(self.raw), Err)
@@ -137,8 +151,8 @@ impl StreamCore {
         if trace::is_on() {
             step.note_end(self.place(state.number, std::mem::take(&mut state.waited)));
         }
-        // SAFETY: the stream is alive. What is held back was entered before its memory could be freed, so that the
-        // memory stays until this stream's work up to here is done.
+        // SAFETY: the stream is alive. The uses of the operations held back were entered before their memory could be
+        // freed, so that the memory stays until this stream's work up to here is done.
         unsafe { step.release(self.raw) };
         if step.take_owed_event() {
             state.owed.push(Owed::ANYTHING);

@@ -221,7 +221,7 @@ impl StreamCore {
         let run = || {
             self.check_thread()?;
             let mut state = self.running(what)?;
-            self.caught_up(&mut state)?;
+            self.caught_up_for(&mut state, operation)?;
             let traced = trace::is_on().then_some(work);
             let begun = self.prepare(rules, state, &operation, accesses.clone())?;
             let call = || call(&*self.device, self.raw);

@@ -43,7 +43,7 @@ use segment::{Fit, Segment};
 use sequence::{Lag, Offer, Sequence};
 use shape::{Built, Effort};
 
-/// The most segments of a step; what follows them is submitted plainly.
+/// The most segments of a step; later operations are submitted plainly.
 const MOST_SEGMENTS: usize = 64;
 
 /// The most operations of a segment.
@@ -65,8 +65,15 @@ pub struct StepStats {
     pub segments: usize,
     /// The number of operations in the graphs of the last run.
     pub nodes: usize,
-    /// The reason for the last recording, and the operation that gave it.
-    pub last_recording: Option<(&'static str, Operation)>,
+    /// The cause of the last recording.
+    pub last_recording: Option<Cause>,
+}
+
+/// The reason for making a graph, and the operation that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    pub reason: &'static str,
+    pub operation: Operation,
 }
 
 /// The uses of an operation that is held back.
@@ -85,14 +92,14 @@ enum Progress {
     /// The first `next` operations of that shape came, and are held back.
     Held { shape: usize, next: usize },
     /// The operations so far ran, and are noted for later runs.
-    Noted(Box<Sequence>),
+    Noted(Box<Sequence>, Cause),
 }
 
 /// A step, in a stream during its runs.
 pub struct Step {
     device: Arc<dyn hal::Device>,
     in_order: bool,
-    /// Why no graphs are made of this step's operations.
+    /// The reason why no graphs are made of this step's operations.
     plain: Option<&'static str>,
     segments: Vec<Segment>,
     /// The index of the present segment.
@@ -112,7 +119,7 @@ pub struct Step {
     stats: StepStats,
     /// The figures of the present run.
     run: StepStats,
-    /// The place of the last operation that came, for those who trace what is about to be released.
+    /// The place of the last operation that came, for a trace of what is about to be released.
     end: Option<InStream>,
 }
 
@@ -218,8 +225,9 @@ impl Step {
         self.is_this_threads() && self.failed.is_none()
     }
 
-    /// Returns the failure of an operation that was held back, to the thread that submitted it. All its later calls in the
-    /// run fail so, and then the run: whoever handles the error of one call cannot know that it is another operation's.
+    /// Returns the failure of an operation that was held back, to the thread that submitted it. The thread's later
+    /// calls in the run and the run itself fail with it too: a handler of one call's error cannot know that another
+    /// operation failed.
     #[inline]
     pub(crate) fn failure(&self) -> Option<Error> {
         if self.is_this_threads() { self.failed.clone() } else { None }
@@ -253,7 +261,7 @@ impl Step {
         let (shape, next) = match self.progress {
             Progress::Held { shape, next } => (shape, next),
             Progress::Empty => (segment.expected(), 0),
-            Progress::Noted(_) => return None,
+            Progress::Noted(..) => return None,
         };
         let shape_of = segment.shape_mut(shape)?;
         let mut lag = Lag::None;
@@ -295,9 +303,7 @@ impl Step {
             Ok(offer) if self.plain.is_none() => offer,
             other => {
                 let why = other.err().unwrap_or("this device's graphs are not used");
-                if !matches!(self.progress, Progress::Empty) {
-                    say(why, submission.operation.location);
-                }
+                self.say_by(why, submission.operation);
                 // SAFETY: handed on.
                 unsafe { self.release(stream) };
                 self.run.plain += 1;
@@ -307,6 +313,9 @@ impl Step {
         loop {
             if self.at == self.segments.len() {
                 if self.at == MOST_SEGMENTS {
+                    let why = "an operation of a replayed step is submitted by itself, since the step was cut in 64 graphs before \
+                               it; have less in a step, or cut it less often";
+                    lint::serialises_at(why, submission.operation.location);
                     self.run.plain += 1;
                     return Ok(false);
                 }
@@ -314,12 +323,12 @@ impl Step {
             }
             let segment = &mut self.segments[self.at];
             let held = match &mut self.progress {
-                Progress::Noted(sequence) if sequence.len() == MOST_OPERATIONS => {
+                Progress::Noted(sequence, _) if sequence.len() == MOST_OPERATIONS => {
                     // SAFETY: handed on.
                     unsafe { self.release(stream) };
                     continue;
                 }
-                Progress::Noted(sequence) => {
+                Progress::Noted(sequence, _) => {
                     sequence.push(&offer);
                     self.run.plain += 1;
                     return Ok(false);
@@ -351,7 +360,8 @@ impl Step {
                         return Err(failed);
                     }
                     sequence.push(&offer);
-                    self.progress = Progress::Noted(Box::new(sequence));
+                    let cause = Cause { reason: "a new operation", operation: offer.operation() };
+                    self.progress = Progress::Noted(Box::new(sequence), cause);
                     self.run.plain += 1;
                     return Ok(false);
                 }
@@ -371,8 +381,8 @@ impl Step {
         self.owes_event |= mem::take(&mut self.holds_host_memory);
         match mem::replace(&mut self.progress, Progress::Empty) {
             Progress::Empty => return,
-            Progress::Noted(sequence) => {
-                self.segments[self.at].note(*sequence, self.in_order, run, &mut self.retired);
+            Progress::Noted(sequence, cause) => {
+                self.segments[self.at].note(*sequence, cause, self.in_order, run, &mut self.retired);
             }
             Progress::Held { shape, next } => {
                 if let Some(shape) = self.segments[self.at].whole(shape, next) {
@@ -382,7 +392,10 @@ impl Step {
                     let sequence = self.segments[self.at].first(shape, next);
                     // SAFETY: handed on.
                     unsafe { self.submit_plainly(stream, &sequence) };
-                    self.segments[self.at].note(sequence, self.in_order, run, &mut self.retired);
+                    if let Some(operation) = sequence.operation(next.wrapping_sub(1)) {
+                        let cause = Cause { reason: "the last operation of a shorter run", operation };
+                        self.segments[self.at].note(sequence, cause, self.in_order, run, &mut self.retired);
+                    }
                 }
             }
         }
@@ -411,7 +424,6 @@ impl Step {
         };
         let Effort { built, ready, set, replaced } = effort;
         self.run.set += set;
-        let why = if replaced.is_some() { "other dependencies" } else { "new operations" };
         self.retired.extend(replaced);
         match launched {
             Ok(()) => {
@@ -419,7 +431,7 @@ impl Step {
                 self.run.nodes += shape.sequence.len();
                 if built {
                     self.run.recordings += 1;
-                    self.run.last_recording = first.map(|first| (why, first));
+                    self.run.last_recording = Some(shape.cause);
                 }
             }
             Err(error) if ready => {
@@ -474,11 +486,22 @@ impl Step {
         self.end = Some(end);
     }
 
+    /// Says, where the lint is on, that the operation cuts the step, since no graph takes it.
+    pub(crate) fn say_cut(&self, operation: Operation) {
+        self.say_by("a graph cannot have it as a node", operation);
+    }
+
+    fn say_by(&self, why: &str, operation: Operation) {
+        if !matches!(self.progress, Progress::Empty) {
+            say(why, operation.location);
+        }
+    }
+
     /// Says, where the lint is on, that a wait cuts the step after the last operation that came.
     pub(crate) fn say_wait(&self) {
         let last = match &self.progress {
             Progress::Empty => None,
-            Progress::Noted(sequence) => sequence.operation(sequence.len().wrapping_sub(1)),
+            Progress::Noted(sequence, _) => sequence.operation(sequence.len().wrapping_sub(1)),
             Progress::Held { shape, next } => self.segments[self.at].operation(*shape, next - 1),
         };
         if let Some(last) = last {

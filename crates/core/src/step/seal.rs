@@ -6,10 +6,10 @@ use crate::track::Mode;
 
 /// The seal of a segment, for histories whose last change is a use of all the memory by the segment.
 ///
-/// The use stands for every use by the segment that is not stronger: all operations of a segment are done at once. Whoever
-/// finds the use in the history, another stream or a graph that holds no borrow, has the segment released before it goes
-/// on, which ends the seal. So an operation that finds the seal valid under its stream's lock comes before them, and has
-/// nothing else to look at.
+/// The use stands for every use by the segment that is not stronger: all operations of a segment are done at once.
+/// Another stream that finds the use in the history, or a graph that holds no borrow, has the segment released before
+/// it goes on, which ends the seal. So an operation that finds the seal valid under its stream's lock comes before
+/// them, and has nothing else to look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Seal {
     /// The number on histories of memory that the segment reads. No other segment has it, nor the number behind it.

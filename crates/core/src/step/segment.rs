@@ -2,6 +2,7 @@
 
 use gpustream_hal::Operation;
 
+use super::Cause;
 use super::order::Order;
 use super::sequence::{Difference, Offer, Sequence};
 use super::shape::{Built, Shape};
@@ -98,7 +99,8 @@ impl Segment {
         let (sequence, in_order) = (shape.sequence.clone(), shape.is_in_order());
         let shape = match self.shapes.iter().position(Option::is_none) {
             Some(free) => {
-                self.shapes[free] = Some(Shape::new(sequence, in_order, run));
+                let cause = Cause { reason: "other memory", operation: offer.operation() };
+                self.shapes[free] = Some(Shape::new(sequence, cause, in_order, run));
                 free
             }
             None => current,
@@ -156,11 +158,18 @@ impl Segment {
     }
 
     /// Notes a sequence that ran plainly, in the place of the shape that was not used for longest.
-    pub(super) fn note(&mut self, sequence: Sequence, in_order: bool, run: u64, retired: &mut Vec<Built>) {
+    pub(super) fn note(
+        &mut self,
+        sequence: Sequence,
+        cause: Cause,
+        in_order: bool,
+        run: u64,
+        retired: &mut Vec<Built>,
+    ) {
         let oldest = |index: &usize| self.shape(*index).map_or(0, |shape| shape.last_run);
         let Some(place) = (0..MOST_SHAPES).min_by_key(oldest) else { return };
         retired.extend(self.shapes[place].take().and_then(Shape::into_graph));
-        let mut shape = Shape::new(sequence, in_order, run);
+        let mut shape = Shape::new(sequence, cause, in_order, run);
         shape.next = place;
         self.shapes[place] = Some(shape);
         let _ = self.use_shape(place, run);

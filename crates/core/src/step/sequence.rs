@@ -176,10 +176,11 @@ pub(super) struct Sequence {
     entries: Vec<Entry>,
 }
 
-// SAFETY: the pointers in an entry's work are addresses that the sequence never follows, whoever runs the work vouches for
-// them; and those to the values of arguments, which the entry owns.
+// SAFETY: an entry's work holds addresses that the sequence never follows, and for which the caller that runs the work
+// vouches, and pointers to the values of arguments, which the entry owns.
 unsafe impl Send for Sequence {}
-// SAFETY: as for `Send`.
+// SAFETY: the sequence never follows the addresses in an entry's work, and `&Sequence` only reads the values of
+// arguments.
 unsafe impl Sync for Sequence {}
 
 impl Sequence {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, DriverNode, GraphNode, RawGraphNode, RawStream, Result};
+use gpustream_hal::{self as hal, DriverNode, GraphNode, Operation, RawGraphNode, RawStream, Result};
 use smallvec::SmallVec;
 
+use super::Cause;
 use super::order::Order;
 use super::sequence::{Difference, Lag, Offer, Sequence};
 use crate::memory;
@@ -20,8 +21,10 @@ pub(super) struct Shape {
     any_lags: bool,
     /// The number that [`memory::returned`] gave at the last launch.
     returned: u64,
-    /// Whether memory changed since the graph's order was last compared with the sequence's.
-    moved: bool,
+    /// The operation that last got other memory since the graph's order was compared with the sequence's.
+    moved: Option<Operation>,
+    /// The cause of the graph that is there, or of the next.
+    pub(super) cause: Cause,
     /// Whether the graph runs its operations one after the other.
     chained: bool,
     /// The number of launches.
@@ -56,14 +59,15 @@ pub(super) struct Effort {
 }
 
 impl Shape {
-    pub(super) fn new(sequence: Sequence, in_order: bool, run: u64) -> Self {
+    pub(super) fn new(sequence: Sequence, cause: Cause, in_order: bool, run: u64) -> Self {
         Self {
             lags: vec![Lag::None; sequence.len()],
             any_lags: false,
             returned: memory::returned(),
             sequence,
             graph: None,
-            moved: false,
+            moved: None,
+            cause,
             chained: in_order,
             launches: 0,
             last_run: run,
@@ -86,7 +90,9 @@ impl Shape {
     /// Puts an operation that differs from operation `index` in its place.
     pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>, difference: Difference) {
         let lag = self.sequence.replace(index, offer);
-        self.moved |= difference == Difference::Memory;
+        if difference == Difference::Memory {
+            self.moved = Some(offer.operation());
+        }
         self.note_lag(index, lag);
     }
 
@@ -132,15 +138,14 @@ impl Shape {
         effort: &mut Effort,
     ) -> Result<()> {
         self.check_memory();
-        if self.moved {
-            self.moved = false;
-            if let Some(built) = &self.graph
-                && !built.order.suits(&self.sequence)
-            {
-                // A chain suits all memory. Two graphs for one shape are enough.
-                self.chained = true;
-                effort.replaced = self.graph.take();
-            }
+        if let Some(operation) = self.moved.take()
+            && let Some(built) = &self.graph
+            && !built.order.suits(&self.sequence)
+        {
+            // A chain suits all memory. Two graphs for one shape are enough.
+            self.chained = true;
+            self.cause = Cause { reason: "other dependencies", operation };
+            effort.replaced = self.graph.take();
         }
         let built = match &mut self.graph {
             Some(built) => {
@@ -225,7 +230,8 @@ impl Built {
             }
         }
         if any_stale {
-            // SAFETY: as above; each node was described when it got its work, whose arguments the sequence keeps.
+            // SAFETY: the executable is alive and was made of the nodes; each node was described when it got its work,
+            // whose arguments the sequence keeps; the rest is this function's contract.
             *set += unsafe { device.graph_set_values(self.exec.raw, &mut self.nodes) }?;
         }
         Ok(())
