@@ -17,6 +17,8 @@ use rustix::net::{
 ///
 /// The value holds the memory or the event: the one that was exported may be dropped, and the process may end once the export
 /// was sent. Both are freed when no process has one of them or an export.
+///
+/// An `Export` is `Send` and `Sync`. Dropping it closes its descriptor.
 pub struct Export {
     pub(crate) descriptor: OwnedFd,
     pub(crate) content: Content,

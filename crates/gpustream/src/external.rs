@@ -309,6 +309,8 @@ fn not_enqueued() -> Error {
 }
 
 /// The failures of other libraries' work in a stream, for the waits that come after it: see [`Stream::failures`].
+///
+/// A `Failures` is `Send` and `Sync`. Dropping it reports nothing.
 #[derive(Clone)]
 pub struct Failures {
     list: Arc<core::Failures>,

@@ -32,6 +32,8 @@ use crate::stream::Stream;
 /// assert_eq!(Arc::strong_count(&watcher), 1);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// A `GraphWatcher` is `Send` and `Sync`. A graph drops its watcher when the graph is dropped and its runs are done.
 pub struct GraphWatcher {
     before_launch: Box<dyn Fn() -> Result<()> + Send + Sync>,
     launched: Box<dyn Fn(Arc<Section>, Failures) + Send + Sync>,

@@ -193,7 +193,7 @@ pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
 pub use plain::{Bool, Padding};
 pub use raw_memory::RawMemory;
-pub use replay::{Replay, ReplayStats};
+pub use replay::{Replay, ReplayRecording, ReplayStats};
 pub use shared_event::SharedEvent;
 pub use stream::Stream;
 pub use strided::Pitched;

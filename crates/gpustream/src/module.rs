@@ -65,7 +65,7 @@ pub struct Module(Arc<Shared>);
 
 /// A kernel of a loaded module.
 ///
-/// A `Kernel` is `Send` and `Sync`. It keeps its module loaded.
+/// A `Kernel` is `Send` and `Sync`. It keeps its module loaded; dropping it returns at once, as for the module.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,

@@ -3,10 +3,11 @@
 use std::marker::PhantomData;
 
 use gpustream::{
-    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder,
-    Kernel, Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned,
-    Pipeline, ReadGuard, Replay, Stream, Surface, Synchronize, TexelBuffer, Texture, TimedEvent, View,
-    ViewMut, Volatile, VolatileMut, WriteGuard,
+    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, ExitHold, Export, Failures,
+    Flag, Global, GlobalMemory, GlobalVariable, Graph, GraphBuilder, GraphWatcher, Kernel, Launch, Managed,
+    MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline, Pitched, RawMemory,
+    ReadGuard, Replay, ReplayStats, Section, SharedEvent, Stream, Surface, Synchronize, TexelBuffer, Texture,
+    TimedEvent, Trace, View, ViewMut, Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -20,6 +21,8 @@ fn types_go_to_other_threads() {
     );
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
     send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Replay, Error)>();
+    send_and_sync::<(Global<f32>, GlobalMemory, GlobalVariable<'_>, GraphWatcher, ReplayStats, Trace)>();
+    send_and_sync::<(Export, SharedEvent, RawMemory, Pitched, Failures, Section, ExitHold)>();
 }
 
 /// A question whether a type is `Send`; the next asks for `Sync`. An inherent constant is found before the trait's.

@@ -28,7 +28,7 @@ use crate::view::{AsView, View, ViewMut};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A dropped batch copies nothing.
+/// A `CopyBatch` is `Send` and `Sync`. A dropped one copies nothing.
 #[derive(Debug, Default)]
 #[must_use = "a batch copies nothing until `Stream::copy_batch` takes it"]
 pub struct CopyBatch<'a> {
