@@ -63,9 +63,6 @@ mod tracking;
 mod types;
 mod watchers;
 
-conformance::run! {
-    streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
-    staging, strided, textures, textures_order, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, external, external_memory, sections, watchers, shared_memory, shared_events, traces, traces_layer, faults,
-    kernels, combine, idioms, patterns, grid_stride, meetings, rows, declarations, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
-    default_streams, multi_device, exit
+fn main() {
+    conformance::main();
 }

@@ -17,8 +17,10 @@ mod values;
 pub use child::{Child, Ended};
 pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_independent, synchronize};
 pub use gate::{Gate, runs_beside_closures, until};
+#[doc(hidden)]
+pub use linkme;
 pub use refused::refused;
-pub use suite::{File, Kind, Test, main};
+pub use suite::{FILES, File, Kind, Test, main};
 pub use threads::on_threads;
 pub use values::{Random, assert_all, next};
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use gpustream::{Device, DeviceOptions, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
+use linkme::distributed_slice;
 
 use crate::child::{Child, Ended, PART, SKIPPED};
 use crate::device::{WIDE, open};
@@ -74,12 +75,17 @@ impl File {
     }
 }
 
+/// The test program's files. The linker gathers them, in no order.
+#[distributed_slice]
+pub static FILES: [File];
+
 /// Lists a file's tests by kind: `tests! { Plain: one, two; Isolated: three; }`.
 #[macro_export]
 macro_rules! tests {
     ($($kind:ident: $($name:ident),* $(,)?;)*) => {
-        /// The tests of this file.
-        pub(crate) const TESTS: $crate::File = $crate::File {
+        #[$crate::linkme::distributed_slice($crate::FILES)]
+        #[linkme(crate = $crate::linkme)]
+        static TESTS: $crate::File = $crate::File {
             module: module_path!(),
             tests: &[$($($crate::Test {
                 name: stringify!($name),
@@ -87,16 +93,6 @@ macro_rules! tests {
                 run: $name,
             },)*)*],
         };
-    };
-}
-
-/// Makes the program that runs the tests of these files, in this order.
-#[macro_export]
-macro_rules! run {
-    ($($file:ident),*) => {
-        fn main() {
-            $crate::main(&[$($file::TESTS),*]);
-        }
     };
 }
 
@@ -221,14 +217,16 @@ fn devices() -> (Vec<String>, Vec<Trial>) {
 }
 
 /// Runs the suite and ends the process.
-pub fn main(files: &[File]) {
-    play(files);
+pub fn main() {
+    let mut files = FILES.to_vec();
+    files.sort_by_key(File::name);
+    play(&files);
     let arguments = Arguments::from_args();
     let (devices, mut trials) = devices();
     for device in devices {
         // The name of a backend's first device has no ordinal.
         let prefix = device.strip_suffix(":0").unwrap_or(&device).to_owned();
-        for file in files {
+        for file in &files {
             for &test in file.tests {
                 let wanted = match test.kind {
                     Kind::Part => false,
