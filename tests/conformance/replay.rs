@@ -9,7 +9,7 @@ use conformance::{
     Child, Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
 };
 use gpustream::{
-    Arg, Buffer, DefaultStream, Device, DeviceOptions, Error, ErrorKind, Launch, ReplayStats, Result,
+    Arg, Buffer, DefaultStream, Device, DeviceOptions, Error, ErrorKind, Launch, ReplayStats, Result, Stream,
     StreamOptions, Tracking,
 };
 
@@ -554,15 +554,20 @@ fn step_on_a_stream_that_others_know_is_only_called(device: &Device) -> Result<(
             Err(error) if error.kind() == ErrorKind::Unsupported => continue,
             made => made?,
         };
-        let mut x = s.full(N, 1u32)?;
-        let mut step = device.replay();
-        for t in 0..4 {
-            step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
-        }
-        assert_all(&s, &x, after(1, 0..4))?;
-        assert_eq!(step.stats(), ReplayStats::default());
+        assert_eq!(four_runs(device, &kernels, &s)?, ReplayStats::default());
     }
     Ok(())
+}
+
+/// Runs a step four times, checks the result, and returns the step's figures.
+fn four_runs(device: &Device, kernels: &sync::Kernels, s: &Stream) -> Result<ReplayStats> {
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..4 {
+        step.run(s, |s| kernels.step(s, &mut x, t, N))?;
+    }
+    assert_all(s, &x, after(1, 0..4))?;
+    Ok(step.stats())
 }
 
 fn run_in_a_host_closure_is_refused(device: &Device) -> Result<()> {
@@ -804,13 +809,8 @@ fn step_on_a_part_of_the_device_is_only_called(device: &Device) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         made => made?,
     };
-    let mut x = s.full(N, 1u32)?;
-    let mut step = device.replay();
-    for t in 0..4 {
-        step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
-    }
-    assert_all(&s, &x, after(1, 0..4))?;
-    assert!(step.stats().runs == 0 || s.multiprocessors() == device.info().multiprocessors);
+    let stats = four_runs(device, &kernels, &s)?;
+    assert!(stats.runs == 0 || s.multiprocessors() == device.info().multiprocessors);
     Ok(())
 }
 

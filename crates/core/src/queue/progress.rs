@@ -76,9 +76,7 @@ impl StreamCore {
 
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
     pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
-        if self.is_reachable() {
-            self.caught_up(&mut state)?;
-        }
+        self.caught_up(&mut state)?;
         self.poll_caught_up(state)
     }
 

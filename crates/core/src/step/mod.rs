@@ -28,7 +28,6 @@ mod sequence;
 mod shape;
 
 use std::mem;
-use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, LaunchConfig, Operation, RawStream, Result};
@@ -492,8 +491,11 @@ impl Step {
     }
 
     fn say_by(&self, why: &str, operation: Operation) {
-        if !matches!(self.progress, Progress::Empty) {
-            say(why, operation.location);
+        if lint::is_on() && !matches!(self.progress, Progress::Empty) {
+            let why = format!(
+                "a replayed step is cut in two graphs by this operation: {why}; each graph is a launch of its own"
+            );
+            lint::serialises_at(&why, operation.location);
         }
     }
 
@@ -509,15 +511,5 @@ impl Step {
                        ends; each graph is a launch of its own";
             lint::serialises_at(why, last.location);
         }
-    }
-}
-
-/// Says once, where the lint is on, that the step is cut at that line.
-fn say(why: &str, location: &'static Location<'static>) {
-    if lint::is_on() {
-        let why = format!(
-            "a replayed step is cut in two graphs by this operation: {why}; each graph is a launch of its own"
-        );
-        lint::serialises_at(&why, location);
     }
 }

@@ -185,20 +185,16 @@ impl Built {
     unsafe fn new(device: &Arc<dyn hal::Device>, sequence: &Sequence, in_order: bool) -> Result<Self> {
         let order = Order::of(sequence, in_order);
         let graph = OwnedGraph { raw: device.graph_create()?, device: device.clone() };
-        let mut nodes: Vec<RawGraphNode> = Vec::with_capacity(sequence.len());
+        let mut nodes: Vec<DriverNode> = Vec::with_capacity(sequence.len());
         for index in 0..sequence.len() {
             let before: SmallVec<[RawGraphNode; 4]> =
-                order.after(index).iter().map(|&before| nodes[before]).collect();
+                order.after(index).iter().map(|&before| nodes[before].raw).collect();
+            let work = sequence.work(index);
             // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
-            let node =
-                unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(sequence.work(index))) }?;
-            nodes.push(node);
+            let node = unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(work)) }?;
+            nodes.push(device.describe_node(node, &work));
         }
-        let exec = graph.instantiate()?;
-        let describe =
-            |(index, node): (usize, &RawGraphNode)| device.describe_node(*node, &sequence.work(index));
-        let nodes = nodes.iter().enumerate().map(describe).collect();
-        Ok(Self { exec, _graph: graph, nodes, order })
+        Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
     }
 
     /// Sets the nodes that lag behind, and adds their number to `set`.
