@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use text::Bytes;
+use gpustream::timeline::text::Bytes;
 
 use crate::meetings::Meeting;
 use crate::{host_loop, plain, raw_cuda};
@@ -330,7 +330,7 @@ impl fmt::Display for Case {
             Self::Record => f.write_str("record"),
             Self::StreamQuery => f.write_str("stream query"),
             Self::EventQuery => f.write_str("event query"),
-            Self::AllocFree(size) => write!(f, "alloc + free {}", Bytes(size)),
+            Self::AllocFree(size) => write!(f, "alloc + free {}", Bytes(size as u64)),
             Self::AllocMix(count) => write!(f, "random mix of {count} alloc + free, 8 streams"),
             Self::KernelAndWait => f.write_str("10 us kernel and wait"),
             Self::KernelAndAwait => f.write_str("10 us kernel and await"),
@@ -341,20 +341,20 @@ impl fmt::Display for Case {
             Self::GraphSet => f.write_str("graph: set one kernel"),
             Self::Step(step) => step.fmt(f),
             Self::Round => f.write_str("round of a loop that the device ends"),
-            Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size)),
-            Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size)),
-            Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),
-            Self::PinnedDownload(size) => write!(f, "copy to pinned, {}", Bytes(size)),
+            Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size as u64)),
+            Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size as u64)),
+            Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size as u64)),
+            Self::PinnedDownload(size) => write!(f, "copy to pinned, {}", Bytes(size as u64)),
             Self::Pages(source, together) => {
                 let batch = if together == Together::Batch { "batch of " } else { "" };
                 let from = if source == Source::Pinned { "copies from pinned" } else { "device copies" };
-                write!(f, "{batch}{PAGES} {from}, {}", Bytes(PAGE))
+                write!(f, "{batch}{PAGES} {from}, {}", Bytes(PAGE as u64))
             }
-            Self::DeviceCopy(size) => write!(f, "device copy, {}", Bytes(size)),
-            Self::Saxpy(floats) => write!(f, "saxpy, arrays of {}", Bytes(4 * floats)),
-            Self::Add(floats) => write!(f, "vector add, arrays of {}", Bytes(4 * floats)),
-            Self::Sum(floats) => write!(f, "sum, {} (raw: copy)", Bytes(4 * floats)),
-            Self::Dot(floats) => write!(f, "dot, 2 x {} (raw: copy)", Bytes(4 * floats)),
+            Self::DeviceCopy(size) => write!(f, "device copy, {}", Bytes(size as u64)),
+            Self::Saxpy(floats) => write!(f, "saxpy, arrays of {}", Bytes((4 * floats) as u64)),
+            Self::Add(floats) => write!(f, "vector add, arrays of {}", Bytes((4 * floats) as u64)),
+            Self::Sum(floats) => write!(f, "sum, {} (raw: copy)", Bytes((4 * floats) as u64)),
+            Self::Dot(floats) => write!(f, "dot, 2 x {} (raw: copy)", Bytes((4 * floats) as u64)),
             Self::Transpose(side) => write!(f, "transpose, {side} x {side} (raw: copy)"),
             Self::Pipeline(size) => write!(f, "two-array pipeline, 2 x {size} f64"),
             Self::Barrier => f.write_str("barrier of 256 threads, per thread"),

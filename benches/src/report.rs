@@ -1,7 +1,7 @@
 //! The table and the JSON file.
 
+use gpustream::timeline::text::Table;
 use serde_json::{Value, json};
-use text::Table;
 
 use crate::measure::Row;
 

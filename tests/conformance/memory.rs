@@ -239,7 +239,7 @@ fn options_at_their_extremes_work(device: &Device) -> Result<()> {
         assert!(s.download(&s.upload(&values)?)? == values, "{options:?}");
     }
     let none = open_again(device, options.memory_limit(0))?;
-    refused(none.stream()?.upload(&values).map(drop), ErrorKind::OutOfMemory, &["limit of 0 bytes"]);
+    refused(none.stream()?.upload(&values).map(drop), ErrorKind::OutOfMemory, &["limit of 0 B"]);
     let mut output = vec![0u8; 10];
     let copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input, &mut piece.output);
     device.pipeline().chunks(4).depth(MOST).map(&values[..10], &mut output, copy)?;

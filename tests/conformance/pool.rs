@@ -232,7 +232,7 @@ fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
         refused(
             s.alloc::<u8>(24 * MIB).map(drop),
             ErrorKind::OutOfMemory,
-            &["limit of 32.0 MiB", "no room for 24.0 MiB", "1 live allocations hold 16.0 MiB", line],
+            &["limit of 32 MiB", "no room for 24 MiB", "1 live allocations hold 16 MiB", line],
         );
         // The buffer still works, and freed memory can be allocated again.
         s.fill(&mut x.slice_mut(..10)?, 4)?;

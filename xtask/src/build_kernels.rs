@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
+use gpustream_timeline::text::{Bytes, Table};
 use serde_json::json;
-use text::{FileSize, Table};
 
 /// Compile kernels and show registers, spills, shared memory, size and time of each
 #[derive(clap::Args)]
@@ -139,8 +139,8 @@ fn cells(kernel: &KernelReport) -> Vec<String> {
         number(kernel.max_threads),
         occupancy.unwrap_or_default(),
         kernel.threads.as_ref().map(threads).unwrap_or_default(),
-        kernel.code_size.map(|size| FileSize(size).to_string()).unwrap_or_default(),
-        FileSize(kernel.image_size).to_string(),
+        kernel.code_size.map(|size| Bytes(size).to_string()).unwrap_or_default(),
+        Bytes(kernel.image_size).to_string(),
         kernel.compile_time.map(seconds).unwrap_or_default(),
     ]
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
-use text::{FileSize, Table};
+use gpustream_timeline::text::{Bytes, Table};
 
 use crate::cargo::{self, Executable};
 
@@ -44,8 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let path = out.join(folder).join(&executable.name);
         strip(&executable.path, &path)?;
         glibc.extend(glibc_versions(&path));
-        table
-            .row([format!("{folder}/{}", executable.name), FileSize(fs::metadata(&path)?.len()).to_string()]);
+        table.row([format!("{folder}/{}", executable.name), Bytes(fs::metadata(&path)?.len()).to_string()]);
     }
     shim(&out.join("hip-shim"))?;
     let script = out.join(MARKER);
@@ -53,13 +52,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
     let total = size(&out)?;
-    table.row(["hip-shim, run.sh".to_owned(), FileSize(size(&out.join("hip-shim"))?).to_string()]);
-    table.row(["together".to_owned(), FileSize(total).to_string()]);
+    table.row(["hip-shim, run.sh".to_owned(), Bytes(size(&out.join("hip-shim"))?).to_string()]);
+    table.row(["together".to_owned(), Bytes(total).to_string()]);
     println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs the bundle", out.display());
     if let Some((major, minor)) = glibc.into_iter().max() {
         println!("needs glibc {major}.{minor} or newer");
     }
-    ensure!(total <= MOST_BYTES, "the bundle is larger than {}", FileSize(MOST_BYTES));
+    ensure!(total <= MOST_BYTES, "the bundle is larger than {}", Bytes(MOST_BYTES));
     Ok(())
 }
 

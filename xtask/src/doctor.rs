@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use gpustream::hal::Probe;
 use gpustream::{Backend, Device, DeviceInfo, DeviceOptions, backends};
 use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
+use gpustream_timeline::text::Table;
 use serde_json::{Value, json};
-use text::Table;
 
 use self::engines::Engine;
 use self::layout::{entry, wrapped};

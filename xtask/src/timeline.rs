@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Form::Html => picture.html(),
     };
     std::fs::write(output, &text).with_context(|| format!("cannot write {}", output.display()))?;
-    println!("{}: {}", output.display(), text::FileSize(text.len() as u64));
+    println!("{}: {}", output.display(), gpustream_timeline::text::Bytes(text.len() as u64));
     Ok(())
 }
 

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use gpustream::timeline::text::Table;
 use gpustream::{Buffer, Device, Stream};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World};
 use mpi::ffi;
-use text::Table;
 
 /// Measures all-reduce over the processes of mpirun, by MPI alone and through gpustream
 #[derive(Parser)]

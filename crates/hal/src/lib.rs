@@ -69,6 +69,8 @@ pub mod library;
 pub mod module;
 #[cfg(feature = "names")]
 pub mod names;
+#[cfg(feature = "noop")]
+pub mod noop;
 pub mod share;
 pub mod stream;
 pub mod texture;

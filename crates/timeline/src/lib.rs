@@ -15,8 +15,8 @@ pub mod perfetto;
 mod picture;
 mod record;
 mod report;
+pub mod text;
 mod timeline;
-mod units;
 
 pub use picture::Picture;
 pub use record::{

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use gpustream::Device;
+use gpustream_timeline::text::Table;
 use serde_json::{Value, json};
-use text::Table;
 
 /// The way of data from one device to another of the same backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, Result};
+use gpustream_timeline::text::Bytes;
 
 use super::arena::{Owner, Taken};
 use super::driver::DriverPool;
 use super::options::{MemoryOptions, PoolPolicy};
 use super::state::PoolState;
-use super::stats::{Bytes, MemorySnapshot, MemoryStats};
+use super::stats::{MemorySnapshot, MemoryStats};
 use super::upstream::Upstream;
 use super::{GRANULE, Holder, Users};
 use crate::lint;

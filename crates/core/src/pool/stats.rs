@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use gpustream_hal::Operation;
+use gpustream_timeline::text::Bytes;
 
 use super::Holder;
 
@@ -119,34 +120,11 @@ impl fmt::Display for MemorySnapshot {
     }
 }
 
-/// A size in bytes, displayed with a unit.
-pub(crate) struct Bytes(pub(crate) u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-        let unit = (self.0.max(1).ilog2() / 10).min(4);
-        if unit == 0 {
-            return write!(f, "{} bytes", self.0);
-        }
-        write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
 
     use super::*;
-
-    #[test]
-    fn sizes_read_well() {
-        let shown: Vec<String> = [0, 1023, 1024, 1 << 20, 3 << 29, u64::MAX]
-            .iter()
-            .map(|&bytes| Bytes(bytes).to_string())
-            .collect();
-        assert_eq!(shown, ["0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1.5 GiB", "16777216.0 TiB"]);
-    }
 
     #[test]
     fn holders_are_summed_by_line_and_sorted() {
@@ -160,6 +138,6 @@ mod tests {
         assert_eq!(found, [("upload", 1, 10 << 10), ("alloc", 2, 3 << 10)]);
         let text = snapshot.summary(1);
         assert!(text.contains("`upload` at") && !text.contains("`alloc`"), "{text}");
-        assert!(snapshot.to_string().contains("(3.0 KiB in 2)"), "{snapshot}");
+        assert!(snapshot.to_string().contains("(3 KiB in 2)"), "{snapshot}");
     }
 }

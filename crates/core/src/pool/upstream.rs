@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result};
+use gpustream_timeline::text::Bytes;
 
 use super::SMALL;
 use super::arena::Slab;
-use super::stats::Bytes;
 use crate::inside;
 use crate::memory::{self, Kind, PAGE_LOCKED};
 use crate::sync::{Mutex, MutexGuard, lock};

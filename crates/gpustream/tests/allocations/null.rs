@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpustream::hal::{DeviceInfo, Error, Image};
 use gpustream::{Device, DeviceOptions, Kernel, ModuleSource, Result};
-use noop::{Call, Model, Noop};
+use gpustream_hal::noop::{Call, Model, Noop};
 
 #[derive(Clone)]
 struct Null;

@@ -10,7 +10,7 @@ use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
 use gpustream::{
     Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result, Stream,
 };
-use noop::{Call as Asked, Model, Noop};
+use gpustream_hal::noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::row::{Slice, Source};
 use crate::lookup::Lookup;
 use crate::report::bytes;
-use crate::units::{Bytes, Time, rate};
+use crate::text::{Bytes, Time, rate};
 use crate::{Direction, Instant, InstantKind, Nanos, Place, Point, Span, SpanKind, Timeline, Work};
 
 /// Returns a place as people write it, or nothing where no line is known.

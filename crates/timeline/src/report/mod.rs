@@ -6,7 +6,6 @@ mod gap;
 mod label;
 mod path;
 mod print;
-mod table;
 mod thread;
 
 use crate::lookup::{Lookup, extent, ran};

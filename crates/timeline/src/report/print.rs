@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::table::Table;
 use super::{Culprit, Engine, Gap, GapOf, Overlap, Report};
-use crate::units::{Bytes, Time, percent, rate};
+use crate::text::{Bytes, Table, Time, percent, rate};
 use crate::{Nanos, Place};
 
 /// The rows that lists of labels and gaps have at most.
@@ -17,7 +16,7 @@ impl fmt::Display for Report {
         let (of_devices, of_streams) = (self.gaps(true), self.gaps(false));
         let first = [self.devices(), self.streams(), self.overlap(), self.threads(), self.labels()];
         let tables = first.into_iter().chain([self.path(), of_devices, self.causes(), of_streams]);
-        tables.filter(|table| !table.is_empty()).try_for_each(|table| write!(f, "\n{table}"))
+        tables.filter(|table| !table.is_empty()).try_for_each(|table| writeln!(f, "\n{table}"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream::DeviceOptions;
 use gpustream::hal::{DeviceInfo, Error, FillPattern, GraphNode, RawStream, Result, Work as Operation};
-use noop::{Call, Model, Noop};
+use gpustream_hal::noop::{Call, Model, Noop};
 
 /// An operation of a stream.
 #[derive(Clone, Debug)]

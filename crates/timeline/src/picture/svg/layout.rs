@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::super::row::Row;
 use super::super::{Part, Picture, group_name};
 use super::CHARACTER;
-use crate::units::Time;
+use crate::text::Time;
 
 /// The height of a lane, and the space below it.
 pub(super) const LANE: f64 = 16.0;

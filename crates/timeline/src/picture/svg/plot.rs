@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::super::row::Row;
 use super::Drawing;
 use crate::Nanos;
-use crate::units::Bytes;
+use crate::text::Bytes;
 
 impl Drawing<'_> {
     /// Draws a counter's values as steps, with the highest value written beside them.

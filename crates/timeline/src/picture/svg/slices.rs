@@ -9,7 +9,7 @@ use super::super::row::{Row, Slice};
 use super::super::{Part, kind::Look};
 use super::layout::{BETWEEN, LANE, MARKS, cut};
 use super::{CHARACTER, Drawing, Used};
-use crate::units::percent;
+use crate::text::percent;
 
 impl Drawing<'_> {
     /// Draws everything that a row has.

@@ -1,0 +1,125 @@
+//! The places on Unix.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::majors;
+
+/// Returns the names of the driver's library: those for the dynamic linker, then the folders that some
+/// distributions and container runtimes use without telling the linker.
+pub(crate) fn driver_names() -> Vec<PathBuf> {
+    // The versioned name comes first: the toolkit's stub folder, which may be on the linker's path, has only the
+    // plain one.
+    let mut names: Vec<PathBuf> = vec!["libcuda.so.1".into(), "libcuda.so".into()];
+    names.extend(
+        [
+            "/usr/lib/wsl/lib",
+            "/usr/local/nvidia/lib64",
+            "/run/opengl-driver/lib",
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib/aarch64-linux-gnu",
+            "/usr/lib64",
+        ]
+        .map(|folder| Path::new(folder).join("libcuda.so.1")),
+    );
+    names
+}
+
+/// Returns the names of NVRTC: those for the dynamic linker, then the toolkit's usual folders. `driver_major` is the
+/// driver's CUDA version: the compiler of another major version makes code that the driver may refuse, and so comes
+/// last.
+pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for root in named_toolkits() {
+        folders.extend(["lib64", "lib"].map(|lib| root.join(lib)));
+    }
+    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_nvrtc/lib"]));
+    folders.push("/usr/local/cuda/lib64".into());
+    folders.push("/opt/cuda/lib64".into());
+    versioned("libnvrtc.so", driver_major, &folders)
+}
+
+/// Returns the names of CUPTI, in the order of NVRTC's: a CUPTI newer than the driver refuses to work.
+pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
+    let mut toolkits = named_toolkits();
+    toolkits.extend(["/usr/local/cuda".into(), "/opt/cuda".into()]);
+    // Each version in a folder of its own, the newest first.
+    let mut others = entries(Path::new("/usr/local"));
+    others
+        .retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda-")));
+    others.sort();
+    toolkits.extend(others.into_iter().rev());
+    let mut folders = cupti_folders(&toolkits);
+    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_cupti/lib"]));
+    versioned("libcupti.so", driver_major, &folders)
+}
+
+/// Returns the folders of CUPTI in toolkits: NVIDIA's installer and the packages of distributions have one each.
+fn cupti_folders(toolkits: &[PathBuf]) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for root in toolkits {
+        folders.extend(["extras/CUPTI/lib64", "lib64"].map(|lib| root.join(lib)));
+        folders.extend(entries(&root.join("targets")).into_iter().map(|target| target.join("lib")));
+    }
+    folders
+}
+
+/// Returns the toolkits that the environment names.
+fn named_toolkits() -> Vec<PathBuf> {
+    ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]
+        .iter()
+        .filter_map(|variable| env::var_os(variable).filter(|root| !root.is_empty()).map(PathBuf::from))
+        .collect()
+}
+
+/// Returns the folders of NVIDIA's Python packages inside an active virtual environment.
+fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
+    let Some(root) = env::var_os("VIRTUAL_ENV") else { return Vec::new() };
+    let pythons = entries(&Path::new(&root).join("lib"));
+    let packages = pythons.iter().map(|python| python.join("site-packages/nvidia"));
+    packages.flat_map(|nvidia| libs.iter().map(move |lib| nvidia.join(lib)).collect::<Vec<_>>()).collect()
+}
+
+/// Returns what is in a folder: nothing where there is no such folder.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Returns the names of each version of `file`: for the dynamic linker, then in `folders`; at last the plain name, which
+/// may be of any version.
+fn versioned(file: &str, driver_major: u32, folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    for major in majors(driver_major) {
+        let versioned = format!("{file}.{major}");
+        names.push(versioned.clone().into());
+        names.extend(folders.iter().map(|folder| folder.join(&versioned)));
+    }
+    names.push(file.into());
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_the_drivers_version_come_first_and_the_plain_name_last() {
+        let names = versioned("libcupti.so", 12, &["/a".into(), "/b".into()]);
+        let expected = ["libcupti.so.12", "/a/libcupti.so.12", "/b/libcupti.so.12", "libcupti.so.13"];
+        assert_eq!(&names[..4], expected.map(PathBuf::from));
+        assert_eq!(names.last(), Some(&"libcupti.so".into()));
+        assert_eq!(versioned("x", 14, &[])[..3], ["x.14", "x.13", "x.12"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn cupti_is_looked_for_in_each_of_a_toolkits_folders() {
+        let toolkit = env::temp_dir().join(format!("gpustream-toolkit-{}", std::process::id()));
+        let target = toolkit.join("targets/x86_64-linux");
+        std::fs::create_dir_all(&target).unwrap();
+        let folders = cupti_folders(&[toolkit.clone(), "/nowhere".into()]);
+        std::fs::remove_dir_all(&toolkit).unwrap();
+        let expected = [toolkit.join("extras/CUPTI/lib64"), toolkit.join("lib64"), target.join("lib")];
+        assert_eq!(folders[..3], expected);
+        assert_eq!(folders[3..], ["/nowhere/extras/CUPTI/lib64", "/nowhere/lib64"].map(PathBuf::from));
+    }
+}
