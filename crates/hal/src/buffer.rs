@@ -141,6 +141,9 @@ impl BatchCopy {
 
 /// Makes the copies of a batch one after the other, each by a call of its own.
 ///
+/// # Errors
+/// The first failure of a copy; the copies behind it are not made.
+///
 /// # Safety
 /// As for [`Buffers::copy_batch`].
 pub unsafe fn copy_each(
@@ -178,15 +181,25 @@ pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
     /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceInfo::checked) device. May synchronise the
     /// device.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the device has no room.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
 
     /// Frees what [`alloc`](Self::alloc) gave (`cuMemFree`). May block until the device is idle.
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// `buffer` came from `alloc` of this device; all work that uses it is done.
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()>;
 
     /// Allocates from the driver's own stream-ordered pool (`cuMemAllocAsync`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) without a pool; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
+    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// `stream` is alive.
@@ -195,6 +208,10 @@ pub unsafe trait Buffers {
     }
 
     /// Frees in stream order what [`alloc_async`](Self::alloc_async) gave (`cuMemFreeAsync`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the driver has no pool;
+    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// All work that uses `buffer` is done or ordered before this point of `stream`.
@@ -205,15 +222,25 @@ pub unsafe trait Buffers {
     /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running
     /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned to at least
     /// 64 bytes; contents are unspecified.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the host has no room, or locks no more pages.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr>;
 
     /// Frees what [`pinned_alloc`](Self::pinned_alloc) gave (`cuMemFreeHost`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// All work that uses the memory is done.
     unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()>;
 
     /// Page-locks host memory allocated elsewhere (`cuMemHostRegister`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); else the driver's failure, as for a registered range.
     ///
     /// # Safety
     /// The range is mapped, and stays mapped until [`host_unregister`](Self::host_unregister).
@@ -223,6 +250,10 @@ pub unsafe trait Buffers {
 
     /// Undoes [`host_register`](Self::host_register) (`cuMemHostUnregister`).
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory; else the driver's
+    /// failure.
+    ///
     /// # Safety
     /// `ptr` is registered; all work that uses the range is done.
     unsafe fn host_unregister(&self, ptr: HostPtr) -> Result<()> {
@@ -231,6 +262,9 @@ pub unsafe trait Buffers {
 
     /// Returns the address at which kernels see pinned memory (`cuMemHostGetDevicePointer`).
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// `ptr` lies in memory from [`pinned_alloc`](Self::pinned_alloc) or
     /// [`host_register`](Self::host_register).
@@ -238,17 +272,28 @@ pub unsafe trait Buffers {
 
     /// Returns the device that the memory at `address` was allocated for, whoever allocated it
     /// (`cuPointerGetAttribute`); `None` where the driver cannot tell.
+    ///
+    /// # Errors
+    /// The driver's failure, other than that it does not know the address.
     fn ordinal_of(&self, address: RawBuffer) -> Result<Option<usize>> {
         Ok(None)
     }
 
     /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
     /// [`free`](Self::free).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no managed memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where there is no room.
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
         Err(Error::unsupported("managed memory"))
     }
 
     /// Moves managed memory to the device, or to the host, in stream order (`cuMemPrefetchAsync`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no managed memory; else the driver's
+    /// failure.
     ///
     /// # Safety
     /// The range is managed memory.
@@ -264,6 +309,10 @@ pub unsafe trait Buffers {
 
     /// Tells the driver how managed memory will be used (`cuMemAdvise`).
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for advice that the backend does not know; else the driver's
+    /// failure.
+    ///
     /// # Safety
     /// The range is managed memory.
     unsafe fn managed_advise(&self, buffer: RawBuffer, bytes: usize, advice: ManagedAdvice) -> Result<()> {
@@ -271,6 +320,9 @@ pub unsafe trait Buffers {
     }
 
     /// Repeats `pattern` `count` times (elements, not bytes) from `dst` on (`cuMemsetD8Async` and its kin).
+    ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed; else the driver's failure.
     ///
     /// # Safety
     /// The range is allocated and `dst` is aligned to the pattern's width.
@@ -283,6 +335,9 @@ pub unsafe trait Buffers {
     ) -> Result<()>;
 
     /// Copies from host to device in stream order (`cuMemcpyHtoDAsync`).
+    ///
+    /// # Errors
+    /// As for [`fill`](Self::fill).
     ///
     /// # Safety
     /// Both ranges are valid; the host's stays valid and unchanged until the copy is done.
@@ -299,6 +354,10 @@ pub unsafe trait Buffers {
     /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1, 2 and 4 bytes a [fill](Self::fill)). The call does not wait
     /// for the stream, unless the host's memory is page-locked.
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where
+    /// [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) is 0; else the driver's failure.
+    ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by
     /// [`stream_create`](crate::Streams::stream_create) and is not being captured.
@@ -314,6 +373,9 @@ pub unsafe trait Buffers {
 
     /// Copies from device to host in stream order (`cuMemcpyDtoHAsync`).
     ///
+    /// # Errors
+    /// As for [`fill`](Self::fill).
+    ///
     /// # Safety
     /// Both ranges are valid; the host's stays valid and untouched until the copy is done.
     unsafe fn copy_to_host(
@@ -326,6 +388,9 @@ pub unsafe trait Buffers {
 
     /// Copies within the device in stream order (`cuMemcpyDtoDAsync`). The ranges do not overlap.
     ///
+    /// # Errors
+    /// As for [`fill`](Self::fill).
+    ///
     /// # Safety
     /// Both ranges are allocated.
     unsafe fn copy_on_device(
@@ -337,6 +402,10 @@ pub unsafe trait Buffers {
     ) -> Result<()>;
 
     /// Copies from another device of the backend (`cuMemcpyPeerAsync`), `stream` being of this one.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no such copy; else as for
+    /// [`fill`](Self::fill).
     ///
     /// # Safety
     /// Both ranges are allocated, `src` on device `src_ordinal`.
@@ -354,6 +423,9 @@ pub unsafe trait Buffers {
     /// Makes several copies as one operation in stream order, in any order among each other (`cuMemcpyBatchAsync`,
     /// `hipMemcpyBatchAsync`). Drivers without such a function get one call for each copy.
     ///
+    /// # Errors
+    /// The driver's failure. Some of the copies may then be made.
+    ///
     /// # Safety
     /// Each copy is as for [`copy_to_device`](Self::copy_to_device), [`copy_to_host`](Self::copy_to_host) or
     /// [`copy_on_device`](Self::copy_on_device); no copy writes what another one reads or writes. `copies` need not
@@ -364,6 +436,10 @@ pub unsafe trait Buffers {
     }
 
     /// Makes a strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pitch that is shorter than a row, or longer than
+    /// the driver takes; else as for [`fill`](Self::fill).
     ///
     /// # Safety
     /// Every row lies in valid memory; no extent is zero; host memory is pinned, and stays valid as

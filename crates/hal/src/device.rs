@@ -50,6 +50,9 @@ pub unsafe trait Device:
 
     /// Makes the driver's context current on this thread (`cuCtxSetCurrent`, `hipSetDevice`), for calls to other libraries.
     /// The methods of these traits need no such call.
+    ///
+    /// # Errors
+    /// The driver's failure.
     fn enter(&self) -> Result<()> {
         Ok(())
     }
@@ -70,10 +73,16 @@ pub unsafe trait Device:
     }
 
     /// Returns free and total device memory at this moment (`cuMemGetInfo`, `hipMemGetInfo`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Returns whether this device can read and write the memory of `other`, a device of the same backend
     /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`). A device is no peer of its own.
+    ///
+    /// # Errors
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) where the driver finds no device `other`; else its failure.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         let _ = other;
         Ok(false)
@@ -81,6 +90,10 @@ pub unsafe trait Device:
 
     /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Succeeds where
     /// that memory is reachable already.
+    ///
+    /// # Errors
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) where there is no device `other`;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where this device cannot reach the other's memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         let _ = other;
         Err(crate::Error::unsupported("peer access"))
@@ -89,6 +102,9 @@ pub unsafe trait Device:
 
 impl Work<'_> {
     /// Submits the operation to `stream`, with the one call that it stands for.
+    ///
+    /// # Errors
+    /// Those of the method of `device` that the operation names.
     ///
     /// # Safety
     /// As for the method of `device` that the operation names.
@@ -137,6 +153,10 @@ pub unsafe trait Backend: Send + Sync {
     fn device_count(&self) -> Result<usize>;
 
     /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
+    ///
+    /// # Errors
+    /// As for [`device_count`](Self::device_count); [`NoDevice`](crate::ErrorKind::NoDevice) for a higher number;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a setting in the environment that is not allowed.
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
     /// Tells that the process is going to be traced: a library that measures may have to be there before the driver starts.

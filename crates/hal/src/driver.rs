@@ -90,18 +90,27 @@ pub struct Answer<'a, A> {
 
 impl<A: Codes> Answer<'_, A> {
     /// Returns success, or the error.
+    ///
+    /// # Errors
+    /// The failure that the status stands for; [`ErrorKind::Unsupported`] where the library lacks the function.
     #[inline]
     pub fn ok(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error()) }
     }
 
     /// Returns success, or an error of this kind.
+    ///
+    /// # Errors
+    /// Any failure, as one of `kind`; [`ErrorKind::Unsupported`] where the library lacks the function.
     #[inline]
     pub fn ok_or(self, kind: ErrorKind) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error_of_kind(kind)) }
     }
 
     /// Whether the work that was asked about is done: "not ready" is an answer, not a failure.
+    ///
+    /// # Errors
+    /// As for [`ok`](Self::ok).
     #[inline]
     pub fn ready(self) -> Result<bool> {
         match self.status {
@@ -112,6 +121,9 @@ impl<A: Codes> Answer<'_, A> {
     }
 
     /// Returns success, or the error of a launch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLaunch`] for an invalid value; else as for [`ok`](Self::ok).
     #[inline]
     pub fn launched(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.launch_error()) }

@@ -57,9 +57,15 @@ impl EventOptions {
 /// nothing that was submitted to the stream before the last record touches memory any more.
 pub unsafe trait Events {
     /// Makes an event (`cuEventCreate`, `hipEventCreateWithFlags`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     fn event_create(&self, options: EventOptions) -> Result<RawEvent>;
 
     /// Destroys an event (`cuEventDestroy`). A host function must not call this.
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// `event` came from this device and is not used again. The stream of its last record is alive, or that stream's
@@ -69,11 +75,18 @@ pub unsafe trait Events {
     /// Marks this point of `stream` (`cuEventRecord`). Recording again replaces the earlier mark for later
     /// waits; waits already submitted keep theirs.
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// Both are alive and of this device.
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()>;
 
     /// Returns whether the marked point has been reached; never blocks (`cuEventQuery`).
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
+    /// for an event whose last record is part of a capture.
     ///
     /// # Safety
     /// `event` is alive, and so is the stream of its last record.
@@ -81,12 +94,18 @@ pub unsafe trait Events {
 
     /// Blocks until the marked point has been reached (`cuEventSynchronize`).
     ///
+    /// # Errors
+    /// As for [`event_query`](Self::event_query).
+    ///
     /// # Safety
     /// As for [`event_query`](Self::event_query).
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()>;
 
     /// Returns the device time between two reached marks (`cuEventElapsedTime`; about half a microsecond of
     /// resolution).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// Both are alive, were made with timing, and have been reached.

@@ -27,16 +27,26 @@ pub struct SharedMapping {
 pub unsafe trait Exports {
     /// Returns the number by which all processes know the device (`cuDeviceGetUuid`, `hipDeviceGetUuid`). Memory can be
     /// imported by devices of the backend that answer the same.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend or the driver cannot tell.
     fn uuid(&self) -> Result<[u8; 16]> {
         Err(Error::unsupported(WHAT))
     }
 
     /// Allocates memory that can be exported (`cuMemCreate`, `cuMemMap`). Contents are unspecified. `bytes` is not zero.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no such memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where it has no room.
     fn shared_alloc(&self, bytes: usize) -> Result<SharedMapping> {
         Err(Error::unsupported(WHAT))
     }
 
     /// Makes a file descriptor of the memory (`cuMemExportToShareableHandle`).
+    ///
+    /// # Errors
+    /// The driver's failure, also where the process can have no further descriptor.
     ///
     /// # Safety
     /// `mapping` came from this device, and is mapped.
@@ -55,6 +65,9 @@ pub unsafe trait Exports {
     }
 
     /// Unmaps memory, and gives up the handle (`cuMemUnmap`, `cuMemRelease`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// `mapping` came from this device; all work of this process that uses it is done.

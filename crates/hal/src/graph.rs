@@ -128,7 +128,8 @@ fn no_conditions<T>() -> Result<T> {
 /// # Safety
 /// An implementor promises that a launch runs the work that was captured or added and no other, each operation after
 /// those that it was said to follow, and in its stream's order; that runs of one executable follow each other; that
-/// handles stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were.
+/// handles stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were, unless
+/// the call says otherwise.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Graphs {
     /// Begins a capture: from here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
@@ -137,6 +138,10 @@ pub unsafe trait Graphs {
     /// capture, such as those that a dropped buffer makes, and making another graph. The caller refuses what may not be
     /// captured.
     ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) for a stream that cannot be captured, such as the legacy default
+    /// stream; else as for [`graph_create`](Self::graph_create).
+    ///
     /// # Safety
     /// `stream` is alive and not being captured.
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
@@ -144,6 +149,10 @@ pub unsafe trait Graphs {
     }
 
     /// Ends the recording (`cuStreamEndCapture`).
+    ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where an earlier call broke the capture, or work of a stream that
+    /// joined was not joined back; else the driver's failure.
     ///
     /// # Safety
     /// `stream` is being captured, on this thread.
@@ -154,6 +163,9 @@ pub unsafe trait Graphs {
     /// Makes a stream usable again after [`capture_end`](Self::capture_end) failed on it, and with it the streams
     /// that had joined. Most drivers need nothing; ROCm 6 leaves such streams in the middle of the recording.
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// `stream` is alive; the last recording that began on it was ended, without success, on this thread.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
@@ -162,6 +174,9 @@ pub unsafe trait Graphs {
 
     /// Returns whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
     ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where an earlier call broke the capture; else the driver's failure.
+    ///
     /// # Safety
     /// `stream` is alive.
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
@@ -169,11 +184,19 @@ pub unsafe trait Graphs {
     }
 
     /// Makes an empty graph (`cuGraphCreate`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend or the driver has no graphs; else the driver's
+    /// failure.
     fn graph_create(&self) -> Result<RawGraph> {
         none()
     }
 
     /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and its kin).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for work that [is no node](Work::is_node); for a kernel those of
+    /// [`launch`](crate::Launch::launch); else as for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// All handles are alive and of this device; everything that a node refers to outlives every launch.
@@ -190,6 +213,10 @@ pub unsafe trait Graphs {
     /// [`conditional_end`](Self::conditional_end) the node never runs its body, also where that call never comes.
     /// `Unsupported` where [`DeviceInfo::conditional_nodes`](crate::DeviceInfo) says no.
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) as said above; else the driver's failure, also where the stream's
+    /// capture has failed.
+    ///
     /// # Safety
     /// The graph or stream is alive and of this device, and the stream is being captured, on this thread.
     unsafe fn conditional_begin(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
@@ -198,6 +225,10 @@ pub unsafe trait Graphs {
 
     /// Gives a conditional node its place and the word that decides: an aligned `u32`. `last` is the one node of the body
     /// that no other node of the body follows. If this fails, a captured stream's graph must not be launched.
+    ///
+    /// # Errors
+    /// As for [`conditional_begin`](Self::conditional_begin); where a kernel sets the condition, those of its load and
+    /// launch; [`Captured`](crate::ErrorKind::Captured) where the driver does not name the end of the stream.
     ///
     /// # Safety
     /// As for [`conditional_begin`](Self::conditional_begin), which made `conditional` in this graph or capture; all
@@ -214,6 +245,9 @@ pub unsafe trait Graphs {
 
     /// Returns the numbers of nodes and edges (`cuGraphGetNodes`, `cuGraphGetEdges`).
     ///
+    /// # Errors
+    /// As for [`graph_create`](Self::graph_create).
+    ///
     /// # Safety
     /// `graph` is alive.
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
@@ -221,6 +255,9 @@ pub unsafe trait Graphs {
     }
 
     /// Destroys a graph; executables made from it live on (`cuGraphDestroy`).
+    ///
+    /// # Errors
+    /// As for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// `graph` is not used again.
@@ -230,6 +267,10 @@ pub unsafe trait Graphs {
 
     /// Makes a graph launchable (`cuGraphInstantiate`).
     ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where there is no room; else as for
+    /// [`graph_create`](Self::graph_create).
+    ///
     /// # Safety
     /// `graph` is alive.
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
@@ -237,6 +278,10 @@ pub unsafe trait Graphs {
     }
 
     /// Enqueues one run (`cuGraphLaunch`). Runs of one executable follow each other.
+    ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed; else as for
+    /// [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// Both are alive, and so is everything that the graph refers to.
@@ -246,6 +291,9 @@ pub unsafe trait Graphs {
 
     /// Prepares the first launch (`cuGraphUpload`). Succeeds without effect where there is nothing to prepare.
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// Both are alive.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
@@ -254,6 +302,9 @@ pub unsafe trait Graphs {
 
     /// Replaces what `exec` runs by `graph`, if the topology allows (`cuGraphExecUpdate`).
     ///
+    /// # Errors
+    /// As for [`graph_create`](Self::graph_create).
+    ///
     /// # Safety
     /// Both are alive.
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
@@ -261,6 +312,10 @@ pub unsafe trait Graphs {
     }
 
     /// Replaces one node's work by other work of the same kind (`cuGraphExecKernelNodeSetParams` and its kin).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), or [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch)
+    /// where the node cannot have the work; else as for [`graph_add_node`](Self::graph_add_node).
     ///
     /// # Safety
     /// `node` is of the graph that `exec` was made from; otherwise as for [`graph_add_node`](Self::graph_add_node).
@@ -278,6 +333,9 @@ pub unsafe trait Graphs {
     /// Where it fails, some of them may be set. Backends call their driver from the loop itself, since each function around a
     /// driver's call takes time.
     ///
+    /// # Errors
+    /// As for [`graph_set_node`](Self::graph_set_node).
+    ///
     /// # Safety
     /// The nodes were described by this device, with work that they have had since, and whose arguments are alive; otherwise
     /// as for [`graph_set_node`](Self::graph_set_node).
@@ -286,6 +344,9 @@ pub unsafe trait Graphs {
     }
 
     /// Destroys an executable (`cuGraphExecDestroy`).
+    ///
+    /// # Errors
+    /// As for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// No run of `exec` is pending.

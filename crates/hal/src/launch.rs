@@ -208,6 +208,10 @@ pub unsafe trait Launch {
     /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]`
     /// points to the value of parameter `i`, which is read before the call returns.
     ///
+    /// # Errors
+    /// As for [`fill`](crate::Buffers::fill); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) for a shape that the
+    /// kernel cannot have; [`Unsupported`](crate::ErrorKind::Unsupported) for attributes that the backend lacks.
+    ///
     /// # Safety
     /// Function and stream are alive and of this device; `args` matches the kernel's parameters in number and
     /// size; the kernel's use of them is sound.
@@ -239,6 +243,9 @@ pub unsafe trait Launch {
     /// Returns how many blocks of this shape fit on one multiprocessor
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot tell; else the driver's failure.
+    ///
     /// # Safety
     /// The function's module is loaded.
     unsafe fn occupancy(
@@ -252,6 +259,10 @@ pub unsafe trait Launch {
     }
 
     /// Returns a grid and block size that fill the device (`cuOccupancyMaxPotentialBlockSize`).
+    ///
+    /// # Errors
+    /// As for [`occupancy`](Self::occupancy); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) where no block can
+    /// have that much shared memory and the backend says so.
     ///
     /// # Safety
     /// The function's module is loaded.

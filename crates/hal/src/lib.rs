@@ -51,6 +51,7 @@
 //!
 //! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides those that
 //! it has. Sizes are bytes unless a name says otherwise.
+#![warn(clippy::missing_errors_doc)]
 
 pub mod buffer;
 mod codes;

@@ -91,6 +91,9 @@ pub unsafe trait Modules {
 
     /// Unloads a module (`cuModuleUnload`).
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// No kernel of the module runs or will be launched.
     unsafe fn module_unload(&self, module: RawModule) -> Result<()>;
@@ -121,11 +124,17 @@ pub unsafe trait Modules {
     /// Returns the kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` where the
     /// driver cannot say.
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// The function's module is loaded.
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>>;
 
     /// Returns the limits and resources of the kernel (`cuFuncGetAttribute`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -133,6 +142,10 @@ pub unsafe trait Modules {
 
     /// Lets a kernel use up to `bytes` of dynamic shared memory, beyond the default limit
     /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`). Succeeds without effect where nothing is needed.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for more than the device allows; else the driver's
+    /// failure.
     ///
     /// # Safety
     /// The function's module is loaded.

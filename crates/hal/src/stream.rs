@@ -121,6 +121,9 @@ pub unsafe trait Streams {
 
     /// Destroys a stream; work already submitted still completes (`cuStreamDestroy`).
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again. The work of a
     /// stream on a part of the device is done, and graphs that were captured on such a stream are gone.
@@ -134,11 +137,18 @@ pub unsafe trait Streams {
 
     /// Returns whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
     ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
+    /// while the stream is being captured.
+    ///
     /// # Safety
     /// `stream` is alive and of this device.
     unsafe fn stream_query(&self, stream: RawStream) -> Result<bool>;
 
     /// Blocks until everything submitted is done (`cuStreamSynchronize`).
+    ///
+    /// # Errors
+    /// As for [`stream_query`](Self::stream_query).
     ///
     /// # Safety
     /// `stream` is alive and of this device.
@@ -146,6 +156,10 @@ pub unsafe trait Streams {
 
     /// Makes work submitted to `stream` from now on wait for `event`'s last record (`cuStreamWaitEvent`). An event
     /// of another device of the same backend is allowed.
+    ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where the stream is captured and the event is no part of that capture,
+    /// or the event's capture has ended; else the driver's failure.
     ///
     /// # Safety
     /// Both are alive; `event` has been recorded.
@@ -190,6 +204,10 @@ pub unsafe trait Streams {
 
     /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before
     /// 5.3 `hipStreamAddCallback`). After a device fault the function may never run.
+    ///
+    /// # Errors
+    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed or cannot have the call; else the
+    /// driver's failure.
     ///
     /// # Safety
     /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is

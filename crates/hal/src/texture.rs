@@ -248,11 +248,18 @@ pub enum TextureSource {
 pub unsafe trait Textures {
     /// Allocates an array that textures and surfaces can be made of (`cuArray3DCreate`, `hipArray3DCreate`). No extent
     /// is zero. Contents are unspecified.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) without textures; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an extent that is more than the driver takes.
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
         Err(Error::unsupported("arrays and textures"))
     }
 
     /// Frees an array (`cuArrayDestroy`, `hipArrayDestroy`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// `array` came from [`array_create`](Self::array_create) of this device; all work that uses it is done, and its
@@ -262,6 +269,10 @@ pub unsafe trait Textures {
     }
 
     /// Makes a texture of texels of this format (`cuTexObjectCreate`, `hipTexObjectCreate`).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no textures; else the driver's failure, as
+    /// for linear memory that is longer than its textures.
     ///
     /// # Safety
     /// The source is alive, and its texels have this format. The options go together: linear filtering where values are
@@ -278,6 +289,9 @@ pub unsafe trait Textures {
 
     /// Destroys a texture (`cuTexObjectDestroy`, `hipTexObjectDestroy`).
     ///
+    /// # Errors
+    /// The driver's failure.
+    ///
     /// # Safety
     /// `texture` came from [`texture_create`](Self::texture_create) of this device; all work that uses it is done.
     unsafe fn texture_destroy(&self, texture: RawTexture) -> Result<()> {
@@ -286,6 +300,9 @@ pub unsafe trait Textures {
 
     /// Makes a surface of an array (`cuSurfObjectCreate`, `hipCreateSurfaceObject`).
     ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no surfaces; else the driver's failure.
+    ///
     /// # Safety
     /// The array is alive.
     unsafe fn surface_create(&self, array: RawArray) -> Result<RawSurface> {
@@ -293,6 +310,9 @@ pub unsafe trait Textures {
     }
 
     /// Destroys a surface (`cuSurfObjectDestroy`, `hipDestroySurfaceObject`).
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
     /// `surface` came from [`surface_create`](Self::surface_create) of this device; all work that uses it is done.
