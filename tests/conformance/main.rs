@@ -46,6 +46,7 @@ mod pipeline_in_place;
 mod pool;
 mod printing;
 mod replay;
+mod replay_order;
 mod replay_random;
 mod rows;
 mod sections;
