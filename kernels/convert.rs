@@ -1,7 +1,6 @@
 //! Copies that change the element type: `f32` from and to `f16`, `bf16` and `f64`.
 
-use bytemuck::Pod;
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream};
+use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Plain, Result, Stream};
 
 mod bindings {
     gpustream::include_kernels!("convert");
@@ -48,7 +47,7 @@ impl Convert {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
-    pub fn copy<T: HasConvert<U>, U: Pod>(
+    pub fn copy<T: HasConvert<U>, U: Plain>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
@@ -74,7 +73,7 @@ impl Convert {
     /// # Errors
     /// The errors of [`Stream::upload`].
     #[track_caller]
-    pub fn upload<T: HasConvert<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
+    pub fn upload<T: HasConvert<U>, U: Plain>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
         let source = stream.upload(values)?;
         let mut converted = stream.alloc(values.len())?;
         self.copy(stream, &source, &mut converted)?;
@@ -86,7 +85,7 @@ impl Convert {
     /// # Errors
     /// The errors of [`Stream::download`].
     #[track_caller]
-    pub fn download<T: HasConvert<U>, U: Pod>(
+    pub fn download<T: HasConvert<U>, U: Plain>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),

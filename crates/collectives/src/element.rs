@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use gpustream::Pod;
+use gpustream::Plain;
 use gpustream::half::{bf16, f16};
 
 /// An element that can be combined and sent: the integers of 8 to 64 bits, `f32`, `f64`, and
 /// [`half`](gpustream::half)'s `f16` and `bf16`.
-pub trait Element: Pod + Send + Sync + sealed::Typed {}
+pub trait Element: Plain + Send + Sync + sealed::Typed {}
 
 pub(crate) mod sealed {
     use super::ElementType;

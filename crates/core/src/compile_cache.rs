@@ -20,6 +20,9 @@ const MAGIC: &[u8] = b"gpustream image 3\n";
 
 /// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
 /// success.
+///
+/// # Errors
+/// Those of [`compile`](hal::Modules::compile).
 pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled> {
     let info = device.info();
     let key = key(source, info.backend, &info.arch, &device.compiler()?);

@@ -74,6 +74,10 @@ impl DeviceCore {
 
     /// Returns whether this device's streams may use memory of `other`: of the device itself, or of a device of the
     /// same backend that it can reach. Access is turned on at the first use.
+    ///
+    /// # Errors
+    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library; the
+    /// driver's answer to the question, and to turning access on.
     #[inline]
     pub fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
         if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
@@ -144,7 +148,7 @@ impl DeviceCore {
             // An error does not say that work is done; the next wait reports the error.
             let _ = stream.poll();
         }
-        self.sweep();
+        self.drop_parked();
     }
 
     /// Asks the driver which work is done, and gives the pool the memory that the device's streams keep for their next
@@ -156,12 +160,13 @@ impl DeviceCore {
         }
     }
 
-    pub fn sweep(&self) {
+    /// Drops the parked values that nothing uses any more, and lets go of idle streams that nobody holds.
+    pub fn drop_parked(&self) {
         if inside::is_inside() {
             return;
         }
-        StreamTable::shared().sweep(&self.raw);
-        self.look_after_others();
+        StreamTable::shared().drop_orphans(&self.raw);
+        self.poll_others();
         let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| known_done(point));
         let free: Vec<Parked> =
@@ -177,7 +182,7 @@ impl DeviceCore {
 
     /// Asks about the streams that parked closures of other devices wait for, because such a closure may be all that is
     /// left of its device.
-    fn look_after_others(&self) {
+    fn poll_others(&self) {
         let others = |parked: &&Parked| parked.owns && !Arc::ptr_eq(&parked.device, &self.raw);
         let until: Vec<Point> =
             lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
@@ -203,6 +208,12 @@ impl DeviceCore {
         self.refresh();
     }
 
+    /// Blocks until everything submitted to the device's own streams is done, and reports failures.
+    ///
+    /// # Errors
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) while a stream of the context is captured,
+    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library, and the
+    /// failures of the device's work.
     pub fn synchronize(&self) -> Result<()> {
         inside::check_outside()?;
         let streams = self.own_streams();
@@ -223,19 +234,19 @@ impl DeviceCore {
 
 impl Users for DeviceCore {
     /// Marks each stream's end too, so that the next look can tell more.
-    fn look(&self) {
+    fn poll(&self) {
         for stream in self.users() {
             stream.poll_and_mark();
         }
-        self.sweep();
+        self.drop_parked();
     }
 
-    fn are_known_idle(&self) -> bool {
+    fn known_idle(&self) -> bool {
         self.own_streams().iter().all(|stream| stream.known_done(stream.counted()))
     }
 
     /// Waits for each stream, because a wait for the device would break the captures of other threads.
-    fn settle(&self) -> Result<()> {
+    fn wait(&self) -> Result<()> {
         for stream in self.users() {
             match stream.wait_end() {
                 Err(error) if stream.is_ours() && self.owns(&stream) => return Err(error),
@@ -287,11 +298,19 @@ impl Drop for DeviceCore {
             if done {
                 StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }
+            // A driver that waits in a call lets no other thread call meanwhile, and such a thread may be the one that is to end
+            // what the driver waits for. Waits for events keep nobody out.
+            if pools.free_would_wait() {
+                for stream in StreamTable::shared().filter(|stream| stream.is_in_context_of(&*raw)) {
+                    // What cannot be waited for so is left to the driver.
+                    let _ = stream.wait_end();
+                }
+            }
             drop(parked);
-            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
+            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.short_path.close());
             pools.close();
             drop(streams);
-            StreamTable::shared().sweep(&raw);
+            StreamTable::shared().drop_orphans(&raw);
         });
     }
 }

@@ -19,6 +19,10 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Reads the variables.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a value that a variable does not have.
     pub fn read() -> Result<Self> {
         // Only checked here: `lint`, which knows no device, reads the variable again.
         switch("GPUSTREAM_LINT")?;

@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
@@ -71,13 +72,17 @@ pub fn is_inside() -> bool {
     INSIDE.get() != Closure::None
 }
 
+/// The proof that the thread is outside of those closures: it may call the driver, and wait. Stays on the thread.
+#[derive(Clone, Copy)]
+pub struct Outside(PhantomData<*const ()>);
+
 /// Checks that this thread may call the driver and wait.
 ///
 /// # Errors
 /// [`ErrorKind::InHostClosure`] inside a closure.
 #[inline]
-pub fn check_outside() -> Result<()> {
-    if is_inside() { Err(inside()) } else { Ok(()) }
+pub fn check_outside() -> Result<Outside> {
+    if is_inside() { Err(inside()) } else { Ok(Outside(PhantomData)) }
 }
 
 #[cold]

@@ -20,7 +20,7 @@
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
-//! | [`queue`]: streams, their order and captures | memory, operations, recordings | pools, devices |
+//! | [`queue`]: streams, their order and captures, the way into one | memory, operations, recordings | pools, devices |
 //! | [`step`]: operations held back for one graph | operations, driver's graphs | streams |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
@@ -35,6 +35,7 @@
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
 //! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
 //! | [`process`], [`sync`]: the process's end, locks | the standard library | the rest |
+#![warn(clippy::missing_errors_doc)]
 #![allow(
     missing_docs,
     rustdoc::private_intra_doc_links,

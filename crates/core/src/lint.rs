@@ -24,7 +24,7 @@ pub fn serialises(why: &str) {
 
 /// Says the same of the line at `location`.
 #[inline]
-pub(crate) fn serialises_at(why: &str, location: &'static Location<'static>) {
+pub fn serialises_at(why: &str, location: &'static Location<'static>) {
     if is_on() {
         report(why, location);
     }

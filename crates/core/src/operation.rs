@@ -11,7 +11,7 @@ use gpustream_hal::{
 };
 
 use crate::host_call::RepeatedCall;
-use crate::inside::run_external;
+use crate::inside::{Outside, run_external};
 use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
@@ -42,10 +42,18 @@ pub struct Rules {
     pub(crate) blocking: bool,
 }
 
-/// One operation on its way to a stream.
-pub struct Submission<'a> {
+/// One call of the program's to the library: what holds for all that the call submits.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    /// The name and the line of the call.
     pub operation: Operation,
     pub rules: Rules,
+    pub outside: Outside,
+}
+
+/// One operation on its way to a stream.
+pub struct Submission<'a> {
+    pub caller: &'a Caller,
     /// The memory that the operation touches.
     pub accesses: &'a [&'a Access<'a>],
     pub call: Call<'a>,
@@ -53,10 +61,17 @@ pub struct Submission<'a> {
     pub waited: Waited,
 }
 
+impl<'a> Submission<'a> {
+    /// Makes an operation that keeps nothing but its memory, and that host access waits for alone.
+    #[inline]
+    pub fn new(caller: &'a Caller, accesses: &'a [&'a Access<'a>], call: Call<'a>) -> Self {
+        Self { caller, accesses, call, kept: Kept::Nothing, waited: Waited::Alone }
+    }
+}
+
 /// A kernel's launch on its way to a stream, before anything is checked but that the kernel is of the stream's device.
 pub struct Launched<'a, A> {
-    pub operation: &'a Operation,
-    pub rules: Rules,
+    pub caller: &'a Caller,
     pub function: RawFunction,
     pub request: &'a LaunchRequest,
     /// The arguments, of whatever type; each can be shown as an [`Argument`].

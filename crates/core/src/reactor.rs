@@ -109,13 +109,13 @@ impl Wait {
 }
 
 /// One point of one stream that somebody waits for.
-pub struct Entry {
+pub struct Awaited {
     pub stream: Arc<StreamCore>,
     pub mark: Mark,
     pub wait: Arc<Wait>,
 }
 
-impl Entry {
+impl Awaited {
     /// Returns the outcome once the point has been reached, or has failed; `None` before.
     fn query(&self) -> Option<Result<()>> {
         if Arc::strong_count(&self.wait) == 1 {
@@ -131,7 +131,7 @@ impl Entry {
 }
 
 struct Reactor {
-    inbox: Mutex<Vec<Entry>>,
+    inbox: Mutex<Vec<Awaited>>,
     thread: Thread,
     /// The number of points that are waited for, read by [`is_idle`].
     pending: AtomicUsize,
@@ -146,8 +146,11 @@ pub fn is_idle() -> bool {
     })
 }
 
-/// Watches `entries`, and tells their waits when the points are reached. Starts the thread on first use.
-pub fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
+/// Watches `points`, and tells their waits when the points are reached. Starts the thread on first use.
+///
+/// # Errors
+/// [`ErrorKind::Driver`] where the thread cannot be started.
+pub fn watch(points: impl IntoIterator<Item = Awaited>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
         process::register("reactor", wake);
         let handle = thread::Builder::new().name("gpustream-reactor".into()).spawn(run).ok()?;
@@ -159,7 +162,7 @@ pub fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     };
     let mut inbox = lock(&reactor.inbox);
     let before = inbox.len();
-    inbox.extend(entries);
+    inbox.extend(points);
     reactor.pending.fetch_add(inbox.len() - before, Ordering::Relaxed);
     drop(inbox);
     reactor.thread.unpark();
@@ -181,8 +184,8 @@ fn run() {
         let arrived = mem::take(&mut *lock(&reactor.inbox));
         let has_more = !arrived.is_empty();
         watched.take_in(arrived);
-        let Some(reached) = process::at_driver(|| watched.look()) else {
-            // The process is ending. The entries are leaked with the streams and events that they hold.
+        let Some(reached) = process::at_driver(|| watched.poll()) else {
+            // The process is ending. The points are leaked with the streams and events that they hold.
             return mem::forget(watched);
         };
         reactor.pending.fetch_sub(reached, Ordering::Relaxed);
@@ -190,7 +193,7 @@ fn run() {
             last_change = Instant::now();
             continue;
         }
-        // A new entry ends each kind of rest.
+        // A new point ends each kind of rest.
         match Rest::after(watched.is_empty(), last_change.elapsed()) {
             Rest::Spin => hint::spin_loop(),
             Rest::Yield => thread::yield_now(),
@@ -203,32 +206,32 @@ fn run() {
     }
 }
 
-/// The entries that are waited for: per stream, in the order in which the points will be reached.
+/// The points that are waited for: per stream, in the order in which they will be reached.
 #[derive(Default)]
-struct Watched(HashMap<StreamId, VecDeque<Entry>>);
+struct Watched(HashMap<StreamId, VecDeque<Awaited>>);
 
 impl Watched {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn take_in(&mut self, entries: Vec<Entry>) {
-        for entry in entries {
-            let queue = self.0.entry(entry.stream.id).or_default();
-            let at = queue.partition_point(|other| other.mark.record <= entry.mark.record);
-            queue.insert(at, entry);
+    fn take_in(&mut self, points: Vec<Awaited>) {
+        for point in points {
+            let queue = self.0.entry(point.stream.id).or_default();
+            let at = queue.partition_point(|other| other.mark.record <= point.mark.record);
+            queue.insert(at, point);
         }
     }
 
-    /// Asks about the oldest entry of each stream, tells the waits of the entries that have been reached, and returns
-    /// how many entries that was.
-    fn look(&mut self) -> usize {
+    /// Asks about the oldest point of each stream, tells the waits of the points that have been reached, and returns
+    /// how many points that was.
+    fn poll(&mut self) -> usize {
         let mut reached = 0;
         for queue in self.0.values_mut() {
-            while let Some(outcome) = queue.front().and_then(Entry::query)
-                && let Some(entry) = queue.pop_front()
+            while let Some(outcome) = queue.front().and_then(Awaited::query)
+                && let Some(point) = queue.pop_front()
             {
-                entry.wait.reach(outcome);
+                point.wait.reach(outcome);
                 reached += 1;
             }
         }

@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::hint;
+use std::num::NonZeroU64;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,9 +108,9 @@ impl RawMutex {
 // In this order, which puts what each operation looks at next to the beginning of the value.
 #[repr(C)]
 pub struct Latch<T> {
-    /// Changed only with the lock held; may be read without.
+    /// A number, or zero for none. Changed only with the lock held; may be read without.
     hint: AtomicU64,
-    /// As `hint`; zero once the value may have changed.
+    /// As `hint`; none once the value may have changed.
     seal: AtomicU64,
     taken: AtomicBool,
     value: UnsafeCell<T>,
@@ -129,14 +130,14 @@ impl<T> Latch<T> {
     }
 
     #[inline]
-    pub(crate) fn hint(&self) -> u64 {
-        self.hint.load(Ordering::Acquire)
+    pub(crate) fn hint(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.hint.load(Ordering::Acquire))
     }
 
-    /// Returns the number with which the value was sealed, if nobody has changed it since; else zero.
+    /// Returns the number with which the value was sealed, if nobody has changed it since.
     #[inline]
-    pub(crate) fn seal(&self) -> u64 {
-        self.seal.load(Ordering::Acquire)
+    pub(crate) fn seal(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.seal.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -176,19 +177,19 @@ pub struct LatchGuard<'a, T> {
 
 impl<T> LatchGuard<'_, T> {
     #[inline]
-    pub(crate) fn hint(&self) -> u64 {
-        self.latch.hint.load(Ordering::Relaxed)
+    pub(crate) fn hint(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.latch.hint.load(Ordering::Relaxed))
     }
 
     #[inline]
-    pub(crate) fn set_hint(&self, hint: u64) {
-        self.latch.hint.store(hint, Ordering::Release);
+    pub(crate) fn set_hint(&self, hint: Option<NonZeroU64>) {
+        self.latch.hint.store(hint.map_or(0, NonZeroU64::get), Ordering::Release);
     }
 
     /// Seals the value with a number: the next change clears it.
     #[inline]
-    pub(crate) fn set_seal(&self, seal: u64) {
-        self.latch.seal.store(seal, Ordering::Release);
+    pub(crate) fn set_seal(&self, seal: NonZeroU64) {
+        self.latch.seal.store(seal.get(), Ordering::Release);
     }
 }
 

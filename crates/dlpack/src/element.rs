@@ -2,11 +2,11 @@
 
 use dlpack_rs::ffi::{DLDataType, DLDataTypeCode as Code};
 use gpustream::half::{bf16, f16};
-use gpustream::{Bool, Error, ErrorKind, Pod, Result};
+use gpustream::{Bool, Error, ErrorKind, Plain, Result};
 
 /// An element that the protocol has a name for: the numbers of 8 to 64 bits, with [`half`](gpustream::half)'s `f16` and `bf16`,
 /// and [`Bool`].
-pub trait Element: Pod + Send + Sync + sealed::Code {}
+pub trait Element: Plain + Send + Sync + sealed::Code {}
 
 mod sealed {
     pub trait Code {

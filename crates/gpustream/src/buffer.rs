@@ -7,19 +7,19 @@ use std::mem::ManuallyDrop;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside;
+use gpustream_core::inside::{self, Outside};
 use gpustream_core::memory::{Access, Block, Kind, byte_len};
 use gpustream_core::operation::{Call, operation};
-use gpustream_core::queue::StreamCore;
+use gpustream_core::queue::Entry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
 use crate::device::Device;
 use crate::pinned::check_alignment;
+use crate::plain::Plain;
 use crate::raw_memory::RawMemory;
 use crate::shared_memory::Mapping;
 use crate::stream::Stream;
@@ -34,29 +34,37 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) fn alloc(
+    /// Allocates memory whose earlier uses are done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library, and those of the pools.
+    pub(crate) fn alloc(device: &Device, kind: Kind, bytes: usize, operation: Operation) -> Result<Self> {
+        let outside = inside::check_outside().map_err(|error| error.with_operation(operation))?;
+        Self::alloc_outside(device, kind, bytes, operation, outside)
+    }
+
+    /// As [`alloc`](Self::alloc), on a thread that is outside of those closures.
+    pub(crate) fn alloc_outside(
         device: &Device,
         kind: Kind,
         bytes: usize,
-        stream: Option<&StreamCore>,
         operation: Operation,
+        _: Outside,
     ) -> Result<Self> {
-        inside::check_outside().map_err(|error| error.with_operation(operation))?;
         let core: &DeviceCore = &device.0;
-        let block = core.pools.alloc(core, kind, bytes, stream, operation)?;
+        let block = core.pools.alloc(core, kind, bytes, None, operation)?;
         Ok(Self::new(device, block))
     }
 
-    /// Allocates device memory for the recording that `stream` takes part in.
-    pub(crate) fn alloc_recorded(
-        device: &Device,
-        bytes: usize,
-        stream: &StreamCore,
-        operation: Operation,
-    ) -> Result<Self> {
-        inside::check_outside().map_err(|error| error.with_operation(operation))?;
+    /// Allocates device memory for the next operations of the entry's stream, or of the recording that it takes part in.
+    #[inline]
+    pub(crate) fn alloc_on(entry: &Entry<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let core: &DeviceCore = &device.0;
-        let block = core.pools.alloc_recorded(core, bytes, stream, operation)?;
+        let block = if entry.stream.is_recorded() {
+            core.pools.alloc_recorded(core, bytes, entry)?
+        } else {
+            core.pools.alloc(core, Kind::Device, bytes, Some(entry), entry.caller.operation)?
+        };
         Ok(Self::new(device, block))
     }
 
@@ -96,7 +104,7 @@ pub struct Buffer<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Pod> Buffer<T> {
+impl<T: Plain> Buffer<T> {
     pub(crate) fn new(memory: Owned, len: usize) -> Self {
         Self { memory, len, element: PhantomData }
     }
@@ -187,13 +195,13 @@ impl<T: Pod> Buffer<T> {
         work: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
         /// The way back to the stream, also where the closure panics.
-        struct Return<'a, T: Pod>(Option<Buffer<T>>, &'a Stream, Operation);
-        impl<T: Pod> Return<'_, T> {
+        struct Return<'a, T: Plain>(Option<Buffer<T>>, &'a Stream, Operation);
+        impl<T: Plain> Return<'_, T> {
             fn end(&mut self) -> Result<()> {
                 self.0.take().map_or(Ok(()), |buffer| buffer.hand_over(self.1, self.2))
             }
         }
-        impl<T: Pod> Drop for Return<'_, T> {
+        impl<T: Plain> Drop for Return<'_, T> {
             fn drop(&mut self) {
                 let _ = self.end();
             }
@@ -217,8 +225,9 @@ impl<T: Pod> Buffer<T> {
     #[track_caller]
     pub fn into_raw(self, stream: &Stream) -> Result<RawMemory> {
         let operation = operation("into_raw");
-        stream.core.check_not_capturing("give memory to another library in it; do so around the capture")?;
-        self.hand_over(stream, operation)?;
+        let entry = stream.enter(operation)?;
+        entry.check_running("give memory to another library in it; do so around the capture")?;
+        hand_over(&entry, stream, &self.view().access(Mode::Write), &self.memory.device)?;
         Ok(RawMemory::new(stream, self.memory, self.len * size_of::<T>(), operation))
     }
 
@@ -234,21 +243,20 @@ impl<T: Pod> Buffer<T> {
 
     /// Orders `stream` after all uses of the buffer, and later uses after `stream`.
     fn hand_over(&self, stream: &Stream, operation: Operation) -> Result<()> {
-        hand_over(stream, &self.view().access(Mode::Write), &self.memory.device, operation)
+        hand_over(&stream.enter(operation)?, stream, &self.view().access(Mode::Write), &self.memory.device)
     }
 }
 
 /// Orders `stream` after all uses of the memory that `access` conflicts with, and later ones after `stream`.
 pub(crate) fn hand_over(
+    entry: &Entry<'_>,
     stream: &Stream,
     access: &Access<'_>,
     device: &Device,
-    operation: Operation,
 ) -> Result<()> {
-    let reaches = stream.check_reaches(device, access.block.kind, "memory that changes hands");
-    reaches.map_err(|error| error.with_operation(operation))?;
+    entry.named(stream.check_reaches(device, access.block.kind, "memory that changes hands"))?;
     // SAFETY: nothing is enqueued.
-    unsafe { stream.submit(operation, &[access], Call::Several(trace::Work::Other, &mut |_, _| Ok(()))) }
+    unsafe { entry.submit_call(&[access], Call::Several(trace::Work::Other, &mut |_, _| Ok(()))) }
 }
 
 /// Checks an address of somebody else's, as far as that can be done.
@@ -274,14 +282,14 @@ fn check_address(device: &Device, address: RawBuffer, element: usize, bytes: usi
     }
 }
 
-impl<T: Pod> AsView<T> for Buffer<T> {
+impl<T: Plain> AsView<T> for Buffer<T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.len)
     }
 }
 
-impl<T: Pod> AsViewMut<T> for Buffer<T> {
+impl<T: Plain> AsViewMut<T> for Buffer<T> {
     #[inline]
     fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(self.view())

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use gpustream_core::inside;
 use gpustream_core::operation::operation;
 use gpustream_core::queue::Sink;
 use gpustream_core::record::Condition;
@@ -83,8 +82,8 @@ impl Stream {
         body: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
         let flag = flag.volatile();
+        let entry = self.enter(operation)?;
         let check = || {
-            inside::check_outside()?;
             let info = self.device.info();
             if !info.conditional_nodes {
                 return Err(no_conditions(info.backend));
@@ -92,14 +91,14 @@ impl Stream {
             if flag.len() != 1 {
                 return Err(not_one(flag.len()));
             }
-            self.check_memory(&flag.view)
+            self.check_memory(&entry, &flag.view)
         };
-        check().map_err(|error| error.with_operation(operation))?;
+        entry.named(check())?;
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
-        let condition = Condition { operation, repeat, word: &word, address };
-        let fill = |adder: &_| body(&node_stream(&self.device, Sink::Node(Arc::clone(adder))));
+        let condition = Condition { repeat, word: &word, address };
+        let fill = |adder: &_| body(&node_stream(&self.device, Sink::node(Arc::clone(adder))));
         // SAFETY: the recording keeps the word alive; the stream given to the body checks the body's operations.
-        unsafe { self.core.condition(self.device.0.rules, &condition, fill) }
+        unsafe { entry.condition(&condition, fill) }
     }
 }
 

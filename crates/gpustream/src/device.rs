@@ -2,9 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytemuck::Pod;
 pub(crate) use gpustream_core::device_core::DeviceCore;
 use gpustream_core::device_options::DeviceOptions;
 use gpustream_core::environment::Environment;
@@ -15,13 +13,14 @@ use gpustream_core::memory::Kind;
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
 use gpustream_core::queue::{Origin, StreamCore};
-use gpustream_core::track::{StreamId, Tracking};
+use gpustream_core::track::Tracking;
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
     Result, StreamOptions, StreamPriorities,
 };
 
 use crate::pinned::Pinned;
+use crate::plain::Plain;
 use crate::stream::{Stream, streams};
 use crate::trace;
 use crate::{Flag, Module, ModuleSource};
@@ -60,11 +59,6 @@ pub fn backends() -> Vec<&'static dyn Backend> {
         #[cfg(feature = "cpu")]
         gpustream_cpu::backend(),
     ]
-}
-
-fn next_stream() -> StreamId {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    StreamId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Splits `cuda:1` into backend and ordinal.
@@ -276,13 +270,13 @@ impl Device {
         let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
-        let (id, device, wait) = (next_stream(), self.0.raw.clone(), self.0.wait);
+        let (device, wait) = (self.0.raw.clone(), self.0.wait);
         // HIP's streams on a part of the device wait as blocking ones do.
         let waits = options.blocking_with_default || options.multiprocessors.is_some();
         let origin = if waits { Origin::Blocking } else { Origin::Ours };
         // SAFETY: the device has just made the stream, which belongs to nobody else; the number is new.
-        let core = Arc::new(unsafe { StreamCore::new(id, raw, device, wait, origin) });
-        self.0.sweep();
+        let core = Arc::new(unsafe { StreamCore::new(raw, device, wait, origin) });
+        self.0.drop_parked();
         streams().insert(core.clone());
         Ok(Stream { core, device: self.clone() })
     }
@@ -350,10 +344,10 @@ impl Device {
 
     /// Makes a value of a stream that the library did not make.
     fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
-        self.0.sweep();
-        let (id, device, wait) = (next_stream(), self.0.raw.clone(), self.0.wait);
+        self.0.drop_parked();
+        let (device, wait) = (self.0.raw.clone(), self.0.wait);
         // SAFETY: the driver made the stream, or the caller of an unsafe function vouches for it; the number is new.
-        let core = unsafe { StreamCore::new(id, raw, device, wait, origin) };
+        let core = unsafe { StreamCore::new(raw, device, wait, origin) };
         let core = streams().adopt(Arc::new(core));
         if !Arc::ptr_eq(&core.device, &self.0.raw) {
             // First taken from another handle of the device, but it will use memory of this one.
@@ -367,7 +361,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] where the driver can lock no more memory.
     #[track_caller]
-    pub fn pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>> {
+    pub fn pinned<T: Plain>(&self, len: usize) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, PinnedOptions::default())
     }
 
@@ -376,7 +370,7 @@ impl Device {
     /// # Errors
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
-    pub fn pinned_with<T: Pod>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
+    pub fn pinned_with<T: Plain>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, options)
     }
 
@@ -385,7 +379,7 @@ impl Device {
     /// # Errors
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
-    pub fn pinned_from<T: Pod>(&self, values: &[T]) -> Result<Pinned<T>> {
+    pub fn pinned_from<T: Plain>(&self, values: &[T]) -> Result<Pinned<T>> {
         Pinned::from_slice(self, values)
     }
 
@@ -399,7 +393,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
     /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
-    pub fn register<T: Pod>(&self, values: Vec<T>) -> Result<Pinned<T>> {
+    pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
         Pinned::register(self, values)
     }
 

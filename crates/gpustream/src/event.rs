@@ -1,14 +1,13 @@
 //! Events: points in a stream that streams and host threads can wait for.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_core::inside;
 use gpustream_core::operation::refused;
-use gpustream_core::queue::{Recorded, StreamCore};
+use gpustream_core::queue::{CapturedPoint, Mark, StreamCore};
 use gpustream_core::trace;
 use gpustream_core::track::Point;
 use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
@@ -35,29 +34,37 @@ use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
 /// ```
 ///
 /// An `Event` is `Send` and `Sync`. Dropping it waits for nothing, and streams that wait for it go on waiting.
-pub struct Event(ManuallyDrop<Box<Recorded>>);
+pub struct Event {
+    pub(crate) stream: Arc<StreamCore>,
+    pub(crate) mark: Mark,
+    pub(crate) kind: EventKind,
+}
+
+/// The kind of an event, which says who may wait for it and what becomes of the driver's event.
+pub(crate) enum EventKind {
+    /// The driver's event goes back to the stream, for the next one.
+    Ordinary,
+    /// The driver's event takes the time, or has a wait policy of its own.
+    Special,
+    /// Recorded inside a capture, at that place.
+    Captured(Box<CapturedPoint>),
+}
 
 impl Event {
-    pub(crate) fn new(recorded: Box<Recorded>) -> Self {
-        Self(ManuallyDrop::new(recorded))
-    }
-
-    pub(crate) fn recorded(&self) -> &Recorded {
-        &self.0
-    }
-
     /// Returns the driver's handle (`CUevent`, `hipEvent_t`), for other libraries: their streams can wait for it while this
     /// value is alive. [`Stream::wait_raw`](crate::Stream::wait_raw) is the other way round.
     pub fn as_raw(&self) -> RawEvent {
-        self.0.mark.cell.raw
+        self.mark.cell.raw
     }
 
     /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         inside::check_outside()?;
-        match self.0.captured {
-            Some(_) => Err(refused("ask about an event recorded inside it: it happens anew in each launch")),
-            None => Ok(()),
+        match self.kind {
+            EventKind::Captured(_) => {
+                Err(refused("ask about an event recorded inside it: it happens anew in each launch"))
+            }
+            EventKind::Ordinary | EventKind::Special => Ok(()),
         }
     }
 
@@ -67,7 +74,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     pub fn is_done(&self) -> Result<bool> {
         self.check_not_captured()?;
-        self.0.stream.poll_event(&self.0.mark)
+        self.stream.poll_event(&self.mark)
     }
 
     /// Blocks until the point has been reached (`cuEventSynchronize`).
@@ -79,27 +86,25 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let place = Location::caller();
         self.check_not_captured()?;
-        let point = Some(Point { stream: self.0.stream.id, number: self.0.mark.number });
+        let point = Some(Point { stream: self.stream.id, number: self.mark.number });
         // SAFETY: the event is alive, and so is the stream it was recorded on.
-        trace::waiting("synchronize", place, point, || unsafe { self.0.mark.cell.synchronize() })?;
-        self.0.stream.set_reached(&self.0.mark);
-        self.0.stream.report_failures()
+        trace::waiting("synchronize", place, point, || unsafe { self.mark.cell.synchronize() })?;
+        self.stream.set_reached(&self.mark);
+        self.stream.report_failures()
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the field is not used again.
-        let recorded = unsafe { ManuallyDrop::take(&mut self.0) };
-        if recorded.ordinary && recorded.captured.is_none() {
-            StreamCore::take_back(recorded);
+        if matches!(self.kind, EventKind::Ordinary) {
+            self.stream.take_back(&self.mark.cell);
         }
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event(after {} of stream {})", self.0.mark.number, self.0.stream.id.0)
+        write!(f, "Event(after {} of stream {})", self.mark.number, self.stream.id)
     }
 }
 
@@ -118,15 +123,15 @@ impl TimedEvent {
     /// # Errors
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
-        let (start, end) = (earlier.0.recorded(), self.0.recorded());
+        let (start, end) = (&earlier.0, &self.0);
         if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
             return Err(Error::new(
                 ErrorKind::DeviceMismatch,
                 "the time between events of two devices is not defined; record both on one device",
             ));
         }
-        earlier.0.synchronize()?;
-        self.0.synchronize()?;
+        start.synchronize()?;
+        end.synchronize()?;
         // SAFETY: both are alive, were made with timing, and have been reached.
         unsafe { end.stream.device.event_elapsed(start.mark.cell.raw, end.mark.cell.raw) }
     }

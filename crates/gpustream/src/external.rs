@@ -6,11 +6,11 @@ use std::sync::Arc;
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, Submission, Waited, operation};
-use gpustream_core::queue::Section;
+use gpustream_core::queue::{Entry, Section};
 use gpustream_core::track::Point;
 use gpustream_core::{inside, lint};
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, RawStream, Result};
+use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
 use crate::launch::Arg;
@@ -32,7 +32,7 @@ use crate::stream::Stream;
 /// [`ErrorKind::InHostClosure`] inside a host closure or the closure of [`Stream::external`].
 #[inline]
 pub fn check_outside_closures() -> Result<()> {
-    inside::check_outside()
+    inside::check_outside().map(drop)
 }
 
 type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
@@ -92,22 +92,22 @@ impl Stream {
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
-        let (operation, rules) = (operation(label), self.device.0.rules);
-        let accesses = self.accesses(memory, operation)?;
-        let begun = if lint::is_on() { None } else { self.core.begin(rules, &operation, &accesses)? };
+        let entry = self.enter(operation(label))?;
+        let accesses = self.accesses(&entry, memory)?;
+        let begun = if lint::is_on() { None } else { entry.begin(&accesses)? };
         let Some(begun) = begun else {
             cold_path();
             // SAFETY: by this function's contract.
-            let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_elsewhere(submission) };
-            return self.submit_external(operation, &accesses, call, submit).map(|(value, ())| value);
+            let submit = |submission: &mut Submission<'_>| unsafe { entry.submit_elsewhere(submission) };
+            return self.submit_external(&entry, &accesses, call, submit).map(|(value, ())| value);
         };
         let outcome = match self.core.device.enter() {
             Ok(()) => inside::run_external(|| call(self.core.raw())),
-            Err(error) => Err(error.with_operation(operation).into()),
+            Err(error) => entry.named(Err(error)).map_err(E::from),
         };
         let enqueued = if outcome.is_ok() { Ok(()) } else { Err(not_enqueued()) };
         let accesses = accesses.iter().copied();
-        let finished = self.core.finish(begun, rules, &operation, accesses, Waited::Alone, enqueued);
+        let finished = entry.finish(begun, accesses, Waited::Alone, enqueued);
         // The caller's own error comes first.
         outcome.and_then(|value| finished.map(|()| value).map_err(E::from))
     }
@@ -153,18 +153,19 @@ impl Stream {
         grown: Option<&Section>,
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<(R, Option<Section>), E> {
+        let entry = self.enter(operation(label))?;
+        let accesses = self.accesses(&entry, memory)?;
         // SAFETY: by this function's contract.
-        let submit = |submission: &mut Submission<'_>| unsafe { self.core.submit_section(submission, grown) };
-        let operation = operation(label);
-        let accesses = self.accesses(memory, operation)?;
-        self.submit_external(operation, &accesses, call, submit)
+        let submit =
+            |submission: &mut Submission<'_>| unsafe { entry.submit_section(&self.core, submission, grown) };
+        self.submit_external(&entry, &accesses, call, submit)
     }
 
     /// Submits an operation of another library's by `submit`.
     #[inline(never)]
     fn submit_external<R, S, E: From<Error>>(
         &self,
-        operation: Operation,
+        entry: &Entry<'_>,
         accesses: &[&Access<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
         submit: impl FnOnce(&mut Submission<'_>) -> Result<S>,
@@ -181,13 +182,11 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let submitted = submit(&mut self.submission(operation, accesses, Call::External(&mut calls)));
+        let submitted = submit(&mut Submission::new(&entry.caller, accesses, Call::External(&mut calls)));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),
-            (_, submitted) => {
-                Err(submitted.err().unwrap_or_else(not_enqueued).with_operation(operation).into())
-            }
+            (_, submitted) => entry.named(Err(submitted.err().unwrap_or_else(not_enqueued))).map_err(E::from),
         }
     }
 
@@ -227,10 +226,10 @@ impl Stream {
         memory: &[Arg<'_>],
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
-        let operation = operation(label);
-        let accesses = self.accesses(memory, operation)?;
+        let entry = self.enter(operation(label))?;
+        let accesses = self.accesses(&entry, memory)?;
         // SAFETY: the closure keeps to `accesses`, by this function's contract.
-        unsafe { self.call_host(operation, &accesses, closure) }
+        unsafe { self.call_host(&entry, &accesses, closure) }
     }
 
     /// Makes the work submitted from now on wait for an event of another library's (`cuStreamWaitEvent`), which was recorded
@@ -291,11 +290,10 @@ impl Stream {
 
     /// The uses of memory among `memory`.
     #[inline]
-    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>], operation: Operation) -> Result<Accesses<'a>> {
+    pub(crate) fn accesses<'a>(&self, entry: &Entry<'_>, memory: &'a [Arg<'_>]) -> Result<Accesses<'a>> {
         let mut uses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
-            self.check_reaches(device, access.block.kind, "memory of an external operation")
-                .map_err(|error| error.with_operation(operation))?;
+            entry.named(self.check_reaches(device, access.block.kind, "memory of an external operation"))?;
             uses.push(access);
         }
         Ok(uses)

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_core::memory::Kind;
 use gpustream_core::operation::{Call, operation};
+use gpustream_core::queue::Entry;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Error, ErrorKind, Operation, Result, WaitValue, Work};
+use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
 
 use crate::buffer::Owned;
 use crate::device::Device;
@@ -38,7 +39,7 @@ pub struct Flag(Arc<Owned>);
 impl Flag {
     #[track_caller]
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), None, operation("flag"))?;
+        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), operation("flag"))?;
         memory.block().history.lock().set_written(&(0..size_of::<u32>()));
         let flag = Self(Arc::new(memory));
         flag.set(0);
@@ -113,13 +114,13 @@ impl Stream {
     /// in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn wait_flag(&self, flag: &Flag, until: WaitValue) -> Result<()> {
-        let operation = operation("wait_flag");
+        let entry = self.enter(operation("wait_flag"))?;
         let (device, address) = (self.device.info(), flag.view().as_raw());
         let checked =
             if device.stream_wait_value { check_value(until) } else { Err(no_waits(device.backend)) };
-        checked.map_err(|error| error.with_operation(operation))?;
+        entry.named(checked)?;
         // SAFETY: the flag's word is aligned and page-locked, and the host reaches it by atomics alone.
-        unsafe { self.submit_on_flag(operation, flag, Work::WaitValue { address, until }) }
+        unsafe { self.submit_on_flag(&entry, flag, Work::WaitValue { address, until }) }
     }
 
     /// Sets the flag in stream order (`cuStreamWriteValue32`, `hipStreamWriteValue32`). Does not block.
@@ -132,22 +133,21 @@ impl Stream {
     /// of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn set_flag(&self, flag: &Flag, value: u32) -> Result<()> {
-        let (operation, address) = (operation("set_flag"), flag.view().as_raw());
+        let (entry, address) = (self.enter(operation("set_flag"))?, flag.view().as_raw());
         // SAFETY: the flag's word is aligned and page-locked, and the host reaches it by atomics alone.
-        unsafe { self.submit_on_flag(operation, flag, Work::WriteValue { address, value }) }
+        unsafe { self.submit_on_flag(&entry, flag, Work::WriteValue { address, value }) }
     }
 
     /// # Safety
     /// The work is sound as long as the flag's word is alive.
-    unsafe fn submit_on_flag(&self, operation: Operation, flag: &Flag, work: Work<'_>) -> Result<()> {
+    unsafe fn submit_on_flag(&self, entry: &Entry<'_>, flag: &Flag, work: Work<'_>) -> Result<()> {
         let view = flag.view();
         // A thread that captures sees that here; another thread's capture refuses the submission.
         let outside = "wait for a flag or set one; have the stream that launches the graph do so";
-        (self.check_memory(&view))
-            .and_then(|()| self.core.check_not_capturing(outside))
-            .map_err(|error| error.with_operation(operation))?;
+        self.check_memory(entry, &view)?;
+        entry.check_running(outside)?;
         // SAFETY: the use is entered, so that the word outlives the work; the rest is this function's contract.
-        unsafe { self.submit(operation, &[&view.access(Mode::Shared)], Call::Work(work)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Shared)], Call::Work(work)) }
     }
 }
 

@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::memory::{Access, Block};
 use gpustream_core::module_core::ModuleCore;
 use gpustream_core::track::Mode;
@@ -15,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::device::Device;
 use crate::module::Module;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment};
 
@@ -173,13 +173,13 @@ impl Module {
     /// The kernels of the module that are launched without `unsafe` are sound whatever elements of `T` the variable holds.
     ///
     /// [`ModuleSource::globals`]: crate::ModuleSource::globals
-    pub unsafe fn global<T: Pod>(&self, name: &str) -> Result<Global<T>> {
+    pub unsafe fn global<T: Plain>(&self, name: &str) -> Result<Global<T>> {
         self.find_global(name).map_err(|error| {
             error.with_context(format_args!("looking for variable `{name}` in module `{}`", self.name()))
         })
     }
 
-    fn find_global<T: Pod>(&self, name: &str) -> Result<Global<T>> {
+    fn find_global<T: Plain>(&self, name: &str) -> Result<Global<T>> {
         let globals = self.globals();
         let known = || globals.into_iter().flat_map(|globals| &globals.variables);
         let Some(variable) = known().find(|variable| variable.name == name) else {
@@ -214,7 +214,7 @@ impl Module {
     }
 }
 
-impl<T: Pod> Global<T> {
+impl<T: Plain> Global<T> {
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -335,7 +335,7 @@ impl<T> fmt::Debug for Global<T> {
 ///
 /// # Safety
 /// As for [`Module::global`].
-pub unsafe fn global_of<T: Pod>(module: &Module, name: &str, len: usize) -> Result<Global<T>> {
+pub unsafe fn global_of<T: Plain>(module: &Module, name: &str, len: usize) -> Result<Global<T>> {
     // SAFETY: handed on.
     let global = unsafe { module.global::<T>(name) }?;
     if global.len == len {

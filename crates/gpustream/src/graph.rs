@@ -1,17 +1,17 @@
 //! Graphs: work recorded once and launched many times.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_core::inside;
 use gpustream_core::memory::HostReplay;
+use gpustream_core::operation::operation;
 use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace;
-use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, Result};
+use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, RawGraph, Result};
 
 use crate::device::Device;
 use crate::dot::{dot, recorded};
@@ -188,30 +188,24 @@ impl Graph {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        let operation = Operation { label: "graph", location: Location::caller() };
         if !self.device.is_same(&stream.device) {
             return Err(self.foreign(stream));
         }
+        let entry = stream.enter(operation("graph"))?;
         let Some(parts) = &self.parts else { return Ok(()) };
         let uses = &parts.contents.uses;
         // Held until the run is entered: a guard that is taken meanwhile waits for the run.
         let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
-        let _replay = replay.map_err(|error| error.with_operation(operation))?;
+        let _replay = entry.named(replay)?;
         let launch = || {
-            stream.core.submit_outside_captures(
-                stream.device.0.rules,
-                operation,
-                "launch a graph inside it",
-                trace::Work::Graph { operations: self.node_count() as u32 },
-                uses.accesses(),
-                |device, raw| {
-                    let _alone = lock(&parts.calls);
-                    parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
-                    // SAFETY: both are alive, and the graph owns what it refers to.
-                    unsafe { device.graph_launch(parts.exec.raw, raw) }
-                        .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
-                },
-            )
+            let work = trace::Work::Graph { operations: self.node_count() as u32 };
+            entry.submit_outside_captures("launch a graph inside it", work, uses.accesses(), |device, raw| {
+                let _alone = lock(&parts.calls);
+                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
+                // SAFETY: both are alive, and the graph owns what it refers to.
+                unsafe { device.graph_launch(parts.exec.raw, raw) }
+                    .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
+            })
         };
         if parts.contents.watched { stream.launch_watched(&parts.contents, launch) } else { launch() }
     }

@@ -76,7 +76,7 @@ impl Device {
         let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
         Ok(GraphBuilder {
             graph: OwnedGraph { raw, device },
-            stream: node_stream(self, Sink::Node(adder.clone())),
+            stream: node_stream(self, Sink::node(adder.clone())),
             adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             levels: 0,
@@ -177,7 +177,7 @@ impl GraphBuilder {
         graph: RawGraph,
     ) -> Result<Node> {
         let operation = operation(label);
-        let uses = GraphUses::of(&self.stream.accesses(memory, operation)?);
+        let uses = GraphUses::of(&self.stream.accesses(&self.stream.enter(operation)?, memory)?);
         self.raw_node(after, operation, &GraphNode::Child(graph), &uses)
     }
 
@@ -188,8 +188,9 @@ impl GraphBuilder {
         node: &GraphNode<'_>,
         uses: &GraphUses,
     ) -> Result<Node> {
+        let entry = self.stream.enter(operation)?;
         let index = self.adder.operations();
-        self.adder.add(self.stream.device.0.rules.tracking, operation, node, uses, &self.indices(after)?)?;
+        self.adder.add(&entry.caller, node, uses, &self.indices(after)?)?;
         Ok(Node { index, builder: self.id })
     }
 
@@ -313,9 +314,10 @@ impl NodeTable {
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
             // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
             let setter = Arc::new(unsafe { NodeSetter::new(device.0.raw.clone(), exec, attributed, calls) });
-            (node_stream(device, Sink::Set(setter.clone())), setter)
+            (node_stream(device, Sink::set(setter.clone())), setter)
         });
-        setter.open(node);
+        // SAFETY: the graph is borrowed exclusively, and each change closes the setter at its end.
+        unsafe { setter.open(node) };
         let closing = Closing(setter, contents);
         work(stream)?;
         let set = setter.is_set();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use gpustream_core::operation::operation;
 use gpustream_core::queue::Section;
 use gpustream_core::record::Contents;
 use gpustream_hal::Result;
@@ -65,8 +66,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where nothing is recorded.
+    #[track_caller]
     pub fn watch_launches(&self, watcher: &Arc<GraphWatcher>) -> Result<()> {
-        self.core.keep_watcher(watcher.clone())
+        self.enter(operation("watch_launches"))?.keep_watcher(watcher.clone())
     }
 
     /// Launches a graph with watchers by `launch`.

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use gpustream_core::launch::{BLOCK, Grid, LaunchRequest};
 use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
-use gpustream_core::queue::Begun;
+use gpustream_core::queue::{Begun, Entry};
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
     DeviceInfo, DriverConfig, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, PlainLaunch, RawFunction,
@@ -129,23 +129,23 @@ impl Kernel {
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
-        let operation = Operation { label: self.name, location: Location::caller() };
+        let entry = stream.enter(Operation { label: self.name, location: Location::caller() })?;
         if stream.core.expects_a_launch()
             // SAFETY: handed on.
-            && let Some(followed) = unsafe { self.follow(stream, launch, args, &operation) }
+            && let Some(followed) = unsafe { self.follow(&entry, stream, launch, args) }
         {
             return followed;
         }
         let mut lowered = Lowered::new();
         // SAFETY: the caller keeps this function's contract.
-        let begun = unsafe { self.begin(stream, launch, args, &operation, &mut lowered) }?;
+        let begun = unsafe { self.begin(&entry, stream, launch, args, &mut lowered) }?;
         let Some(begun) = begun else { return Ok(()) };
         // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are not
         // freed before this use is done; the rest is this function's contract.
         let result = unsafe { lowered.launch(self.raw, stream) };
         // Module variables are left out: only the host may have to know of the end, and it does not reach them.
         let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
-        stream.core.finish(begun, stream.device.0.rules, &operation, accesses, Waited::Alone, result)
+        entry.finish(begun, accesses, Waited::Alone, result)
     }
 
     /// Does everything about a launch that comes before the driver's call. `None` where the launch then needs no such call: it
@@ -156,10 +156,10 @@ impl Kernel {
     #[inline(never)]
     unsafe fn begin<'s>(
         &self,
-        stream: &'s Stream,
+        entry: &Entry<'s>,
+        stream: &Stream,
         launch: &Launch,
         args: &[Arg<'_>],
-        operation: &Operation,
         lowered: &mut Lowered,
     ) -> Result<Option<Begun<'s>>> {
         let Lowered { call, pointers } = lowered;
@@ -177,10 +177,9 @@ impl Kernel {
             .check_device(stream)
             .and_then(|()| self.shape(stream, &launch.0, &mut config))
             .and_then(|()| lower(self, stream, args, globals, pointers, &mut room));
-        let accesses = checked.map_err(|error| error.with_operation(*operation))?;
-        let rules = stream.device.0.rules;
+        let accesses = entry.named(checked)?;
         let core = &stream.core;
-        if let Some(begun) = core.begin(rules, operation, accesses)? {
+        if let Some(begun) = entry.begin(accesses)? {
             return match core.device.plain_launch(&config) {
                 Ok(Some(plain)) => {
                     *call = DriverCall::Plain(plain, DriverConfig::new(&config, core.raw()));
@@ -192,14 +191,13 @@ impl Kernel {
                 }
                 Err(error) => {
                     let (accesses, failed) = (accesses.iter().copied(), Err(error));
-                    core.finish(begun, rules, operation, accesses, Waited::Alone, failed).map(|()| None)
+                    entry.finish(begun, accesses, Waited::Alone, failed).map(|()| None)
                 }
             };
         }
         cold_path();
         let mut submission = Submission {
-            operation: *operation,
-            rules,
+            caller: &entry.caller,
             accesses,
             call: Call::Work(Work::Kernel { function: self.raw, config: &config, args: pointers.filled() }),
             kept: Kept::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
@@ -207,8 +205,7 @@ impl Kernel {
         };
         // SAFETY: kernel, stream and arguments were checked, and are alive until this use is done; the rest is this
         // function's contract.
-        unsafe { stream.core.submit_elsewhere(&mut submission) }
-            .map_err(|error| error.with_operation(*operation))?;
+        unsafe { entry.submit_elsewhere(&mut submission) }?;
         Ok(None)
     }
 }
@@ -264,19 +261,18 @@ impl Kernel {
     #[inline(never)]
     unsafe fn follow(
         &self,
+        entry: &Entry<'_>,
         stream: &Stream,
         launch: &Launch,
         args: &[Arg<'_>],
-        operation: &Operation,
     ) -> Option<Result<()>> {
-        let rules = stream.device.0.rules;
-        let launched = Launched { operation, rules, function: self.raw, request: &launch.0, args };
+        let launched = Launched { caller: &entry.caller, function: self.raw, request: &launch.0, args };
         let resolved = || self.taken(launch, stream);
         if !self.device().is_same(stream.device()) {
             return None;
         }
         // SAFETY: handed on.
-        unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), resolved) }
+        unsafe { entry.follow(&launched, |arg| arg.on(&stream.device), resolved) }
     }
 
     /// Returns the shape of a launch on the stream's device, if it is one that the kernel takes.

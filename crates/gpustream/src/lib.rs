@@ -191,7 +191,7 @@ pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
-pub use plain::{Bool, Padding};
+pub use plain::{Bool, Padding, Plain};
 pub use raw_memory::RawMemory;
 pub use replay::{Replay, ReplayRecording, ReplayStats};
 pub use shared_event::SharedEvent;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use bytemuck::Pod;
 use gpustream_core::inside;
 use gpustream_core::memory::{Kind, byte_len};
 use gpustream_core::operation::{Call, operation};
@@ -16,6 +15,7 @@ use crate::buffer::Owned;
 use crate::device::Device;
 use crate::notify::Synchronize;
 use crate::pinned::{ReadGuard, WriteGuard, host_methods};
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -63,13 +63,13 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the device has no managed memory, or none that the host may touch while a
     /// kernel runs.
     #[track_caller]
-    pub fn managed<T: Pod>(&self, len: usize) -> Result<Managed<T>> {
+    pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
         if !self.info().managed_memory {
             return Err(Error::unsupported("managed memory that the host may touch while kernels run")
                 .with_backend(self.info().backend));
         }
         let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(self, Kind::Managed, bytes, None, operation("managed"))?;
+        let memory = Owned::alloc(self, Kind::Managed, bytes, operation("managed"))?;
         // SAFETY: the memory is fresh, at least that long, and the host may touch it.
         unsafe { memory.block().host.write_bytes(0, bytes) };
         memory.block().history.lock().set_written(&(0..bytes));
@@ -77,7 +77,7 @@ impl Device {
     }
 }
 
-impl<T: Pod> Managed<T> {
+impl<T: Plain> Managed<T> {
     /// Tells the driver how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
     ///
     /// # Errors
@@ -99,13 +99,13 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for memory of another kind.
     #[track_caller]
-    pub fn prefetch<T: Pod>(&self, memory: &(impl AsView<T> + ?Sized), place: Place) -> Result<()> {
-        let operation = operation("prefetch");
+    pub fn prefetch<T: Plain>(&self, memory: &(impl AsView<T> + ?Sized), place: Place) -> Result<()> {
+        let entry = self.enter(operation("prefetch"))?;
         let view = memory.view();
-        self.check_memory(&view)?;
+        self.check_memory(&entry, &view)?;
         if view.block.kind != Kind::Managed {
             let message = "only managed memory can be prefetched; copy other memory";
-            return Err(Error::new(ErrorKind::InvalidArgument, message).with_operation(operation));
+            return entry.named(Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         let bytes = view.bytes().len();
         if bytes == 0 {
@@ -114,18 +114,18 @@ impl Stream {
         // Moving pages does not use their contents, but they must not be freed meanwhile.
         let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Place::Device };
         // SAFETY: the range is managed memory, which is not freed before this use is done.
-        unsafe { self.submit(operation, &[&view.access(Mode::Read)], Call::Work(prefetch)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Read)], Call::Work(prefetch)) }
     }
 }
 
-impl<T: Pod> AsView<T> for Managed<T> {
+impl<T: Plain> AsView<T> for Managed<T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.len)
     }
 }
 
-impl<T: Pod> AsViewMut<T> for Managed<T> {
+impl<T: Plain> AsViewMut<T> for Managed<T> {
     #[inline]
     fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(self.view())

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytemuck::Pod;
 use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
+use gpustream_core::operation::operation;
 use gpustream_core::queue::{Mark, StreamCore};
-use gpustream_core::reactor::{self, Entry, Wait};
+use gpustream_core::reactor::{self, Awaited, Wait};
 use gpustream_core::trace::{self, InstantKind};
 use gpustream_core::track::Mode;
 use gpustream_hal::Result;
@@ -23,8 +23,9 @@ use smallvec::SmallVec;
 
 use crate::event::{Event, TimedEvent};
 use crate::pinned::Pinned;
+use crate::plain::Plain;
 use crate::stream::{Stream, streams};
-use crate::view::{AsView, View};
+use crate::view::{AsView, AsViewMut, View};
 
 /// The time that the first poll spins. Waking a sleeping executor costs several microseconds, so spinning is quicker
 /// for work that is nearly done. The first poll does not spin where other futures wait already, which it would hold up.
@@ -88,7 +89,7 @@ impl Synchronize {
         // The waker is stored before the reactor can call it.
         let _ = wait.poll(cx.waker());
         let streams = ahead.iter().map(|(stream, _)| stream.clone()).collect();
-        reactor::watch(ahead.into_iter().map(|(stream, mark)| Entry { stream, mark, wait: wait.clone() }))?;
+        reactor::watch(ahead.into_iter().map(|(stream, mark)| Awaited { stream, mark, wait: wait.clone() }))?;
         Ok(State::Waiting { wait, streams })
     }
 }
@@ -119,7 +120,7 @@ impl Future for Synchronize {
                     let Some(outcome) = wait.poll(cx.waker()) else {
                         // Inside a host closure, blocking on the future may be waiting for that very closure.
                         return inside::check_outside()
-                            .map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
+                            .map_or_else(|e| Poll::Ready(Err(e)), |_| Poll::Pending);
                     };
                     let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_failures()));
                     self.0 = State::Resolved;
@@ -184,11 +185,13 @@ impl Stream {
     /// # Errors
     /// As for [`download`](Self::download).
     #[track_caller]
-    pub fn download_async<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
+    pub fn download_async<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
         // A graph would write this memory in every launch, and may never be launched before the future is polled.
-        self.core.check_not_capturing("wait for a download, in a future either; copy to pinned memory")?;
-        let mut host = self.device.pinned::<T>(src.view().len())?;
-        self.copy(src, &mut host)?;
+        let entry = self.enter(operation("download"))?;
+        entry.check_running("wait for a download, in a future either; copy to pinned memory")?;
+        let src = src.view();
+        let mut host = self.device.pinned::<T>(src.len())?;
+        self.copy_for(&entry, &src, &host.view_mut().view())?;
         Ok(Download { finished: host.synchronize_async(), host: Some(host) })
     }
 }
@@ -197,7 +200,7 @@ impl Event {
     /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without
     /// blocking.
     pub fn synchronize_async(&self) -> Synchronize {
-        let points = Points::from_buf([(self.recorded().stream.clone(), self.recorded().mark.clone())]);
+        let points = Points::from_buf([(self.stream.clone(), self.mark.clone())]);
         Synchronize::new(self.check_not_captured().map(|()| points))
     }
 }
@@ -218,7 +221,7 @@ macro_rules! awaited {
 }
 awaited!(Event, &Event, TimedEvent, &TimedEvent);
 
-impl<T: Pod> View<'_, T> {
+impl<T: Plain> View<'_, T> {
     /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
     /// once.
     pub fn synchronize_async(&self) -> Synchronize {
@@ -250,7 +253,7 @@ pub struct Download<T> {
     host: Option<Pinned<T>>,
 }
 
-impl<T: Pod> Future for Download<T> {
+impl<T: Plain> Future for Download<T> {
     type Output = Result<Vec<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
-use bytemuck::Pod;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len};
@@ -15,12 +14,13 @@ use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Resul
 use crate::buffer::Owned;
 use crate::device::Device;
 use crate::notify::Synchronize;
+use crate::plain::Plain;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
 /// The host's access to memory that both sides reach, through the view of the whole.
 macro_rules! host_methods {
     ($owner:ident) => {
-        impl<T: Pod> $owner<T> {
+        impl<T: Plain> $owner<T> {
             /// Blocks until the device is done writing here, then gives the host access.
             ///
             /// # Errors
@@ -98,7 +98,7 @@ pub struct Pinned<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Pod> Pinned<T> {
+impl<T: Plain> Pinned<T> {
     #[track_caller]
     pub(crate) fn zeroed(device: &Device, len: usize, options: PinnedOptions) -> Result<Self> {
         let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
@@ -129,7 +129,7 @@ impl<T: Pod> Pinned<T> {
         fill: impl FnOnce(*mut T),
     ) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(device, kind, bytes, None, operation)?;
+        let memory = Owned::alloc(device, kind, bytes, operation)?;
         if !memory.block().host.cast::<T>().is_aligned() {
             let message = format!(
                 "pinned memory is not aligned to the {} bytes that its elements need",
@@ -226,14 +226,14 @@ pub(crate) fn check_alignment(address: usize, element: usize) -> Result<()> {
     ))
 }
 
-impl<T: Pod> AsView<T> for Pinned<T> {
+impl<T: Plain> AsView<T> for Pinned<T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.len)
     }
 }
 
-impl<T: Pod> AsViewMut<T> for Pinned<T> {
+impl<T: Plain> AsViewMut<T> for Pinned<T> {
     #[inline]
     fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(self.view())
@@ -257,7 +257,7 @@ pub struct ReadGuard<'a, T> {
     _held: HostGuard<'a>,
 }
 
-impl<'a, T: Pod> ReadGuard<'a, T> {
+impl<'a, T: Plain> ReadGuard<'a, T> {
     /// # Safety
     /// `host` points to `len` elements, which nothing writes during the guard's lifetime.
     pub(crate) unsafe fn new(host: *const T, len: usize, held: HostGuard<'a>) -> Self {
@@ -287,7 +287,7 @@ pub struct WriteGuard<'a, T> {
     _held: HostGuard<'a>,
 }
 
-impl<'a, T: Pod> WriteGuard<'a, T> {
+impl<'a, T: Plain> WriteGuard<'a, T> {
     /// # Safety
     /// `host` points to `len` elements, which nothing else touches during the guard's lifetime.
     pub(crate) unsafe fn new(host: *mut T, len: usize, held: HostGuard<'a>) -> Self {

@@ -1,8 +1,42 @@
-//! Plain data of C++ for which Rust has no type of its own.
+//! Plain data: the types of elements, and those of C++ for which Rust has no type of its own.
 
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
+
+/// A type of which any bytes are a value, so that memory of a device can hold its values: every type that is
+/// [`Pod`](crate::Pod), which structs derive.
+///
+/// ```
+/// use gpustream::{Buffer, Plain, Pod, Result, Stream, Zeroable};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[bytemuck(crate = "gpustream::bytemuck")]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f32; 3],
+///     mass: f32,
+/// }
+///
+/// fn twice<T: Plain>(stream: &Stream, values: &[T]) -> Result<[Buffer<T>; 2]> {
+///     Ok([stream.upload(values)?, stream.upload(values)?])
+/// }
+/// # let stream = gpustream::Device::open("cpu")?.stream()?;
+/// let [a, b] = twice(&stream, &[Particle { place: [0.0; 3], mass: 1.0 }])?;
+/// assert_eq!((a.len(), b.len()), (1, 1));
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no plain data, of which the memory of devices consists",
+    label = "not every sequence of bytes is known to be a `{Self}`",
+    note = "a struct of plain data derives it: `#[derive(Clone, Copy, gpustream::Pod, gpustream::Zeroable)] #[bytemuck(crate = \
+            \"gpustream::bytemuck\")] #[repr(C)]`",
+    note = "for `bool` there is `gpustream::Bool`, for `char` and for enums there are integers; references and boxes stay on \
+            the host"
+)]
+pub trait Plain: Pod {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Pod> Plain for T {}
 
 /// A `bool` of C++ in memory: an element of `bool*`, or a member of a struct.
 ///

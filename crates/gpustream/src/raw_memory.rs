@@ -66,8 +66,11 @@ impl Lent {
     fn give_back(self) {
         let Self { memory, bytes, stream, operation } = self;
         let access = Access { block: memory.block(), range: 0..bytes, mode: Mode::Write };
-        let orderly = stream.core.check_not_capturing("take memory back from another library in it");
-        if orderly.and_then(|()| hand_over(&stream, &access, &memory.device, operation)).is_err() {
+        let ordered = stream.enter(operation).and_then(|entry| {
+            entry.check_running("take memory back from another library in it")?;
+            hand_over(&entry, &stream, &access, &memory.device)
+        });
+        if ordered.is_err() {
             std::mem::forget(memory);
         }
     }

@@ -296,11 +296,11 @@ impl Stream {
     /// stream's cannot reach. [`ErrorKind::External`] for an event that was [abandoned](SharedEvent::abandon).
     #[track_caller]
     pub fn record_shared(&self, event: &SharedEvent) -> Result<()> {
-        let operation = operation("record_shared");
+        let entry = self.enter(operation("record_shared"))?;
         let record = || {
             // Before a mark is taken, which stays taken.
-            self.check_memory(&event.word(0))?;
-            self.core.check_not_capturing("record a shared event; do so behind the graph's launch")?;
+            self.check_memory(&entry, &event.word(0))?;
+            entry.check_running("record a shared event; do so behind the graph's launch")?;
             event.check_not_abandoned()?;
             let Role::Recorder(slots) = &event.role else {
                 return Err(Error::new(
@@ -314,11 +314,11 @@ impl Stream {
             let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
             // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
             // word outlives the work.
-            unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }?;
+            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], Call::Work(work)) }?;
             event.page().last.store(mark.to_bits(), Ordering::Release);
             Ok(())
         };
-        record().map_err(|error| error.with_operation(operation))
+        entry.named(record())
     }
 
     /// Makes all work submitted to this stream from now on wait for the last record of the event
@@ -335,10 +335,10 @@ impl Stream {
     /// cannot reach. [`ErrorKind::External`] for an event that was abandoned.
     #[track_caller]
     pub fn wait_shared(&self, event: &SharedEvent) -> Result<()> {
-        let operation = operation("wait_shared");
+        let entry = self.enter(operation("wait_shared"))?;
         let wait = || {
-            self.check_memory(&event.word(0))?;
-            self.core.check_not_capturing("wait for a shared event; have the launching stream wait")?;
+            self.check_memory(&entry, &event.word(0))?;
+            entry.check_running("wait for a shared event; have the launching stream wait")?;
             let Some(mark) = event.awaited()? else { return Ok(()) };
             let device = self.device.info();
             if !device.stream_wait_value {
@@ -352,9 +352,9 @@ impl Stream {
             let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
             // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
             // word outlives the work.
-            unsafe { self.submit(operation, &[&word.access(Mode::Shared)], Call::Work(work)) }
+            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], Call::Work(work)) }
         };
-        wait().map_err(|error| error.with_operation(operation))
+        entry.named(wait())
     }
 }
 
@@ -388,8 +388,8 @@ fn external(message: &str) -> Error {
 mod tests {
     use super::*;
 
-    const A: StreamId = StreamId(7);
-    const B: StreamId = StreamId(8);
+    const A: StreamId = StreamId::nth(7);
+    const B: StreamId = StreamId::nth(8);
 
     fn mark(slot: usize, value: u32) -> Mark {
         Mark { slot, value }
@@ -411,7 +411,7 @@ mod tests {
         slots.next(A, |_| 0).unwrap();
         slots.next(A, |_| 0).unwrap();
         assert_eq!(slots.next(B, |_| 1).unwrap(), mark(1, 1));
-        assert_eq!(slots.next(StreamId(9), |slot| [2, 0][slot]).unwrap(), mark(0, 3));
+        assert_eq!(slots.next(StreamId::nth(9), |slot| [2, 0][slot]).unwrap(), mark(0, 3));
         // The slot is the other stream's now.
         assert_eq!(slots.next(A, |_| 0).unwrap(), mark(2, 1));
     }
@@ -427,11 +427,11 @@ mod tests {
     fn more_streams_than_slots_are_an_error() {
         let mut slots = Slots::default();
         for stream in 0..SLOTS as u64 {
-            slots.next(StreamId(stream), |_| 0).unwrap();
+            slots.next(StreamId::nth(stream), |_| 0).unwrap();
         }
-        let error = slots.next(StreamId(SLOTS as u64), |_| 0).unwrap_err();
+        let error = slots.next(StreamId::nth(SLOTS as u64), |_| 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert_eq!(slots.next(StreamId(SLOTS as u64), |slot| u32::from(slot == 5)).unwrap(), mark(5, 2));
+        assert_eq!(slots.next(StreamId::nth(SLOTS as u64), |slot| u32::from(slot == 5)).unwrap(), mark(5, 2));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::memory::byte_len;
@@ -13,6 +12,7 @@ use gpustream_hal::{Device as HalDevice, Error, ErrorKind, Result, SharedMapping
 use crate::buffer::{Buffer, Owned};
 use crate::device::Device;
 use crate::export::{BackendName, Content, Export, copy_of, invalid};
+use crate::plain::Plain;
 
 /// A mapping of memory that other processes may map too, which ends with the value.
 pub(crate) struct Mapping {
@@ -47,7 +47,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where [`DeviceInfo::shared_memory`](gpustream_hal::DeviceInfo::shared_memory) is not set;
     /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
-    pub fn alloc_shared<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+    pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
         let operation = operation("alloc_shared");
         let alloc = || {
             inside::check_outside()?;
@@ -82,7 +82,7 @@ impl Device {
     /// other use. This holds for the processes that the exporter sends the memory to,
     /// which have to be trusted in that.
     #[track_caller]
-    pub unsafe fn import<T: Pod>(&self, export: &Export) -> Result<Buffer<T>> {
+    pub unsafe fn import<T: Plain>(&self, export: &Export) -> Result<Buffer<T>> {
         let operation = operation("import");
         let import = || {
             inside::check_outside()?;
@@ -130,7 +130,7 @@ impl Device {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
-    fn shared_buffer<T: Pod>(
+    fn shared_buffer<T: Plain>(
         &self,
         mapping: SharedMapping,
         imported: Option<OwnedFd>,
@@ -145,7 +145,7 @@ impl Device {
     }
 }
 
-impl<T: Pod> Buffer<T> {
+impl<T: Plain> Buffer<T> {
     /// Makes a handle of the memory for other processes. The memory must be from [`Device::alloc_shared`] or
     /// [`Device::import`]. All of its contents count as written then, since another process may write them.
     ///

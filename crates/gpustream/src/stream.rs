@@ -7,17 +7,16 @@ use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::inside;
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind};
-use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, operation, refused};
+use gpustream_core::operation::{Call, Kept, Submission, no_node, operation, refused};
 use gpustream_core::queue::{
-    CapturedPoint, EventCell, Mark, Recorded, Recording, StateGuard, StreamCore, StreamState, StreamTable,
-    known_done,
+    Entry, EventCell, Mark, Recording, StateGuard, StreamCore, StreamState, StreamTable, known_done,
 };
 use gpustream_core::trace;
 use gpustream_core::track::{Clock, Point};
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
-use crate::event::{Event, TimedEvent};
+use crate::event::{Event, EventKind, TimedEvent};
 
 /// A queue of work that the device runs in order, beside the other streams.
 ///
@@ -77,32 +76,15 @@ impl Stream {
         self.core.part().unwrap_or(self.device.info().multiprocessors)
     }
 
-    /// Returns an operation that keeps nothing but its memory, and that host access waits for alone.
-    #[inline]
-    pub(crate) fn submission<'a>(
-        &self,
-        operation: Operation,
-        accesses: &'a [&'a Access<'a>],
-        call: Call<'a>,
-    ) -> Submission<'a> {
-        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
-        Submission { operation, rules, accesses, call, kept, waited }
-    }
-
-    /// Submits an operation, which the tracker orders by its accesses.
+    /// Lets a call of the program's in.
     ///
-    /// # Safety
-    /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; [`ErrorKind::InvalidArgument`] for the
+    /// default stream of another thread.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
-    pub(crate) unsafe fn submit<'a>(
-        &self,
-        operation: Operation,
-        accesses: &'a [&'a Access<'a>],
-        call: Call<'a>,
-    ) -> Result<()> {
-        // SAFETY: handed on.
-        unsafe { self.core.submit(&mut self.submission(operation, accesses, call)) }
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub(crate) fn enter(&self, operation: Operation) -> Result<Entry<'_>> {
+        self.core.enter(self.device.0.rules, operation)
     }
 
     /// Records an event at this point of the stream (`cuEventRecord`).
@@ -115,21 +97,8 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
-            recorded
-        } else {
-            let options = EventOptions::default().wait(self.device.0.wait);
-            let cell = EventCell::new(&self.core.device, options)?;
-            let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
-            Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
-        };
-        let raw = self.core.caught_up(&mut state)?;
-        // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(recorded.mark.cell.raw, raw) }?;
-        recorded.mark.number = self.core.number_of_end(&mut state);
-        recorded.mark.record = state.count_record();
-        recorded.mark.clock.clone_from(&state.clock);
-        Ok(Event::new(recorded))
+        let cell = self.core.event(&mut state)?;
+        self.record_cell(&mut state, cell, EventKind::Ordinary)
     }
 
     /// Records an event inside a capture: each launch of the graph reaches it anew.
@@ -140,12 +109,9 @@ impl Stream {
         drop(state);
         capture.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default())?;
-        let captured = Some(capture.record(&self.core, &cell)?);
-        Ok(self.event(Mark { number: 0, record: 0, cell, clock: Clock::default() }, captured, false))
-    }
-
-    fn event(&self, mark: Mark, captured: Option<CapturedPoint>, ordinary: bool) -> Event {
-        Event::new(Box::new(Recorded { mark, stream: self.core.clone(), captured, ordinary }))
+        let kind = EventKind::Captured(Box::new(capture.record(&self.core, &cell)?));
+        let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
+        Ok(Event { stream: self.core.clone(), mark, kind })
     }
 
     /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
@@ -160,16 +126,17 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        self.record_cell(&mut state, cell)
+        self.record_cell(&mut state, cell, EventKind::Special)
     }
 
-    /// Records `cell`, which is not used again for other events.
-    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
+    /// Records `cell` at the stream's end.
+    #[inline]
+    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>, kind: EventKind) -> Result<Event> {
         let raw = self.core.caught_up(state)?;
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, raw) }?;
         let number = self.core.number_of_end(state);
-        Ok(self.event(state.recorded(number, cell), None, false))
+        Ok(Event { stream: self.core.clone(), mark: state.new_mark(number, cell), kind })
     }
 
     /// Records an event that takes the device's time when this point is reached.
@@ -181,7 +148,7 @@ impl Stream {
         let cell =
             EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
         let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
-        Ok(TimedEvent(self.record_cell(&mut state, cell)?))
+        Ok(TimedEvent(self.record_cell(&mut state, cell, EventKind::Special)?))
     }
 
     /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and
@@ -190,12 +157,11 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let event = event.recorded();
         if self.device.info().backend != event.stream.device.info().backend {
             return Err(self.foreign_event(&event.stream));
         }
         self.core.check_thread()?;
-        if let Some(point) = &event.captured {
+        if let EventKind::Captured(point) = &event.kind {
             if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
                 return Err(refused("have a stream of another device join it; graphs stay on one device"));
             }
@@ -273,22 +239,21 @@ impl Stream {
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         // SAFETY: the closure is safe code, which reaches no memory of the device's.
-        unsafe { self.call_host(operation("host_fn"), &[], closure) }
+        unsafe { self.call_host(&self.enter(operation("host_fn"))?, &[], closure) }
     }
 
     /// Enqueues a host closure that touches the memory of `accesses`.
     ///
     /// # Safety
     /// The closure touches no other memory of the device's.
-    #[track_caller]
     pub(crate) unsafe fn call_host(
         &self,
-        operation: Operation,
+        entry: &Entry<'_>,
         accesses: &[&Access<'_>],
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
-        self.core.check_not_capturing(once)?;
+        entry.check_running(once)?;
         if !self.device.info().concurrent_host_functions {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
@@ -296,20 +261,13 @@ impl Stream {
         // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
         let mut refused = None;
         // A graph would run the closure in every launch.
-        self.core.submit_outside_captures(
-            self.device.0.rules,
-            operation,
-            once,
-            trace::Work::Host,
-            accesses.iter().copied(),
-            |device, stream| {
-                let data = call.into_raw();
-                // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
-                unsafe { device.stream_host_fn(stream, host_call::run, data) }
-                    // SAFETY: the driver refused the call, so nobody else has it.
-                    .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
-            },
-        )
+        entry.submit_outside_captures(once, trace::Work::Host, accesses.iter().copied(), |device, stream| {
+            let data = call.into_raw();
+            // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
+            unsafe { device.stream_host_fn(stream, host_call::run, data) }
+                // SAFETY: the driver refused the call, so nobody else has it.
+                .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
+        })
     }
 
     /// Runs a closure as [`host_fn`](Self::host_fn) does. The closure can run many times: inside a capture it becomes a
@@ -319,7 +277,7 @@ impl Stream {
     /// [`ErrorKind::Captured`] where another thread captures the stream.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
-        self.core.check_thread()?;
+        let entry = self.enter(operation("host_fn"))?;
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = self.core.state.lock();
         match state.recording() {
@@ -327,25 +285,20 @@ impl Stream {
             Recording::Node => {}
             Recording::None => {
                 drop(state);
-                return self.host_fn(closure);
+                // SAFETY: the closure is safe code, which reaches no memory of the device's.
+                return unsafe { self.call_host(&entry, &[], closure) };
             }
         }
         drop(state);
-        let operation = operation("host_fn");
         // Dropped here, with nothing locked, where it is refused.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();
-        let mut submission = Submission {
-            operation,
-            rules: self.device.0.rules,
-            accesses: &[],
-            call: Call::Work(Work::Host { function: host_call::run_repeated, data }),
-            kept: Kept::Closure(&closure),
-            waited: Waited::Alone,
-        };
+        let call = Call::Work(Work::Host { function: host_call::run_repeated, data });
+        let mut submission =
+            Submission { kept: Kept::Closure(&closure), ..Submission::new(&entry.caller, &[], call) };
         // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
         // recorded.
-        unsafe { self.core.submit(&mut submission) }
+        unsafe { entry.submit(&mut submission) }
     }
 
     #[cold]
@@ -390,6 +343,6 @@ impl Drop for Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({} of {:?})", self.core.id.0, self.device)
+        write!(f, "Stream({} of {:?})", self.core.id, self.device)
     }
 }

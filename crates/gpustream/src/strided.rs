@@ -1,10 +1,11 @@
 //! Copies of boxes out of larger arrays.
 
-use bytemuck::Pod;
 use gpustream_core::operation::{Call, operation};
+use gpustream_core::queue::Entry;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Operation, Result, Work};
+use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
 
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View};
 
@@ -87,7 +88,7 @@ impl Stream {
     /// [`ErrorKind::OutOfBounds`] where a box reaches beyond its array, [`ErrorKind::InvalidArgument`] where its rows
     /// or planes overlap, [`ErrorKind::Uninitialized`] where nothing has written some of the source.
     #[track_caller]
-    pub fn copy_box<T: Pod>(
+    pub fn copy_box<T: Plain>(
         &self,
         src: &(impl AsView<T> + ?Sized),
         src_box: Pitched,
@@ -95,18 +96,18 @@ impl Stream {
         dst_box: Pitched,
         extent: [usize; 3],
     ) -> Result<()> {
-        let operation = operation("copy_box");
+        let entry = self.enter(operation("copy_box"))?;
         let (src, dst) = (src.view(), dst.view_mut());
         let dst = dst.view();
-        self.check_memory(&src)?;
-        self.check_memory(&dst)?;
+        self.check_memory(&entry, &src)?;
+        self.check_memory(&entry, &dst)?;
         let from = src_box.span(&src, extent, "source")?;
         let to = dst_box.span(&dst, extent, "destination")?;
         let [width, height, depth] = extent;
         if width == 0 || height == 0 || depth == 0 || size_of::<T>() == 0 {
             return Ok(());
         }
-        self.check_box(&src, &from, src_box, extent, operation)?;
+        self.check_box(&entry, &src, &from, src_box, extent)?;
         let (dst, src) = (dst_box.end_of(&to, extent)?, src_box.end_of(&from, extent)?);
         let copy = Copy3d {
             dst: dst.end,
@@ -122,23 +123,23 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
         // borrows rule out overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 
     /// Checks that a box's elements, which lie within `span` of `memory`, were written.
-    pub(crate) fn check_box<T: Pod>(
+    pub(crate) fn check_box<T: Plain>(
         &self,
+        entry: &Entry<'_>,
         memory: &View<'_, T>,
         span: &View<'_, T>,
         given: Pitched,
         [width, height, depth]: [usize; 3],
-        operation: Operation,
     ) -> Result<()> {
-        if self.check_source(span, operation).is_err() {
+        if self.check_source(entry, span).is_err() {
             // Elements between the rows need not be written.
             for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
                 let start = given.row(y, z);
-                self.check_source(&memory.slice(start..start + width)?, operation)?;
+                self.check_source(entry, &memory.slice(start..start + width)?)?;
             }
         }
         Ok(())
@@ -154,7 +155,7 @@ pub(crate) struct StridedEnd {
 
 impl Pitched {
     /// Returns the end of a copy of a box that lies in `span`.
-    pub(crate) fn end_of<T: Pod>(
+    pub(crate) fn end_of<T: Plain>(
         &self,
         span: &View<'_, T>,
         [width, height, depth]: [usize; 3],
@@ -168,7 +169,7 @@ impl Pitched {
     }
 
     /// Returns the part of a view from a box's first element to its last.
-    pub(crate) fn span<'a, T: Pod>(
+    pub(crate) fn span<'a, T: Plain>(
         &self,
         view: &View<'a, T>,
         extent: [usize; 3],

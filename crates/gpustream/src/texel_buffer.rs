@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::inside;
 use gpustream_core::memory::byte_len;
 use gpustream_core::operation::operation;
@@ -14,6 +13,7 @@ use gpustream_hal::{Error, ErrorKind, FilterMode, RawBuffer, Result, TextureOpti
 
 use crate::buffer::Owned;
 use crate::device::Device;
+use crate::plain::Plain;
 use crate::texture::{Texel, Texture, check_options, check_textures, memory_of};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -98,14 +98,14 @@ impl<T: Texel> TexelBuffer<T> {
     }
 }
 
-impl<T: Pod> AsView<T> for TexelBuffer<T> {
+impl<T: Plain> AsView<T> for TexelBuffer<T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.len)
     }
 }
 
-impl<T: Pod> AsViewMut<T> for TexelBuffer<T> {
+impl<T: Plain> AsViewMut<T> for TexelBuffer<T> {
     #[inline]
     fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(self.view())

@@ -5,7 +5,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::inside;
 use gpustream_core::memory::{Access, ArrayMemory};
 use gpustream_core::operation::{Call, operation};
@@ -18,6 +17,7 @@ use gpustream_hal::{
 use crate::buffer::Owned;
 use crate::copy::check_lengths;
 use crate::device::Device;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::strided::Pitched;
 use crate::surface::Surface;
@@ -29,7 +29,7 @@ use crate::view::{AsView, AsViewMut, View};
     message = "`{Self}` is no type of texels",
     note = "texels are `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `f16`, `f32`, or `[T; 2]` and `[T; 4]` of one of them"
 )]
-pub trait Texel: Pod + sealed::Texel {
+pub trait Texel: Plain + sealed::Texel {
     /// The texel as drivers know it.
     const FORMAT: TexelFormat;
 }
@@ -39,10 +39,10 @@ mod sealed {
 }
 
 macro_rules! texels {
-    ($($lane:ty: $channel:ident),*) => {$(
-        texels!(@ $lane, $channel, 1);
-        texels!(@ [$lane; 2], $channel, 2);
-        texels!(@ [$lane; 4], $channel, 4);
+    ($($scalar:ty: $channel:ident),*) => {$(
+        texels!(@ $scalar, $channel, 1);
+        texels!(@ [$scalar; 2], $channel, 2);
+        texels!(@ [$scalar; 4], $channel, 4);
     )*};
     (@ $ty:ty, $channel:ident, $channels:literal) => {
         impl sealed::Texel for $ty {}
@@ -349,12 +349,11 @@ impl Stream {
     /// [`ErrorKind::ArgumentMismatch`] where the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
     #[track_caller]
     pub fn copy_array<T: Texel>(&self, src: &Array<T>, dst: &mut Array<T>) -> Result<()> {
-        let operation = operation("copy_array");
+        let entry = self.enter(operation("copy_array"))?;
         let (from, to) = (src.view(), dst.view());
-        self.check_memory(&to)
-            .and_then(|()| check_shapes(src.shape, dst.shape))
-            .map_err(|error| error.with_operation(operation))?;
-        self.check_source(&from, operation)?;
+        self.check_memory(&entry, &to)?;
+        entry.named(check_shapes(src.shape, dst.shape))?;
+        self.check_source(&entry, &from)?;
         let end = |array: &Array<T>| {
             let array = memory_of(&array.memory)?.raw()?;
             Ok::<_, Error>(CopyEnd::Array { array, texel: size_of::<T>(), at: [0; 3] })
@@ -375,7 +374,7 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
         // done.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 
     /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
@@ -434,19 +433,20 @@ impl Stream {
         mode: Mode,
         operation: Operation,
     ) -> Result<()> {
+        let entry = self.enter(operation)?;
         let texels = array.view();
-        let located = |error: Error| error.with_operation(operation);
-        self.check_memory(memory).and_then(|()| self.check_memory(&texels)).map_err(located)?;
-        let span = place.span(memory, extent, "memory").map_err(located)?;
-        check_inside(array.shape, at, extent).map_err(located)?;
+        self.check_memory(&entry, memory)?;
+        self.check_memory(&entry, &texels)?;
+        let span = entry.named(place.span(memory, extent, "memory"))?;
+        entry.named(check_inside(array.shape, at, extent))?;
         if extent.contains(&0) {
             return Ok(());
         }
         let (copied, writes) = (place.end_of(&span, extent)?, mode == Mode::Write);
         if writes {
-            self.check_box(memory, &span, place, extent, operation)?;
+            self.check_box(&entry, memory, &span, place, extent)?;
         } else {
-            self.check_source(&texels, operation)?;
+            self.check_source(&entry, &texels)?;
         }
         let end = CopyEnd::Array { array: memory_of(&array.memory)?.raw()?, texel: size_of::<T>(), at };
         let (dst, src) = if writes { (end, copied.end) } else { (copied.end, end) };
@@ -466,7 +466,7 @@ impl Stream {
         let accesses = [&span.access(other), &texels.access(mode)];
         // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use
         // is done, and host access waits for the use entered with the tracker.
-        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
     }
 }
 

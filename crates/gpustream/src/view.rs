@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::memory::{Access, Block, HostGuard, Kind};
 use gpustream_core::queue;
 use gpustream_core::track::Mode;
@@ -14,6 +13,7 @@ use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
 
 use crate::device::Device;
 use crate::pinned::{ReadGuard, WriteGuard};
+use crate::plain::Plain;
 
 /// A shared view of `len` elements of device or pinned memory.
 ///
@@ -51,7 +51,7 @@ pub struct ViewMut<'a, T> {
     note = "a `Flag` is read by `volatile` parameters alone",
     note = "kernels reach a `Global` by its name; copy it for anything else: `global.copy_to(&stream, &mut buffer)?`"
 )]
-pub trait AsView<T: Pod>: sealed::Sealed {
+pub trait AsView<T: Plain>: sealed::Sealed {
     /// Returns a view of all the memory.
     fn view(&self) -> View<'_, T>;
 }
@@ -63,7 +63,7 @@ pub trait AsView<T: Pod>: sealed::Sealed {
     note = "give the device memory of its own, and download from there: `let mut buffer = stream.alloc(slice.len())?;`",
     note = "a `View` is shared, so that it can only be read; a `Flag` is written by `volatile` parameters alone"
 )]
-pub trait AsViewMut<T: Pod>: AsView<T> {
+pub trait AsViewMut<T: Plain>: AsView<T> {
     /// Returns an exclusive view of all the memory.
     fn view_mut(&mut self) -> ViewMut<'_, T>;
 }
@@ -83,7 +83,7 @@ impl<T> Clone for View<'_, T> {
 
 impl<T> Copy for View<'_, T> {}
 
-impl<'a, T: Pod> View<'a, T> {
+impl<'a, T: Plain> View<'a, T> {
     pub(crate) fn new(block: &'a Arc<Block>, device: &'a Device, len: usize) -> Self {
         Self::at(block, device, 0, len)
     }
@@ -149,7 +149,7 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where the bytes are no whole number of such elements, or begin at an address that
     /// kernels cannot read such elements from.
-    pub fn cast<U: Pod>(self) -> Result<View<'a, U>> {
+    pub fn cast<U: Plain>(self) -> Result<View<'a, U>> {
         let Self { block, device, start, .. } = self;
         let bytes = self.bytes().len();
         let aligned =
@@ -166,7 +166,7 @@ impl<'a, T: Pod> View<'a, T> {
     }
 
     #[cold]
-    fn not_castable<U: Pod>(&self, rest: Option<usize>) -> Error {
+    fn not_castable<U: Plain>(&self, rest: Option<usize>) -> Error {
         let (from, to, size) = (type_name::<T>(), type_name::<U>(), size_of::<U>());
         let why = match rest {
             None => format!("`{to}` has no size"),
@@ -257,7 +257,7 @@ impl<'a, T: Pod> View<'a, T> {
     }
 }
 
-impl<'a, T: Pod> ViewMut<'a, T> {
+impl<'a, T: Plain> ViewMut<'a, T> {
     /// Makes an exclusive view of memory that the caller holds exclusively.
     pub(crate) fn new(view: View<'a, T>) -> Self {
         Self { view, exclusive: PhantomData }
@@ -307,7 +307,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     ///
     /// # Errors
     /// As for [`View::cast`].
-    pub fn cast_mut<U: Pod>(self) -> Result<ViewMut<'a, U>> {
+    pub fn cast_mut<U: Plain>(self) -> Result<ViewMut<'a, U>> {
         Ok(ViewMut::new(self.view.cast()?))
     }
 
@@ -371,35 +371,35 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     }
 }
 
-impl<T: Pod> AsView<T> for View<'_, T> {
+impl<T: Plain> AsView<T> for View<'_, T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         *self
     }
 }
 
-impl<T: Pod> AsView<T> for ViewMut<'_, T> {
+impl<T: Plain> AsView<T> for ViewMut<'_, T> {
     #[inline]
     fn view(&self) -> View<'_, T> {
         self.view
     }
 }
 
-impl<T: Pod> AsViewMut<T> for ViewMut<'_, T> {
+impl<T: Plain> AsViewMut<T> for ViewMut<'_, T> {
     #[inline]
     fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(self.view)
     }
 }
 
-impl<'a, T: Pod, M: AsView<T> + ?Sized> From<&'a M> for View<'a, T> {
+impl<'a, T: Plain, M: AsView<T> + ?Sized> From<&'a M> for View<'a, T> {
     /// Returns a view of all the memory.
     fn from(memory: &'a M) -> Self {
         memory.view()
     }
 }
 
-impl<'a, T: Pod, M: AsViewMut<T> + ?Sized> From<&'a mut M> for ViewMut<'a, T> {
+impl<'a, T: Plain, M: AsViewMut<T> + ?Sized> From<&'a mut M> for ViewMut<'a, T> {
     /// Returns an exclusive view of all the memory.
     fn from(memory: &'a mut M) -> Self {
         memory.view_mut()
@@ -477,7 +477,7 @@ macro_rules! owner_methods {
     ($owner:ident) => {
         impl<T> crate::view::sealed::Sealed for $owner<T> {}
 
-        impl<T: Pod> $owner<T> {
+        impl<T: Plain> $owner<T> {
             /// Returns the number of elements.
             #[inline]
             pub fn len(&self) -> usize {
@@ -541,7 +541,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// As for [`View::cast`].
-            pub fn cast<U: Pod>(&self) -> Result<View<'_, U>> {
+            pub fn cast<U: Plain>(&self) -> Result<View<'_, U>> {
                 self.view().cast()
             }
 
@@ -549,7 +549,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// As for [`View::cast`].
-            pub fn cast_mut<U: Pod>(&mut self) -> Result<ViewMut<'_, U>> {
+            pub fn cast_mut<U: Plain>(&mut self) -> Result<ViewMut<'_, U>> {
                 self.view_mut().cast_mut()
             }
 

@@ -6,10 +6,10 @@
 
 use std::fmt;
 
-use bytemuck::Pod;
 use gpustream_core::memory::Access;
 use gpustream_core::track::Mode;
 
+use crate::plain::Plain;
 use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.
@@ -32,7 +32,7 @@ pub struct VolatileMut<'a, T>(pub(crate) Volatile<'a, T>);
     message = "`{Self}` is no memory that a `volatile` parameter can read as elements of type `{T}`",
     label = "a `&Flag` (with elements of type `u32`), a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here"
 )]
-pub trait AsVolatile<T: Pod>: sealed::Sealed {
+pub trait AsVolatile<T: Plain>: sealed::Sealed {
     /// Returns the memory as an argument.
     fn volatile(&self) -> Volatile<'_, T>;
 }
@@ -43,7 +43,7 @@ pub trait AsVolatile<T: Pod>: sealed::Sealed {
     message = "`{Self}` is no memory that a `volatile` parameter can write as elements of type `{T}`",
     label = "a `&mut Flag` (with elements of type `u32`), a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here"
 )]
-pub trait AsVolatileMut<T: Pod>: AsVolatile<T> {
+pub trait AsVolatileMut<T: Plain>: AsVolatile<T> {
     /// Returns the memory as an argument.
     fn volatile_mut(&mut self) -> VolatileMut<'_, T>;
 }
@@ -56,7 +56,7 @@ impl<T> Clone for Volatile<'_, T> {
 
 impl<T> Copy for Volatile<'_, T> {}
 
-impl<'a, T: Pod> Volatile<'a, T> {
+impl<'a, T: Plain> Volatile<'a, T> {
     /// Takes memory that several sides touch at once.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self { view, shared: true }
@@ -79,7 +79,7 @@ impl<'a, T: Pod> Volatile<'a, T> {
     }
 }
 
-impl<'a, T: Pod> VolatileMut<'a, T> {
+impl<'a, T: Plain> VolatileMut<'a, T> {
     /// Takes memory that several sides touch at once.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self(Volatile::shared(view))
@@ -97,14 +97,14 @@ impl<'a, T: Pod> VolatileMut<'a, T> {
     }
 }
 
-impl<T: Pod, V: AsView<T> + ?Sized> AsVolatile<T> for V {
+impl<T: Plain, V: AsView<T> + ?Sized> AsVolatile<T> for V {
     #[inline]
     fn volatile(&self) -> Volatile<'_, T> {
         Volatile { view: self.view(), shared: false }
     }
 }
 
-impl<T: Pod, V: AsViewMut<T> + ?Sized> AsVolatileMut<T> for V {
+impl<T: Plain, V: AsViewMut<T> + ?Sized> AsVolatileMut<T> for V {
     #[inline]
     fn volatile_mut(&mut self) -> VolatileMut<'_, T> {
         VolatileMut(self.volatile())

@@ -7,8 +7,8 @@ use crate::names::identifier;
 use crate::signature::{Argument, Kernel, Module, Template};
 use crate::types::ParamType;
 
-/// The types that can be elements.
-const POD: &str = "::gpustream::Pod";
+/// The trait of elements.
+const PLAIN: &str = "::gpustream::Plain";
 
 /// Writes a type for each type of the file's templates that Rust has none for: a functor, say.
 pub(super) fn write_types(text: &mut String, module: &Module) {
@@ -42,7 +42,7 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
         ([_], Some(_)) => "`{Self}`",
         _ => "these types or numbers",
     };
-    let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { POD } else { "Sized" };
+    let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" };
     let rest = listed(kernel.template.iter().map(parameter), subject);
     let _ = writeln!(
         text,
@@ -113,7 +113,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     let mut bounds = format!("where {ty}: {requirement}");
     for (number, parameter) in kernel.template.iter().enumerate() {
         if Some(number) != subject(kernel) && is_element(kernel, number) {
-            let _ = write!(bounds, ", {}: {POD}", identifier(&parameter.name));
+            let _ = write!(bounds, ", {}: {PLAIN}", identifier(&parameter.name));
         }
     }
     bounds

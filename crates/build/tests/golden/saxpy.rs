@@ -45,7 +45,7 @@ pub struct Kernels {
 /// `INSTANCE` is that of these arguments.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
 #[diagnostic::on_unimplemented(message = "`widen` was not compiled for these types or numbers", note = "there are `widen<float, double>`, `widen<int, int64_t>`")]
-pub unsafe trait HasWiden [To] [::gpustream::Pod] {
+pub unsafe trait HasWiden [To] [::gpustream::Plain] {
     /// The number of the instance.
     const INSTANCE: usize;
 }
@@ -291,7 +291,7 @@ impl Kernels {
         y: &mut (impl ::gpustream::AsViewMut<To> + ?Sized),
         n: u32,
     ) -> ::gpustream::Result<()>
-    where From: HasWiden<To>, To: ::gpustream::Pod {
+    where From: HasWiden<To>, To: ::gpustream::Plain {
         let extent_x = {
             let Some(extent) = (|| usize::try_from((n as i128)).ok())() else {
                 return Err(::gpustream::codegen::violated("widen", "a size to cover (`covers: n`)", &[("n", (n as i128))]));
@@ -323,7 +323,7 @@ impl Kernels {
         y: &mut (impl ::gpustream::AsViewMut<To> + ?Sized),
         n: u32,
     ) -> ::gpustream::Result<()>
-    where From: HasWiden<To>, To: ::gpustream::Pod {
+    where From: HasWiden<To>, To: ::gpustream::Plain {
         if launch.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Splitting a communicator: its ranks show each other their colors and keys, and those of one color meet by an id of their own,
 //! so that a failure of the part leaves the whole alone.
 
-use gpustream::{Error, Pod, Result, Stream};
+use gpustream::{Error, Plain, Result, Stream};
 use smallvec::smallvec;
 
 use super::api::ncclUniqueId;
@@ -31,7 +31,7 @@ pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usiz
 }
 
 /// Shows all ranks some values, and returns theirs in the order of the ranks.
-fn show<T: Pod>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
+fn show<T: Plain>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
     let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.size())?);
     let signature =
         Signature { operation: Operation::Split, element: ElementType::U8, count: size_of::<T>() };

@@ -48,6 +48,9 @@ impl ArrayMemory {
     }
 
     /// Returns the array, if it is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Driver`] for texels in a row, which are no array.
     pub fn raw(&self) -> Result<RawArray> {
         match self.source {
             TextureSource::Array(array) => Ok(array),
@@ -58,6 +61,9 @@ impl ArrayMemory {
     }
 
     /// Returns the texture of these options, which go together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; the driver's refusal.
     pub fn texture(&self, options: &TextureOptions) -> Result<RawTexture> {
         inside::check_outside()?;
         let Objects { textures, .. } = &mut *lock(&self.objects);
@@ -71,6 +77,9 @@ impl ArrayMemory {
     }
 
     /// Returns the surface.
+    ///
+    /// # Errors
+    /// As for [`texture`](Self::texture).
     pub fn surface(&self) -> Result<RawSurface> {
         inside::check_outside()?;
         let array = self.raw()?;

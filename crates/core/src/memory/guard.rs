@@ -37,6 +37,9 @@ pub struct HostGuard<'a> {
 
 impl<'a> HostGuard<'a> {
     /// Enters a guard. A launch that is being entered at this moment goes first, and the caller then waits for its run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure, while a launch is being entered.
     pub fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Result<Self> {
         loop {
             if let Some(guard) = Self::try_hold(block, range.clone(), mode) {

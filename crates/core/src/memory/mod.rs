@@ -43,6 +43,9 @@ pub(crate) fn returned() -> u64 {
 }
 
 /// Returns the size of `len` elements in bytes.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`] for more bytes than there are addresses.
 pub fn byte_len<T>(len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).ok_or_else(|| {
         Error::new(

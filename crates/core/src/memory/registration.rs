@@ -34,6 +34,9 @@ impl<T> Drop for Leaked<T> {
 
 impl Registration {
     /// Page-locks a box that is not empty. The elements are plain data, so any thread may free them.
+    ///
+    /// # Errors
+    /// The driver's refusal; the memory is dropped then.
     pub fn of_box<T: bytemuck::Pod>(device: &Arc<dyn hal::Device>, memory: Box<[T]>) -> Result<Self> {
         let (len, bytes) = (memory.len(), size_of_val(&*memory));
         let host = Box::into_raw(memory).cast::<T>() as usize;
@@ -43,6 +46,9 @@ impl Registration {
     }
 
     /// Page-locks the `bytes` bytes at `host` (`cuMemHostRegister`), which are at least one.
+    ///
+    /// # Errors
+    /// The driver's refusal; the owner is dropped then.
     ///
     /// # Safety
     /// The memory stays mapped until `owner` is dropped.

@@ -5,7 +5,9 @@
 //! freed; neighbours in different lists are joined only when somebody needs the room, because the joint range then
 //! waits for the uses of both.
 
-use super::lists::{FreeList, Link, NONE};
+use std::iter;
+
+use super::lists::{FreeList, Link, Neighbour};
 use super::{GRANULE, Holder};
 use crate::memory::{Filling, Place};
 use crate::track::{Point, StreamId, Uses, merge_uses};
@@ -36,8 +38,8 @@ enum State {
 #[derive(Clone, Copy)]
 struct Span {
     start: usize,
-    left: u32,
-    right: u32,
+    left: Neighbour,
+    right: Neighbour,
     slab: u32,
     state: State,
     /// Whether `Details::uses` has any.
@@ -164,7 +166,7 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn take_slab(&mut self, bytes: usize, holder: Holder) -> Option<Taken> {
         let is_free = |entry: &&SlabEntry| {
             let first = &self.spans[entry.first as usize];
-            entry.bytes == bytes && matches!(first.state, State::Free(_)) && first.right == NONE
+            entry.bytes == bytes && matches!(first.state, State::Free(_)) && first.right == Neighbour::NONE
         };
         let id = self.slabs.iter().flatten().find(is_free)?.first;
         self.hand_out(id, self.size(id), holder)
@@ -210,33 +212,34 @@ impl<L: FreeList> Arena<L> {
     ) -> Option<Taken> {
         let mut best: Option<(u32, u32, usize)> = None;
         for entry in self.slabs.iter().flatten() {
-            let (mut first, mut length) = (NONE, 0);
-            let mut id = entry.first;
-            while id != NONE {
-                let span = &self.spans[id as usize];
-                if matches!(span.state, State::Free(_)) && usable(&self.details[id as usize].uses) {
-                    if first == NONE {
-                        first = id;
-                    }
-                    length += self.size(id);
-                    while length - self.size(first) >= size {
-                        length -= self.size(first);
-                        first = self.spans[first as usize].right;
-                    }
-                    if length >= size && best.is_none_or(|(_, _, least)| length < least) {
-                        best = Some((first, id, length));
-                    }
-                } else {
-                    (first, length) = (NONE, 0);
+            // The run of usable neighbours up to here, without those at its beginning that it can do without.
+            let (mut run, mut length) = (None, 0);
+            for id in self.from(entry.first) {
+                let is_free = matches!(self.spans[id as usize].state, State::Free(_));
+                if !is_free || !usable(&self.details[id as usize].uses) {
+                    (run, length) = (None, 0);
+                    continue;
                 }
-                id = span.right;
+                let mut first = run.unwrap_or(id);
+                length += self.size(id);
+                while length - self.size(first) >= size
+                    && let Some(next) = self.right_of(first)
+                {
+                    length -= self.size(first);
+                    first = next;
+                }
+                run = Some(first);
+                if length >= size && best.is_none_or(|(_, _, least)| length < least) {
+                    best = Some((first, id, length));
+                }
             }
         }
         let (first, last, _) = best?;
         let mut joined = first;
         self.unlist(first);
-        while joined != last {
-            let right = self.spans[first as usize].right;
+        while joined != last
+            && let Some(right) = self.right_of(first)
+        {
             joined = right;
             self.unlist(right);
             self.move_uses(right, first);
@@ -313,7 +316,7 @@ impl<L: FreeList> Arena<L> {
             let Some(SlabEntry { slab, first, .. }) = &self.slabs[index] else { continue };
             let (slab, first) = (*slab, *first);
             let span = &self.spans[first as usize];
-            if span.state == State::Free(0) && span.right == NONE {
+            if span.state == State::Free(0) && span.right == Neighbour::NONE {
                 self.unlist(first);
                 self.retire(first);
                 self.slabs[index] = None;
@@ -323,6 +326,16 @@ impl<L: FreeList> Arena<L> {
             }
         }
         removed
+    }
+
+    #[inline]
+    fn right_of(&self, id: u32) -> Option<u32> {
+        self.spans[id as usize].right.get()
+    }
+
+    /// Returns the ranges of a slab from range `first` on.
+    fn from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        iter::successors(Some(first), |&id| self.right_of(id))
     }
 
     #[inline]
@@ -360,7 +373,14 @@ impl<L: FreeList> Arena<L> {
 
     #[inline]
     fn new_span(&mut self, start: usize, size: usize, slab: u32) -> u32 {
-        let span = Span { start, left: NONE, right: NONE, slab, state: State::Live, used: false };
+        let span = Span {
+            start,
+            left: Neighbour::NONE,
+            right: Neighbour::NONE,
+            slab,
+            state: State::Live,
+            used: false,
+        };
         self.free += size;
         if let Some(id) = self.vacant.pop() {
             self.spans[id as usize] = span;
@@ -402,12 +422,16 @@ impl<L: FreeList> Arena<L> {
     fn merge_and_list(&mut self, id: u32, index: ListIndex) {
         let (left, right) = (self.spans[id as usize].left, self.spans[id as usize].right);
         let mut id = id;
-        if right != NONE && self.spans[right as usize].state == State::Free(index) {
+        if let Some(right) = right.get()
+            && self.spans[right as usize].state == State::Free(index)
+        {
             self.unlist(right);
             self.move_uses(right, id);
             self.absorb(id, right);
         }
-        if left != NONE && self.spans[left as usize].state == State::Free(index) {
+        if let Some(left) = left.get()
+            && self.spans[left as usize].state == State::Free(index)
+        {
             self.unlist(left);
             self.move_uses(id, left);
             self.absorb(left, id);
@@ -431,8 +455,8 @@ impl<L: FreeList> Arena<L> {
         let beyond = self.spans[right as usize].right;
         self.links[id as usize].size += self.size(right);
         self.spans[id as usize].right = beyond;
-        if beyond != NONE {
-            self.spans[beyond as usize].left = id;
+        if let Some(beyond) = beyond.get() {
+            self.spans[beyond as usize].left = Neighbour::of(id);
         }
         self.retire(right);
     }
@@ -449,11 +473,11 @@ impl<L: FreeList> Arena<L> {
             // The rest is counted already.
             self.free -= whole - size;
             self.links[id as usize].size = size;
-            self.spans[id as usize].right = rest;
-            self.spans[rest as usize].left = id;
+            self.spans[id as usize].right = Neighbour::of(rest);
+            self.spans[rest as usize].left = Neighbour::of(id);
             self.spans[rest as usize].right = right;
-            if right != NONE {
-                self.spans[right as usize].left = rest;
+            if let Some(right) = right.get() {
+                self.spans[right as usize].left = Neighbour::of(rest);
             }
             if self.spans[id as usize].used {
                 self.spans[rest as usize].used = true;

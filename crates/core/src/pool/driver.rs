@@ -14,8 +14,7 @@ use super::stats::MemoryStats;
 use super::{Holder, Pools, are_done};
 use crate::inside;
 use crate::memory::{self, Access, Block, Filling, Kind, Place, Returned};
-use crate::operation::Rules;
-use crate::queue::{StreamCore, StreamTable};
+use crate::queue::{Entry, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::trace;
 use crate::track::{Mode, Point};
@@ -48,32 +47,25 @@ impl Inner {
 }
 
 impl DriverPool {
-    /// Fills `block`, which is empty and held by nobody else, in the order of `stream` (`cuMemAllocAsync`). The
+    /// Fills `block`, which is empty and held by nobody else, in the order of the entry's stream (`cuMemAllocAsync`). The
     /// allocation counts as `size` bytes, and the driver is asked for `bytes`.
     pub(super) fn alloc(
         &self,
-        rules: Rules,
         (size, bytes): (usize, usize),
         holder: Holder,
-        stream: &StreamCore,
+        entry: &Entry<'_>,
         block: &mut Arc<Block>,
     ) -> Result<()> {
         let mut address = RawBuffer(0);
         // The block's history notes the point of the allocation: other threads may submit right behind that point.
         block.history.lock().begin(size, None);
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
-        let outcome = stream.submit_outside_captures(
-            rules,
-            holder.operation,
-            CAPTURED,
-            trace::Work::Other,
-            access.iter(),
-            |raw, stream| {
+        let outcome =
+            entry.submit_outside_captures(CAPTURED, trace::Work::Other, access.iter(), |raw, stream| {
                 // SAFETY: the stream is alive.
                 address = unsafe { raw.alloc_async(bytes, stream) }?;
                 Ok(())
-            },
-        );
+            });
         let uses = block.history.lock().end();
         let inner = &mut *lock(&self.0);
         if let Err(error) = outcome {
@@ -196,17 +188,12 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
-    let outcome = stream.submit_outside_captures(
-        pools.rules,
-        operation,
-        CAPTURED,
-        trace::Work::Other,
-        accesses.iter(),
-        |raw, stream| {
+    let outcome = stream.enter(pools.rules, operation).and_then(|entry| {
+        entry.submit_outside_captures(CAPTURED, trace::Work::Other, accesses.iter(), |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point, by the access above.
             unsafe { raw.free_async(address, stream) }
-        },
-    );
+        })
+    });
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
     // Freeing fails on a lost device, or where a capture began just now.
     left.filter(|_| outcome.is_err())

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat};
 
 use super::arena::{Owner, Slab};
-use super::watch::sweep_after;
+use super::watch::drop_unused_after;
 use super::{Pools, Users, are_done};
 use crate::foreign::ForeignOwner;
 use crate::memory::{self, ArrayMemory, Block, Home, Kind, Place, Registration, Returned};
@@ -54,9 +54,9 @@ impl Pools {
                 let uses = uses.unwrap_or_default();
                 let watched = matches!(place, Place::Foreign { .. }).then(|| uses.clone());
                 lock(&self.orphans).push((uses, place));
-                self.sweep();
+                self.drop_unused();
                 if let Some(uses) = watched {
-                    sweep_after(self.this.clone(), uses);
+                    drop_unused_after(self.this.clone(), uses);
                 }
                 return;
             }
@@ -79,7 +79,7 @@ impl Pools {
 
     /// Makes a block of registered memory of `bytes` bytes.
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
-        self.sweep();
+        self.drop_unused();
         let mut block = Block::empty(self.clone(), Kind::Registered);
         block.fill_registered(registration, bytes)?;
         Ok(Arc::new(block))
@@ -95,7 +95,7 @@ impl Pools {
         start: RawBuffer,
         bytes: usize,
     ) -> Arc<Block> {
-        self.sweep();
+        self.drop_unused();
         let mut block = Block::empty(self.clone(), Kind::Device);
         block.fill_foreign(owner, start.0, bytes);
         Arc::new(block)
@@ -144,10 +144,10 @@ impl Pools {
         (kind, bytes): (Kind, usize),
         create: impl Fn() -> Result<ArrayMemory>,
     ) -> Result<Arc<Block>> {
-        self.sweep();
+        self.drop_unused();
         let memory = match create() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                users.settle()?;
+                users.wait()?;
                 self.trim_all();
                 create()
             }
@@ -159,7 +159,7 @@ impl Pools {
     }
 
     /// Drops foreign and registered memory, arrays and modules that nothing uses any more.
-    pub(super) fn sweep(&self) {
+    pub(super) fn drop_unused(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.
         drop(gone);
@@ -167,7 +167,7 @@ impl Pools {
 
     /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
     pub fn trim(&self, kind: Kind) -> u64 {
-        self.sweep();
+        self.drop_unused();
         let removed: Vec<Slab> = {
             let state = &mut *lock(self.pool(kind));
             state.small.settle(known_done);

@@ -5,21 +5,36 @@ use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// The number that stands for no range.
-pub(crate) const NONE: u32 = u32::MAX;
+/// The number of a range, or none: an `Option` in four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Neighbour(u32);
+
+impl Neighbour {
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    #[inline]
+    pub(crate) const fn of(id: u32) -> Self {
+        Self(id)
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> Option<u32> {
+        (self != Self::NONE).then_some(self.0)
+    }
+}
 
 /// A range's entry: its neighbours in a list of free ranges, by number, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    prev: u32,
-    next: u32,
+    prev: Neighbour,
+    next: Neighbour,
     /// The range's size in bytes, a multiple of the granule.
     pub(crate) size: usize,
 }
 
 impl Link {
     pub(crate) const fn new(size: usize) -> Self {
-        Self { prev: NONE, next: NONE, size }
+        Self { prev: Neighbour::NONE, next: Neighbour::NONE, size }
     }
 }
 
@@ -44,12 +59,12 @@ const CLASSES: usize = ((usize::BITS - GRANULE.trailing_zeros() - SUBDIVISION) a
 
 /// The number of entries of the request's own class that are tried before the next class is taken. An entry of that
 /// class may be too small.
-const LOOK: usize = 8;
+const TRIES: usize = 8;
 
 /// Lists segregated by size class, found through bitmaps: constant time, and at most a sixteenth above the best
 /// fit. The range freed last is taken first, since it is warm.
 pub(crate) struct Segregated {
-    heads: Box<[u32; CLASSES]>,
+    heads: Box<[Neighbour; CLASSES]>,
     occupied: [u64; CLASSES.div_ceil(64)],
     /// One bit for each word of `occupied`, set if the word is not zero.
     summary: u64,
@@ -57,7 +72,7 @@ pub(crate) struct Segregated {
 
 impl Default for Segregated {
     fn default() -> Self {
-        Self { heads: Box::new([NONE; CLASSES]), occupied: [0; CLASSES.div_ceil(64)], summary: 0 }
+        Self { heads: Box::new([Neighbour::NONE; CLASSES]), occupied: [0; CLASSES.div_ceil(64)], summary: 0 }
     }
 }
 
@@ -96,30 +111,30 @@ impl FreeList for Segregated {
     #[inline]
     fn insert(&mut self, id: u32, links: &mut [Link]) {
         let class = class(links[id as usize].size);
-        let head = std::mem::replace(&mut self.heads[class], id);
-        if head == NONE {
+        let head = std::mem::replace(&mut self.heads[class], Neighbour::of(id));
+        if let Some(head) = head.get() {
+            links[head as usize].prev = Neighbour::of(id);
+        } else {
             self.occupied[class / 64] |= 1 << (class % 64);
             self.summary |= 1 << (class / 64);
-        } else {
-            links[head as usize].prev = id;
         }
         let link = &mut links[id as usize];
-        (link.prev, link.next) = (NONE, head);
+        (link.prev, link.next) = (Neighbour::NONE, head);
     }
 
     #[inline]
     fn remove(&mut self, id: u32, links: &mut [Link]) {
         let Link { prev, next, size } = links[id as usize];
-        if next != NONE {
+        if let Some(next) = next.get() {
             links[next as usize].prev = prev;
         }
-        if prev != NONE {
+        if let Some(prev) = prev.get() {
             links[prev as usize].next = next;
             return;
         }
         let class = class(size);
         self.heads[class] = next;
-        if next == NONE {
+        if next == Neighbour::NONE {
             self.occupied[class / 64] &= !(1 << (class % 64));
             if self.occupied[class / 64] == 0 {
                 self.summary &= !(1 << (class / 64));
@@ -130,18 +145,16 @@ impl FreeList for Segregated {
     #[inline]
     fn find(&self, size: usize, links: &[Link]) -> Option<u32> {
         let class = class(size);
-        let mut id = self.heads[class];
-        for _ in 0..LOOK {
-            if id == NONE {
-                break;
-            }
+        let mut next = self.heads[class];
+        for _ in 0..TRIES {
+            let Some(id) = next.get() else { break };
             let link = &links[id as usize];
             if link.size >= size {
                 return Some(id);
             }
-            id = link.next;
+            next = link.next;
         }
-        self.next_occupied(class).map(|class| self.heads[class])
+        self.next_occupied(class).and_then(|class| self.heads[class].get())
     }
 }
 

@@ -65,17 +65,17 @@ fn are_done(uses: &Uses) -> bool {
 /// The streams that use a device's memory, as far as its pools ask about them.
 pub trait Users {
     /// Asks the driver how far each stream has come; never blocks.
-    fn look(&self);
+    fn poll(&self);
 
     /// Returns whether everything submitted to the device's own streams is known to be done.
-    fn are_known_idle(&self) -> bool;
+    fn known_idle(&self) -> bool;
 
     /// Blocks until the memory that was freed is out of use, and takes back the memory that streams keep for their next
     /// copies.
     ///
     /// # Errors
     /// The errors of the device's own streams.
-    fn settle(&self) -> Result<()>;
+    fn wait(&self) -> Result<()>;
 }
 
 /// The holder of a range: the bytes asked for, and the operation that asked.

@@ -16,7 +16,7 @@ use super::{GRANULE, Holder, Users};
 use crate::lint;
 use crate::memory::{Block, Kind, Place};
 use crate::operation::Rules;
-use crate::queue::{StreamCore, known_done};
+use crate::queue::{Entry, StreamCore, known_done};
 use crate::sync::{Mutex, lock};
 use crate::trace;
 use crate::track::{Clock, Uses};
@@ -96,16 +96,16 @@ impl Pools {
         &self.states[kind as usize]
     }
 
-    /// Allocates at least `bytes` bytes. With a `stream`, the earlier uses of the memory come before the next operation
-    /// of that stream, if need be because the block's history makes that operation wait. Without a stream, the earlier
-    /// uses are done.
+    /// Allocates at least `bytes` bytes. For a stream, which the `entry` is of, the earlier uses of the memory come before the
+    /// stream's next operation, if need be because the block's history makes that operation wait. Without a stream, the
+    /// earlier uses are done.
     #[inline]
     pub fn alloc(
         self: &Arc<Self>,
         users: &dyn Users,
         kind: Kind,
         bytes: usize,
-        stream: Option<&StreamCore>,
+        entry: Option<&Entry<'_>>,
         operation: Operation,
     ) -> Result<Arc<Block>> {
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
@@ -114,17 +114,18 @@ impl Pools {
             let mut state = lock(self.pool(kind));
             if state.arena(size).is_unsettled() {
                 drop(state);
-                self.settle(users, &request);
+                self.poll_and_settle(users, &request);
                 state = lock(self.pool(kind));
             }
             let state = &mut *state;
-            if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
+            if let Some(taken) =
+                state.arena(size).take(size, entry.map(|entry| entry.stream.id), request.holder)
             {
                 state.hit();
                 return Ok(self.block(state, &request, taken));
             }
         }
-        self.alloc_slowly(users, &request, stream).map_err(|error| error.with_operation(operation))
+        self.alloc_slowly(users, &request, entry).map_err(|error| error.with_operation(operation))
     }
 
     /// Tells listeners how much device memory is in use.
@@ -159,15 +160,16 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         request: &Request,
-        stream: Option<&StreamCore>,
+        entry: Option<&Entry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
-            && let Some(stream) = stream
+            && let Some(entry) = entry
             // The driver would record the call. The plain one gives memory that is kept and freed as if there were no pool.
-            && !stream.is_recorded()
+            && !entry.stream.is_recorded()
         {
-            return self.alloc_of_driver(users, request, stream);
+            return self.alloc_of_driver(users, request, entry);
         }
+        let stream = entry.map(|entry| entry.stream);
         let clock = stream.map(|stream| stream.state.lock().clock.clone()).unwrap_or_default();
         if self.is_pooled(request.kind) {
             if let Some(block) = self.reuse(request, stream, &clock) {
@@ -175,15 +177,15 @@ impl Pools {
             }
             let pending = lock(self.pool(request.kind)).pending();
             if pending >= request.size {
-                users.look();
+                users.poll();
                 if let Some(block) = self.reuse(request, stream, &clock) {
                     return Ok(block);
                 }
             }
         } else {
             // Nothing is kept, so memory that is out of use goes back, unless that would wait for other work.
-            users.look();
-            if !self.device.info().free_synchronizes || users.are_known_idle() {
+            users.poll();
+            if !self.device.info().free_synchronizes || users.known_idle() {
                 self.trim_for(request);
             }
         }
@@ -200,7 +202,7 @@ impl Pools {
         {
             return Ok(block);
         }
-        users.settle()?;
+        users.wait()?;
         if let Some(block) = self.reuse(request, stream, &clock) {
             return Ok(block);
         }
@@ -235,7 +237,7 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         request: &Request,
-        stream: &StreamCore,
+        entry: &Entry<'_>,
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
         self.driver.flush(self);
@@ -244,11 +246,11 @@ impl Pools {
         let mut alloc = || {
             let _growing = self.upstream.lock_growth(kind);
             self.upstream.check_limit(kind, self.reserved(kind) as u64, size)?;
-            self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block)
+            self.driver.alloc((size, bytes), holder, entry, &mut block)
         };
         match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                users.settle()?;
+                users.wait()?;
                 self.trim_all();
                 alloc().map_err(|error| self.explain(error, request))?;
             }
@@ -259,8 +261,8 @@ impl Pools {
 
     /// Asks the driver which work is done, and merges the ranges that this leaves without uses.
     #[cold]
-    fn settle(&self, users: &dyn Users, request: &Request) {
-        users.look();
+    fn poll_and_settle(&self, users: &dyn Users, request: &Request) {
+        users.poll();
         lock(self.pool(request.kind)).arena(request.size).settle(known_done);
     }
 
@@ -334,6 +336,11 @@ impl Pools {
     fn reserved(&self, kind: Kind) -> usize {
         let of_driver = if self.is_of_driver(kind) { self.driver.reserved() } else { 0 };
         of_driver + lock(self.pool(kind)).reserved()
+    }
+
+    /// Returns whether the pools have memory which the driver takes back only while nothing runs in the context.
+    pub(crate) fn free_would_wait(&self) -> bool {
+        self.device.info().free_synchronizes && Kind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
     }
 
     pub fn stats(&self, kind: Kind) -> MemoryStats {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{ErrorKind, Operation, Result};
+use gpustream_hal::{ErrorKind, Result};
 
 use super::Users;
 use super::pools::{Pools, rounded, too_large};
 use crate::memory::{Block, Home, Kind};
-use crate::queue::StreamCore;
+use crate::queue::Entry;
 
 impl Pools {
-    /// Allocates at least `bytes` bytes of device memory for the recording that `stream` takes part in, without a call
+    /// Allocates at least `bytes` bytes of device memory for the recording that the entry's stream takes part in, without a call
     /// that the driver would record.
     ///
     /// Memory that was allocated there before and has lost its owner comes first, where the recorded order puts its uses
@@ -22,9 +22,9 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         bytes: usize,
-        stream: &StreamCore,
-        operation: Operation,
+        entry: &Entry<'_>,
     ) -> Result<Arc<Block>> {
+        let operation = entry.caller.operation;
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
         // A small request leaves long blocks to others. Tools that look for accesses beside an allocation know it by the
         // length that was asked for.
@@ -32,15 +32,15 @@ impl Pools {
         let (least, most) = if is_pooled { (size, size.saturating_mul(2)) } else { (bytes, bytes) };
         let home: Arc<dyn Home> = self.clone();
         let reuse = |most: usize, in_any_order: bool| {
-            let reused = stream.in_scope(|scope, is_before| {
+            let reused = entry.in_scope(|scope, is_before| {
                 scope.reuse(&home, &(least..=most), bytes, &|point| in_any_order || is_before(point))
             });
-            reused.map(Option::flatten).map_err(|error| error.with_operation(operation))
+            entry.named(reused.map(Option::flatten))
         };
         if let Some(block) = reuse(most, false)? {
             return Ok(block);
         }
-        let mut block = match self.alloc(users, Kind::Device, bytes, Some(stream), operation) {
+        let mut block = match self.alloc(users, Kind::Device, bytes, Some(entry), operation) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 let most = if is_pooled { usize::MAX } else { most };
                 return reuse(most, true)?.ok_or(error);
@@ -48,8 +48,7 @@ impl Pools {
             other => other?,
         };
         let room = if is_pooled { block.capacity } else { bytes };
-        let adopted = stream.in_scope(|scope, _| scope.adopt(&home, &mut block, room));
-        adopted.map_err(|error| error.with_operation(operation))?;
+        entry.named(entry.in_scope(|scope, _| scope.adopt(&home, &mut block, room)))?;
         Ok(block)
     }
 }

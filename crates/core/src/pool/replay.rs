@@ -72,7 +72,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 let size = rounded(bytes).expect("the sizes fit the address space");
                 let reserved = arenas.iter().map(Arena::reserved).sum();
                 let arena = &mut arenas[usize::from(size > SMALL)];
-                let stream = (stream > 0).then_some(StreamId(stream));
+                let stream = (stream > 0).then_some(StreamId::nth(stream));
                 if arena.is_unsettled() {
                     arena.settle(|_| true);
                 }
@@ -100,7 +100,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 let Some((id, bytes)) = live.remove(&slot) else { continue };
                 used -= bytes & (usize::MAX >> 1);
                 number += 1;
-                let point = Point { stream: StreamId(stream), number };
+                let point = Point { stream: StreamId::nth(stream), number };
                 let (uses, owner) = match stream {
                     0 | u64::MAX => (None, Owner::Idle),
                     _ => {

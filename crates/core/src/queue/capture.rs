@@ -1,7 +1,7 @@
 //! Captures: a driver records what is submitted to its streams.
 //!
-//! The streams of a capture are its lanes: the one it began on, and those that joined by waiting for an event recorded
-//! inside. The driver orders the operations of a lane; a wait between lanes is an event recorded on one and waited for by
+//! The streams of a capture are its members: the one it began on, and those that joined by waiting for an event recorded
+//! inside. The driver orders the operations of a member; a wait between members is an event recorded on one and waited for by
 //! the other, as outside.
 
 use std::collections::HashMap;
@@ -11,17 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, ErrorKind, EventOptions, NodePlace, Operation, RawGraph, Result};
 use smallvec::SmallVec;
 
-use super::{ContextHold, EventCell, Recording, StreamCore};
-use crate::inside;
+use super::{ContextHold, Entry, EventCell, Recording, StreamCore};
 use crate::memory::Access;
-use crate::operation::{Submission, no_node, refused};
+use crate::operation::{Caller, Submission, no_node, refused};
 use crate::record::condition::{Body, Condition};
 use crate::record::nodes::AROUND_BODY;
 use crate::record::scope::{Operations, Scope, add};
 use crate::record::{Contents, Keep, NodeAdder};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
-use crate::track::{Clock, Point, StreamId, Tracking};
+use crate::track::{Clock, Point, StreamId};
 
 /// A point of a capture, held by an event that was recorded inside it.
 #[derive(Clone)]
@@ -32,18 +31,18 @@ pub struct CapturedPoint {
     frontier: Operations,
 }
 
-struct Lane {
+struct Member {
     stream: Arc<StreamCore>,
     /// The number of its last operation.
     number: u64,
     clock: Clock,
-    /// The operations that the lane's next one follows directly.
+    /// The operations that the member's next one follows directly.
     frontier: Operations,
 }
 
 #[derive(Default)]
 struct Inner {
-    lanes: HashMap<StreamId, Lane>,
+    members: HashMap<StreamId, Member>,
     scope: Scope,
     /// Keeps the context from being waited for while the driver records.
     context: Option<ContextHold>,
@@ -63,11 +62,12 @@ pub struct Capture {
     ended: AtomicBool,
 }
 
-impl StreamCore {
+impl Entry<'_> {
     /// Has the graph that is recorded keep a value, which is told of its launches: once, however often it is given.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where nothing is recorded; [`ErrorKind::Captured`] where another thread captures the stream.
+    /// [`ErrorKind::InvalidArgument`] where nothing is recorded; [`ErrorKind::Captured`] where another thread captures the
+    /// stream.
     pub fn keep_watcher(&self, watcher: Keep) -> Result<()> {
         let kept = self.in_scope(|scope, _| {
             scope.contents.keep(watcher);
@@ -82,6 +82,10 @@ impl StreamCore {
 
 impl Capture {
     /// Begins recording on `stream`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] for a stream that is captured, and while a host thread waits for the whole context; those of
+    /// [`check_thread`](StreamCore::check_thread).
     pub fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
         let context = Some(ContextHold::for_capture(&*stream.device)?);
@@ -101,7 +105,7 @@ impl Capture {
         unsafe { stream.device.capture_begin(raw) }?;
         stream.set_recording(&mut state, Recording::Capture(capture.clone()));
         drop(state);
-        lock(&capture.inner).add_lane(stream);
+        lock(&capture.inner).add_member(stream);
         Ok(capture)
     }
 
@@ -109,8 +113,11 @@ impl Capture {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// Refuses other threads than the one that captures.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] on another thread.
     pub fn check_thread(&self) -> Result<()> {
-        inside::check_outside()?;
         if self.thread == thread::current().id() {
             return Ok(());
         }
@@ -120,18 +127,18 @@ impl Capture {
     /// Records one operation, after the captured operations that its accesses conflict with.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`].
+    /// As for [`Entry::submit`].
     pub(crate) unsafe fn submit(&self, stream: &StreamCore, submission: &mut Submission<'_>) -> Result<()> {
         self.check_thread()?;
-        let &mut Submission { operation, accesses, ref mut call, kept, rules, .. } = submission;
+        let &mut Submission { caller, accesses, ref mut call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
         inner.check(stream.id)?;
         for access in accesses {
-            inner.order(rules.tracking, stream.id, operation, access)?;
+            inner.order(caller, stream.id, access)?;
         }
         // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
         // part uses.
-        inner.enter(stream.id, operation, accesses);
+        inner.enter(stream.id, caller.operation, accesses);
         inner.scope.keep(kept);
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
         unsafe { call.record(&*stream.device, stream.raw) }
@@ -144,20 +151,19 @@ impl Capture {
         work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
     ) -> Result<T> {
         self.check_thread()?;
-        let Inner { lanes, scope, .. } = &mut *lock(&self.inner);
-        let Some(lane) = lanes.get(&stream.id) else { return Err(has_left()) };
-        Ok(work(scope, &|point| point.stream == stream.id || lane.clock.covers(point)))
+        let Inner { members, scope, .. } = &mut *lock(&self.inner);
+        let Some(member) = members.get(&stream.id) else { return Err(has_left()) };
+        Ok(work(scope, &|point| point.stream == stream.id || member.clock.covers(point)))
     }
 
     /// Records a conditional node, after the captured operations that the word and the body conflict with. `fill` fills
     /// the body.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`], for the word and for each operation of the body.
+    /// As for [`Entry::submit`], for the word and for each operation of the body.
     pub(super) unsafe fn condition(
         &self,
-        stream: &StreamCore,
-        tracking: Option<Tracking>,
+        Entry { stream, caller }: &Entry<'_>,
         condition: &Condition<'_>,
         fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
     ) -> Result<()> {
@@ -186,11 +192,9 @@ impl Capture {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
-        let ordered = accesses
-            .iter()
-            .try_for_each(|access| inner.order(tracking, stream.id, condition.operation, access));
+        let ordered = accesses.iter().try_for_each(|access| inner.order(caller, stream.id, access));
         // Before the call, even if it fails, as for every operation.
-        inner.enter(stream.id, condition.operation, &accesses);
+        inner.enter(stream.id, caller.operation, &accesses);
         drop(accesses);
         inner.scope.take_body(body);
         ordered?;
@@ -199,24 +203,31 @@ impl Capture {
             .inspect_err(|error| inner.broken = Some(error.clone()))
     }
 
-    /// Records `event` on a lane.
+    /// Records `event` on a member.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] on another thread, on a stream that does not take part, and while a body is filled.
     pub fn record(self: &Arc<Self>, stream: &StreamCore, event: &EventCell) -> Result<CapturedPoint> {
         self.check_thread()?;
         let inner = lock(&self.inner);
         inner.check(stream.id)?;
-        let Some(lane) = inner.lanes.get(&stream.id) else { return Err(has_left()) };
+        let Some(member) = inner.members.get(&stream.id) else { return Err(has_left()) };
         // SAFETY: both are alive.
         unsafe { stream.device.event_record(event.raw, stream.raw) }?;
-        let point = Point { stream: stream.id, number: lane.number };
+        let point = Point { stream: stream.id, number: member.number };
         Ok(CapturedPoint {
             capture: self.clone(),
             point,
-            clock: lane.clock.clone(),
-            frontier: lane.frontier.clone(),
+            clock: member.clock.clone(),
+            frontier: member.frontier.clone(),
         })
     }
 
     /// Makes `stream` wait for a point of this capture, and join it if it is not part of it yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] on another thread, after the capture's end, for a stream of another capture, and while a
+    /// body is filled.
     pub fn wait(
         self: &Arc<Self>,
         stream: &Arc<StreamCore>,
@@ -243,35 +254,38 @@ impl Capture {
         unsafe { stream.device.stream_wait_event(raw, event.raw) }?;
         stream.set_recording(&mut state, Recording::Capture(self.clone()));
         drop(state);
-        let lane = inner.add_lane(stream);
-        lane.clock.merge(&point.clock);
-        lane.clock.advance(point.point);
-        add(&mut lane.frontier, &point.frontier);
+        let member = inner.add_member(stream);
+        member.clock.merge(&point.clock);
+        member.clock.advance(point.point);
+        add(&mut member.frontier, &point.frontier);
         Ok(())
     }
 
-    /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
+    /// Ends the recording. All members are joined to the first, so that nothing is left behind; their streams are
     /// free again, also where this fails.
+    ///
+    /// # Errors
+    /// The driver's, where the recording has come to nothing; no graph is left then.
     pub fn end(&self) -> Result<(RawGraph, Contents)> {
         /// Frees the streams also where a backend panics.
-        struct Lanes<'a>(&'a Capture, &'a mut Inner);
-        impl Drop for Lanes<'_> {
+        struct Members<'a>(&'a Capture, &'a mut Inner);
+        impl Drop for Members<'_> {
             fn drop(&mut self) {
                 self.0.ended.store(true, Ordering::Release);
                 self.1.context = None;
-                for (_, lane) in self.1.lanes.drain() {
-                    lane.stream.set_recording(&mut lane.stream.state.lock(), Recording::None);
+                for (_, member) in self.1.members.drain() {
+                    member.stream.set_recording(&mut member.stream.state.lock(), Recording::None);
                 }
             }
         }
 
         let inner = &mut *lock(&self.inner);
         // Dropped only after the driver has let go of the streams: until then other threads are refused.
-        let lanes = Lanes(self, inner);
-        let ended = lanes.1.end(self.origin);
-        lanes.1.keep_parts();
-        let contents = lanes.1.scope.finish();
-        drop(lanes);
+        let members = Members(self, inner);
+        let ended = members.1.end(self.origin);
+        members.1.keep_parts();
+        let contents = members.1.scope.finish();
+        drop(members);
         Ok((ended?, contents))
     }
 }
@@ -289,21 +303,21 @@ impl Inner {
 
     /// Checks that a stream takes part in the capture, and can go on.
     fn check(&self, stream: StreamId) -> Result<()> {
-        if self.lanes.contains_key(&stream) { self.check_around() } else { Err(has_left()) }
+        if self.members.contains_key(&stream) { self.check_around() } else { Err(has_left()) }
     }
 
-    /// Enters the next operation of a lane.
+    /// Enters the next operation of a member.
     fn enter(&mut self, id: StreamId, operation: Operation, accesses: &[&Access<'_>]) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.number += 1;
-        let point = Point { stream: id, number: lane.number };
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.number += 1;
+        let point = Point { stream: id, number: member.number };
         let next = SmallVec::from_slice(&[self.scope.len()]);
-        self.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
+        self.scope.enter(point, operation, accesses, std::mem::replace(&mut member.frontier, next));
     }
 
-    /// The lane of a stream, which may be new.
-    fn add_lane(&mut self, stream: &Arc<StreamCore>) -> &mut Lane {
-        self.lanes.entry(stream.id).or_insert_with(|| Lane {
+    /// The member of a stream, which may be new.
+    fn add_member(&mut self, stream: &Arc<StreamCore>) -> &mut Member {
+        self.members.entry(stream.id).or_insert_with(|| Member {
             stream: stream.clone(),
             number: 0,
             clock: Clock::default(),
@@ -311,36 +325,30 @@ impl Inner {
         })
     }
 
-    /// Makes a lane wait for the conflicts that `access` has on other lanes.
-    fn order(
-        &mut self,
-        tracking: Option<Tracking>,
-        id: StreamId,
-        operation: Operation,
-        access: &Access<'_>,
-    ) -> Result<()> {
-        let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
-        let missing = self.scope.missing(tracking, operation, (id, &lane.clock), access)?;
+    /// Makes a member wait for the conflicts that `access` has on other members.
+    fn order(&mut self, caller: &Caller, id: StreamId, access: &Access<'_>) -> Result<()> {
+        let Some(member) = self.members.get(&id) else { return Ok(()) };
+        let missing = self.scope.missing(caller, (id, &member.clock), access)?;
         missing.into_iter().try_for_each(|point| self.join(point.stream, id))
     }
 
-    /// Has the graph keep the lanes' streams that are on a part of the device: its nodes run on that part, which goes with
+    /// Has the graph keep the members' streams that are on a part of the device: its nodes run on that part, which goes with
     /// the stream.
     fn keep_parts(&mut self) {
-        for lane in self.lanes.values().filter(|lane| lane.stream.part().is_some()) {
-            self.scope.contents.keep(lane.stream.clone());
+        for member in self.members.values().filter(|member| member.stream.part().is_some()) {
+            self.scope.contents.keep(member.stream.clone());
         }
     }
 
-    /// Makes lane `to` wait for all that lane `from` holds so far.
+    /// Makes member `to` wait for all that member `from` holds so far.
     fn join(&mut self, from: StreamId, to: StreamId) -> Result<()> {
-        let Some(source) = self.lanes.get(&from) else { return Ok(()) };
+        let Some(source) = self.members.get(&from) else { return Ok(()) };
         let end = Point { stream: from, number: source.number };
         let (clock, frontier) = (source.clock.clone(), source.frontier.clone());
         let event = EventCell::new(&source.stream.device, EventOptions::default())?;
         // SAFETY: both are alive.
         unsafe { source.stream.device.event_record(event.raw, source.stream.raw) }?;
-        let Some(target) = self.lanes.get_mut(&to) else { return Ok(()) };
+        let Some(target) = self.members.get_mut(&to) else { return Ok(()) };
         // SAFETY: both are alive, and the event has been recorded.
         unsafe { target.stream.device.stream_wait_event(target.stream.raw, event.raw) }?;
         self.scope.contents.keep.push(event);
@@ -350,19 +358,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Joins all lanes to the first, and has the driver end its recording.
+    /// Joins all members to the first, and has the driver end its recording.
     fn end(&mut self, origin: StreamId) -> Result<RawGraph> {
-        let others: Vec<StreamId> = self.lanes.keys().copied().filter(|&id| id != origin).collect();
+        let others: Vec<StreamId> = self.members.keys().copied().filter(|&id| id != origin).collect();
         let joined = others.iter().try_for_each(|&id| {
-            let (covered, number) = match (self.lanes.get(&origin), self.lanes.get(&id)) {
-                (Some(origin), Some(lane)) => {
-                    (origin.clock.covers(Point { stream: id, number: lane.number }), lane.number)
+            let (covered, number) = match (self.members.get(&origin), self.members.get(&id)) {
+                (Some(origin), Some(member)) => {
+                    (origin.clock.covers(Point { stream: id, number: member.number }), member.number)
                 }
                 _ => (true, 0),
             };
             if covered && number > 0 { Ok(()) } else { self.join(id, origin) }
         });
-        let Some(Lane { stream, .. }) = self.lanes.get(&origin) else {
+        let Some(Member { stream, .. }) = self.members.get(&origin) else {
             return Err(refused("end a capture twice"));
         };
         // SAFETY: the stream is alive and being captured, on this thread.

@@ -17,7 +17,7 @@ enum Use {
 }
 
 /// The number of times that a new capture looks for the end of a wait for its context before it is refused.
-const LOOKS: usize = if cfg!(shuttle) { 2 } else { 10_000 };
+const TRIES: usize = if cfg!(shuttle) { 2 } else { 10_000 };
 
 static CONTEXTS: Mutex<Option<HashMap<Key, Use>>> = Mutex::new(None);
 
@@ -31,7 +31,7 @@ impl ContextHold {
     /// # Errors
     /// [`ErrorKind::Captured`] while a host thread waits for the context.
     pub(crate) fn for_capture(device: &dyn hal::Device) -> Result<Self> {
-        for _ in 0..LOOKS {
+        for _ in 0..TRIES {
             if let Some(hold) = Self::enter(device, Use::Captures(1)) {
                 return Ok(hold);
             }

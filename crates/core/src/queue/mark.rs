@@ -3,13 +3,12 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
 
 use super::section::LatePoint;
-use super::{CapturedPoint, StreamCore, StreamState};
+use super::{StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::refused;
@@ -30,11 +29,18 @@ pub struct EventCell {
 }
 
 impl EventCell {
+    /// Makes a driver's event.
+    ///
+    /// # Errors
+    /// The driver's failure.
     pub fn new(device: &Arc<dyn hal::Device>, options: EventOptions) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone(), wait: options.wait }))
     }
 
     /// Blocks until the event has been reached, in the way it was made for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     ///
     /// # Safety
     /// The event has been recorded, on a stream that is alive or whose work is done.
@@ -74,17 +80,6 @@ pub struct Mark {
     pub clock: Clock,
 }
 
-/// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next
-/// one, so that recording neither allocates nor counts references.
-pub struct Recorded {
-    pub mark: Mark,
-    pub stream: Arc<StreamCore>,
-    /// The place in a capture, of an event recorded inside one.
-    pub captured: Option<CapturedPoint>,
-    /// Whether it can serve again: it has the device's wait policy and no timing.
-    pub ordinary: bool,
-}
-
 /// An event that is recorded before something follows.
 pub(super) enum Owed {
     /// For a use of memory that the host reaches.
@@ -94,6 +89,8 @@ pub(super) enum Owed {
         range: Range<usize>,
         mode: Mode,
     },
+    /// For a use of memory that no later access is known to cover.
+    Any,
     /// For the holders of the point.
     Point(LatePoint),
 }
@@ -103,9 +100,6 @@ impl Owed {
     pub(super) fn new(access: &Access<'_>) -> Self {
         Self::Use { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
     }
-
-    /// For a use of memory that no later access is known to cover.
-    pub(super) const ANYTHING: Self = Self::Use { block: 0, range: 0..0, mode: Mode::Write };
 
     /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
@@ -121,6 +115,9 @@ impl StreamCore {
     /// Records the event by which the host can wait for the last operation alone, unless the host will wait for `accesses`
     /// as well, and nobody watches the operation. Called before they are submitted, under each lock that something is submitted
     /// under.
+    ///
+    /// # Errors
+    /// Those of [`mark`](Self::mark).
     #[inline]
     pub fn pay<'a>(
         &self,
@@ -154,7 +151,7 @@ impl StreamCore {
         } else if state.is_watched() {
             let raw = self.caught_up_in_segment(state)?;
             let mark = self.record_mark(state, raw, state.number)?;
-            state.settle(&mark);
+            state.pay_points(&mark);
         }
         Ok(())
     }
@@ -165,6 +162,9 @@ impl StreamCore {
     }
 
     /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
+    ///
+    /// # Errors
+    /// Those of [`mark`](Self::mark).
     pub fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
         inside::check_outside()?;
         let mut state = self.state.lock();
@@ -182,6 +182,10 @@ impl StreamCore {
     }
 
     /// Records an event at the stream's present end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] on a stream that is recorded, [`ErrorKind::InvalidArgument`] on one that is out of reach,
+    /// and the failure of an operation that was held back.
     pub fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         let raw = self.caught_up(state)?;
         let number = self.number_of_end(state);
@@ -199,7 +203,7 @@ impl StreamCore {
         if state.marks.len() >= MARKS {
             self.forget_marks(state);
         }
-        state.settle(&mark);
+        state.pay_points(&mark);
         state.owed.clear();
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])
@@ -219,13 +223,10 @@ impl StreamCore {
                 "the last `Stream` for this driver stream was dropped, and its owner may have destroyed it",
             ));
         }
-        let cell = match state.free.pop() {
-            Some(cell) => cell,
-            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait))?,
-        };
+        let cell = self.event(state)?;
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.device.event_record(cell.raw, raw) }?;
-        Ok(state.recorded(number, cell))
+        Ok(state.new_mark(number, cell))
     }
 
     /// Makes room among the marks: removes the marks that are reached, or else every other one of the older half, which makes
@@ -254,30 +255,26 @@ impl StreamCore {
         }
     }
 
-    /// An event to record anew.
+    /// Returns a driver's event to record.
+    ///
+    /// # Errors
+    /// The driver's failure to make one.
     #[inline]
-    pub fn spare(&self, state: &mut StreamState) -> Option<Box<Recorded>> {
-        let spare = state.spare.pop();
-        self.resting.store(state.spare.len(), Ordering::Release);
-        spare
+    pub fn event(&self, state: &mut StreamState) -> Result<Arc<EventCell>> {
+        match state.free.pop() {
+            Some(cell) => Ok(cell),
+            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait)),
+        }
     }
 
-    /// Keeps a dropped event's contents for the next one, unless somebody still waits for the event or holds the stream's
-    /// lock: dropping an event waits for nothing.
-    pub fn take_back(recorded: Box<Recorded>) {
-        if Arc::strong_count(&recorded.mark.cell) > 1 {
-            return;
-        }
-        let stream = Arc::as_ptr(&recorded.stream);
-        // SAFETY: `recorded` holds the stream; it is dropped after the guard below, or lies in the stream's own list,
-        // which is emptied only under the lock that the guard holds.
-        let stream = unsafe { &*stream };
-        if let Some(mut state) = stream.state.try_lock()
-            && !state.closed
-            && state.spare.len() < SPARE
+    /// Keeps the driver's event of a value that is being dropped, unless somebody waits for it or has the state: dropping an
+    /// event waits for nothing.
+    pub fn take_back(&self, cell: &Arc<EventCell>) {
+        if Arc::strong_count(cell) == 1
+            && let Some(mut state) = self.try_state()
+            && state.free.len() < SPARE
         {
-            state.spare.push(recorded);
-            stream.resting.store(state.spare.len(), Ordering::Release);
+            state.free.push(cell.clone());
         }
     }
 
@@ -294,25 +291,21 @@ impl StreamCore {
 
 impl StreamState {
     /// The mark of an event that has just been recorded, after the submissions up to `number`.
-    pub fn recorded(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
-        Mark { number, record: self.count_record(), cell, clock: self.clock.clone() }
+    #[inline]
+    pub fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
+        self.records += 1;
+        Mark { number, record: self.records, cell, clock: self.clock.clone() }
     }
 
     /// Gives the points that are owed an event the one just recorded.
-    fn settle(&mut self, mark: &Mark) {
+    fn pay_points(&mut self, mark: &Mark) {
         self.owed.retain(|owed| {
             if let Owed::Point(point) = owed {
                 // A point is owed until it has its mark.
                 let _ = point.set(mark.clone());
             }
-            matches!(owed, Owed::Use { .. })
+            !matches!(owed, Owed::Point(_))
         });
-    }
-
-    /// Counts an event that has just been recorded, and returns its number among the stream's records.
-    pub fn count_record(&mut self) -> u64 {
-        self.records += 1;
-        self.records
     }
 
     /// Keeps an event for later, unless somebody still waits on it.

@@ -2,6 +2,7 @@
 //!
 //! | module | knows |
 //! |---|---|
+//! | `entry` | what a call of the program's has shown on its way in |
 //! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
 //! | `mark` | events recorded at a stream's end, by which others wait for it |
 //! | `section` | operations that somebody watches, by events that are recorded late |
@@ -27,6 +28,7 @@
 
 mod capture;
 mod context;
+mod entry;
 mod mark;
 mod progress;
 mod section;
@@ -45,9 +47,8 @@ use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy
 
 use crate::door_mutex::{DoorMutex, DoorMutexGuard};
 use crate::failures::Failures;
-use crate::inside;
+use crate::inside::{self, Outside};
 use crate::operation::refused;
-use crate::record::scope::Scope;
 use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
 use crate::trace::{self, InStream};
@@ -56,7 +57,8 @@ use mark::Owed;
 
 pub use capture::{Capture, CapturedPoint};
 pub(crate) use context::ContextHold;
-pub use mark::{EventCell, Mark, Recorded};
+pub use entry::Entry;
+pub use mark::{EventCell, Mark};
 pub use section::Section;
 pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
@@ -93,11 +95,6 @@ pub struct StreamState {
     owed: Vec<Owed>,
     /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,
-    /// Dropped `gpustream::Event`s, for the next ones.
-    #[allow(clippy::vec_box)] // the boxes are what is kept
-    spare: Vec<Box<Recorded>>,
-    /// Set when the device has let go of the stream: dropped events are then not kept.
-    closed: bool,
     recording: Recording,
     /// The step whose run is going on, if there is one.
     step: Option<Box<Step>>,
@@ -121,11 +118,9 @@ pub struct StreamCore {
     shared: AtomicBool,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
-    /// The length of `spare`. Each event in it holds the stream.
-    resting: AtomicUsize,
     /// The failures that the next wait reports.
     pub failures: Arc<Failures>,
-    pub sink: Sink,
+    sink: Sink,
     origin: Origin,
     /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
     handles: AtomicUsize,
@@ -177,15 +172,14 @@ impl StreamCore {
     /// Makes the core of a driver's stream.
     ///
     /// # Safety
-    /// The caller keeps [the crate's contract](crate#safety). The number is no other stream's.
+    /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(
-        id: StreamId,
         raw: RawStream,
         device: Arc<dyn hal::Device>,
         wait: WaitPolicy,
         origin: Origin,
     ) -> Self {
-        Self::with_sink(id, raw, device, wait, origin, Sink::Driver)
+        Self::with_sink(raw, device, wait, origin, Sink::DRIVER)
     }
 
     /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
@@ -193,12 +187,10 @@ impl StreamCore {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
-        let (id, raw, wait) = (StreamId(0), RawStream(0), WaitPolicy::default());
-        Self::with_sink(id, raw, device, wait, Origin::Node, sink)
+        Self::with_sink(RawStream(0), device, WaitPolicy::default(), Origin::Node, sink)
     }
 
     fn with_sink(
-        id: StreamId,
         raw: RawStream,
         device: Arc<dyn hal::Device>,
         wait: WaitPolicy,
@@ -214,14 +206,12 @@ impl StreamCore {
             marks: VecDeque::new(),
             owed: Vec::new(),
             free: Vec::new(),
-            spare: Vec::new(),
-            closed: false,
             concludes: false,
             recording,
             step: None,
         };
         Self {
-            id,
+            id: StreamId::next(),
             raw,
             device,
             recorded: AtomicBool::new(state.is_recorded()),
@@ -230,7 +220,6 @@ impl StreamCore {
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            resting: AtomicUsize::new(0),
             failures: Arc::default(),
             sink,
             origin,
@@ -255,7 +244,7 @@ impl StreamCore {
         matches!(self.origin, Origin::Thread(_))
     }
 
-    /// Returns the driver's handle, for the calls of an operation that has [`begun`](Self::begin).
+    /// Returns the driver's handle, for the calls of an operation that has [`begun`](Entry::begin).
     #[inline]
     pub fn raw(&self) -> RawStream {
         self.raw
@@ -281,10 +270,14 @@ impl StreamCore {
     }
 
     /// Refuses another thread's default stream, and every stream inside a host closure.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; [`ErrorKind::InvalidArgument`] for the
+    /// default stream of another thread.
     #[inline]
-    pub fn check_thread(&self) -> Result<()> {
-        inside::check_outside()?;
-        if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
+    pub fn check_thread(&self) -> Result<Outside> {
+        let outside = inside::check_outside()?;
+        if self.is_elsewhere() { Err(another_threads()) } else { Ok(outside) }
     }
 
     /// Whether this library made the driver's stream.
@@ -390,21 +383,9 @@ impl StreamCore {
         self.state.try_lock()
     }
 
-    /// Whether only the table and dropped events hold the stream.
+    /// Whether only the table holds the stream.
     pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 + self.resting.load(Ordering::Acquire)
-    }
-
-    /// Breaks the circle of stream and spare events when the device lets go of the stream.
-    pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let spare = std::mem::take(&mut state.spare);
-        self.resting.store(0, Ordering::Release);
-        drop(state);
-        // With no lock held: this drops driver events, and gives back memory.
-        drop(spare);
-        self.short_path.close();
+        Arc::strong_count(self) == 1
     }
 
     /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
@@ -419,39 +400,10 @@ impl StreamCore {
         if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
     }
 
-    /// Refuses early. Another thread may begin a capture as soon as this returns, so later calls check again.
-    ///
-    /// # Errors
-    /// As for [`running`](Self::running).
-    #[inline]
-    pub fn check_not_capturing(&self, what: &str) -> Result<()> {
-        inside::check_outside()?;
-        if self.is_recorded() { Err(refused(what)) } else { Ok(()) }
-    }
-
     /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.recorded.load(Ordering::Acquire)
-    }
-
-    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
-    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
-    /// executable.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Captured`] where another thread captures the stream; [`ErrorKind::InHostClosure`] inside a host closure.
-    pub(crate) fn in_scope<T>(
-        &self,
-        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
-    ) -> Result<Option<T>> {
-        self.check_thread()?;
-        match &self.sink {
-            Sink::Node(adder) => adder.in_scope(work).map(Some),
-            Sink::Set(_) => Ok(None),
-            // Only the capturing thread gets further, and only that thread ends the capture.
-            Sink::Driver => self.capture().map(|capture| capture.in_scope(self, work)).transpose(),
-        }
     }
 
     /// Returns the capture that the stream takes part in.

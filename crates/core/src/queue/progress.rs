@@ -75,6 +75,9 @@ impl StreamCore {
     }
 
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed; the failure of an operation that was held back.
     pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
         self.caught_up(&mut state)?;
         self.poll_caught_up(state)
@@ -130,6 +133,9 @@ impl StreamCore {
     }
 
     /// Asks whether the mark has been reached.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn poll_mark(&self, mark: &Mark) -> Result<bool> {
         // The number alone does not say so where the stream has waited for others: that may have been after it.
         if self.known_done(mark.number) && mark.clock.len() == 0 {
@@ -139,6 +145,9 @@ impl StreamCore {
     }
 
     /// As [`poll_mark`](Self::poll_mark), but asks the driver in any case.
+    ///
+    /// # Errors
+    /// As for [`poll_mark`](Self::poll_mark).
     pub fn poll_event(&self, mark: &Mark) -> Result<bool> {
         // SAFETY: the event is alive and was recorded on this stream.
         let reached = match unsafe { self.device.event_query(mark.cell.raw) } {
@@ -153,6 +162,9 @@ impl StreamCore {
     }
 
     /// Reports failures that the driver does not know of: this stream's, and those of work on other streams that it comes after.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostPanic`] where a host closure panicked, and what others have kept.
     #[inline]
     pub fn report_failures(&self) -> Result<()> {
         self.failures.report()?;
@@ -166,6 +178,10 @@ impl StreamCore {
     }
 
     /// Blocks until everything submitted is done, and reports failures that the driver does not know of.
+    ///
+    /// # Errors
+    /// Those of [`check_thread`](Self::check_thread), [`mark`](Self::mark) and [`report_failures`](Self::report_failures);
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         let place = Location::caller();
@@ -184,6 +200,10 @@ impl StreamCore {
     }
 
     /// Blocks until the submission of that number is done, and reports failures that the driver does not know of.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that does not come after the submission; otherwise as for
+    /// [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_number(&self, number: u64) -> Result<()> {
         let place = Location::caller();

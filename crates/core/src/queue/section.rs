@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use gpustream_hal::Result;
 
 use super::mark::Owed;
-use super::{Mark, StreamCore, StreamState};
+use super::{Entry, Mark, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::Submission;
@@ -69,65 +69,64 @@ impl fmt::Debug for Section {
     }
 }
 
-impl StreamCore {
+impl Entry<'_> {
     /// Runs one operation at the end of `grown`, if that is the stream's end and nobody has asked for it, or else as a new
-    /// section, which is returned.
+    /// section, which is returned. `stream` is the entry's.
     ///
     /// # Errors
-    /// Those of [`submit`](Self::submit), and [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
     /// recorded. `grown` has then grown or not, and stays what it is.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     pub unsafe fn submit_section(
-        self: &Arc<Self>,
+        &self,
+        stream: &Arc<StreamCore>,
         submission: &mut Submission<'_>,
         grown: Option<&Section>,
     ) -> Result<Option<Section>> {
-        let operation = submission.operation;
         // SAFETY: handed on.
-        let submitted = unsafe { self.submit_in(submission, grown) };
-        submitted.map_err(|error| error.with_operation(operation))
+        self.named(unsafe { self.submit_in(stream, submission, grown) })
     }
 
     /// # Safety
     /// As for [`submit`](Self::submit).
     unsafe fn submit_in(
-        self: &Arc<Self>,
+        &self,
+        stream: &Arc<StreamCore>,
         submission: &mut Submission<'_>,
         grown: Option<&Section>,
     ) -> Result<Option<Section>> {
-        self.check_thread()?;
-        let mut state = self.running(RECORDED)?;
-        if !self.is_exclusive() || state.step.is_some() {
+        let mut state = stream.running(RECORDED)?;
+        if !stream.is_exclusive() || state.step.is_some() {
             // Others submit too, or a step holds operations back: only an event that is recorded now has its place.
             drop(state);
             // SAFETY: handed on.
-            return self.section_of(|| unsafe { self.submit(submission) }).map(Some);
+            return stream.section_of(|| unsafe { self.submit(submission) }).map(Some);
         }
         // With memory that others have used, the stream may have to wait in front of the operation.
-        let is_own = |access: &&Access<'_>| access.block.history.hint() == self.id.0;
+        let is_own = |access: &&Access<'_>| access.block.history.hint() == Some(stream.id.get());
         let is_own = submission.accesses.iter().all(is_own);
         let grown = grown.filter(|grown| is_own && state.withdraw(&grown.end));
         let end = grown.map_or_else(LatePoint::default, |grown| grown.end.clone());
         let last = state.watched_point().cloned();
-        let accesses = submission.accesses.iter().copied();
-        let mut begun =
-            self.prepare(submission.rules, state, &submission.operation, accesses).inspect_err(|_| {
-                if grown.is_some() {
-                    self.state.lock().owed.push(Owed::Point(end.clone()));
-                }
-            })?;
+        let mut begun = self.prepare(state, submission.accesses.iter().copied()).inspect_err(|_| {
+            if grown.is_some() {
+                stream.state.lock().owed.push(Owed::Point(end.clone()));
+            }
+        })?;
         let begin = match grown {
             Some(_) => None,
-            None => Some(self.point_in_front(&mut begun.state, last)?),
+            None => Some(stream.point_in_front(&mut begun.state, last)?),
         };
         begun.state.owed.push(Owed::Point(end.clone()));
         // SAFETY: handed on.
         unsafe { self.call(begun, submission) }?;
-        Ok(begin.map(|begin| Section { stream: self.clone(), begin, end }))
+        Ok(begin.map(|begin| Section { stream: stream.clone(), begin, end }))
     }
+}
 
+impl StreamCore {
     /// Returns the point in front of the operation that has its place: `last`, the one behind the operation before, or the last
     /// mark, unless the stream has waited for others since.
     fn point_in_front(&self, state: &mut StreamState, last: Option<LatePoint>) -> Result<LatePoint> {
@@ -148,7 +147,7 @@ impl StreamCore {
     /// Does `work`, which submits to this stream, in a section of its own, between events that are recorded now.
     ///
     /// # Errors
-    /// Those of `work` and of recording events; [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
     /// recorded.
     pub fn section_of(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<Section> {
         let begin = self.marked_point()?;
@@ -194,7 +193,7 @@ impl StreamState {
     fn watched_point(&self) -> Option<&LatePoint> {
         self.owed.iter().find_map(|owed| match owed {
             Owed::Point(point) => Some(point),
-            Owed::Use { .. } => None,
+            Owed::Use { .. } | Owed::Any => None,
         })
     }
 }

@@ -2,11 +2,19 @@
 
 use std::sync::Arc;
 
+use gpustream_hal::{Error, ErrorKind, LaunchConfig, Result};
+
 use super::capture::Capture;
-use crate::record::{NodeAdder, NodeSetter};
+use super::{Entry, StreamCore};
+use crate::operation::{Argument, Launched, Submission, refused};
+use crate::record::scope::Scope;
+use crate::record::{Condition, NodeAdder, NodeSetter};
+use crate::track::Point;
 
 /// The place that a stream's operations go to. A stream keeps its sink for life.
-pub enum Sink {
+pub struct Sink(To);
+
+enum To {
     /// To the driver's stream, or into the capture that the stream takes part in.
     Driver,
     /// Into a new node.
@@ -24,4 +32,139 @@ pub enum Recording {
     Capture(Arc<Capture>),
     /// A node under construction. The driver has no such stream, and operations cannot run.
     Node,
+}
+
+impl Sink {
+    pub(super) const DRIVER: Self = Self(To::Driver);
+
+    /// The sink of a stream that stands for nodes under construction.
+    pub fn node(adder: Arc<NodeAdder>) -> Self {
+        Self(To::Node(adder))
+    }
+
+    /// The sink of a stream that stands for a node of an executable.
+    pub fn set(setter: Arc<NodeSetter>) -> Self {
+        Self(To::Set(setter))
+    }
+
+    #[inline]
+    pub(super) fn is_driver(&self) -> bool {
+        matches!(self.0, To::Driver)
+    }
+}
+
+impl Entry<'_> {
+    /// Puts one operation where it goes, for which [`begin`](Self::begin) has returned nothing.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    pub unsafe fn submit_elsewhere(&self, submission: &mut Submission<'_>) -> Result<()> {
+        // SAFETY: handed on, to each sink.
+        self.named(unsafe {
+            match &self.stream.sink.0 {
+                To::Driver => self.submit_otherwise(submission),
+                To::Node(adder) => adder.submit(submission),
+                To::Set(setter) => setter.submit(submission),
+            }
+        })
+    }
+
+    /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] on a stream that is neither captured nor stands for a node or body.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for the word and for each operation of the body.
+    pub unsafe fn condition(
+        &self,
+        condition: &Condition<'_>,
+        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
+    ) -> Result<()> {
+        // SAFETY: handed on, to each sink.
+        self.named(unsafe {
+            match &self.stream.sink.0 {
+                To::Driver => match self.stream.capture() {
+                    Some(capture) => capture.condition(self, condition, fill),
+                    None => Err(no_graph()),
+                },
+                To::Node(adder) => adder.condition(&self.caller, condition, fill),
+                To::Set(_) => Err(refused("put a condition into a node that is there; build the graph anew")),
+            }
+        })
+    }
+
+    /// Has a step hold back a launch that is the one which it expects, on memory that nobody but this stream has used, or a node
+    /// take the launch that it expects. Returns `None` for any other, which is to be checked and [submitted](Self::submit). The
+    /// expected one needs no checks: the launch that it equals had them, and where a step gets another shape, `resolved` is
+    /// called.
+    ///
+    /// # Safety
+    /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
+    /// stream's device. `resolved` returns the shape, if it is one that the kernel takes. Neither calls the driver nor waits.
+    /// Otherwise as for [`submit`](Self::submit).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub unsafe fn follow<'a, A>(
+        &self,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        resolved: impl Fn() -> Option<LaunchConfig>,
+    ) -> Option<Result<()>> {
+        // SAFETY: handed on, to each sink.
+        unsafe {
+            match &self.stream.sink.0 {
+                To::Driver => self.follow_step(launch, shown, resolved),
+                To::Node(_) => None,
+                To::Set(setter) => setter.follow(launch, shown),
+            }
+        }
+    }
+
+    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
+    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
+    /// executable.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    pub(crate) fn in_scope<T>(
+        &self,
+        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
+    ) -> Result<Option<T>> {
+        match &self.stream.sink.0 {
+            // Only the capturing thread gets further, and only that thread ends the capture.
+            To::Driver => {
+                self.stream.capture().map(|capture| capture.in_scope(self.stream, work)).transpose()
+            }
+            To::Node(adder) => Ok(Some(adder.in_scope(work))),
+            To::Set(_) => Ok(None),
+        }
+    }
+}
+
+impl StreamCore {
+    /// Whether a launch may be the one that a step or a node expects: see [`follow`](Entry::follow).
+    #[inline]
+    pub fn expects_a_launch(&self) -> bool {
+        self.is_in_step() || matches!(self.sink.0, To::Set(_))
+    }
+
+    /// Whether an operation may be several calls of the driver's.
+    pub fn takes_several_calls(&self) -> bool {
+        self.sink.is_driver()
+    }
+}
+
+/// Returns the error for a condition outside a graph.
+#[cold]
+fn no_graph() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
+         stream that `GraphBuilder::node` gives",
+    )
 }

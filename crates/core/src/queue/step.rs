@@ -8,7 +8,7 @@ use gpustream_hal::{LaunchConfig, Operation, RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{Origin, Recording, Sink, StateGuard, StreamCore, StreamState, prune};
+use super::{Entry, Origin, Recording, StateGuard, StreamCore, StreamState, prune};
 use crate::inside::is_inside;
 use crate::memory::Access;
 use crate::operation::{Argument, Launched, Submission};
@@ -155,56 +155,41 @@ impl StreamCore {
         // freed, so that the memory stays until this stream's work up to here is done.
         unsafe { step.release(self.raw) };
         if step.take_owed_event() {
-            state.owed.push(Owed::ANYTHING);
+            state.owed.push(Owed::Any);
         }
     }
+}
 
-    /// Whether a launch may be the one that a step or a node expects: see [`follow`](Self::follow).
-    #[inline]
-    pub fn expects_a_launch(&self) -> bool {
-        self.is_in_step() || matches!(self.sink, Sink::Set(_))
-    }
-
-    /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used, or puts it
-    /// into the node that expects it. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
-    /// The expected one needs no checks: the launch that it equals had them, and where a step gets another shape, `resolved` is
-    /// called.
+impl<'s> Entry<'s> {
+    /// As [`follow`](Self::follow), for the step whose run goes on.
     ///
     /// # Safety
-    /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
-    /// stream's device. `resolved` returns the shape, if it is one that the kernel takes. Neither calls the driver nor waits.
-    /// Otherwise as for [`submit`](Self::submit).
+    /// As for [`follow`](Self::follow).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
-    pub unsafe fn follow<'a, A>(
+    pub(super) unsafe fn follow_step<'a, A>(
         &self,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
         resolved: impl Fn() -> Option<LaunchConfig>,
     ) -> Option<Result<()>> {
-        if let Sink::Set(setter) = &self.sink {
-            // SAFETY: handed on.
-            return unsafe { setter.follow(launch, shown) };
-        }
-        if is_inside() {
-            return None;
-        }
-        let mut state = self.state.enter()?;
+        let Self { stream, caller } = self;
+        let mut state = stream.state.enter()?;
         let StreamState { step, recording, owed, number, .. } = &mut *state;
         if let (Some(step), Recording::None) = (step.as_deref_mut(), recording)
             && step.goes_on()
             && owed.is_empty()
-            && !launch.rules.blocking
+            && !caller.rules.blocking
             // SAFETY: handed on.
-            && let Some(uses) = unsafe { step.follow(launch, &shown, resolved, self.id) }
+            && let Some(uses) = unsafe { step.follow(launch, &shown, resolved, stream.id) }
         {
             *number += 1;
-            self.counted.store(*number, Ordering::Release);
+            stream.counted.store(*number, Ordering::Release);
             if uses == Uses::New {
-                let new = Use::new(Point { stream: self.id, number: *number }, *launch.operation);
+                let new = Use::new(Point { stream: stream.id, number: *number }, caller.operation);
                 for arg in launch.args {
                     if let Some(Argument::Memory { access, .. }) = shown(arg) {
-                        Self::enter_in_segment(access, new, step);
+                        enter_in_segment(access, new, step);
                     }
                 }
             }
@@ -213,17 +198,35 @@ impl StreamCore {
         None
     }
 
+    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
+    /// driver. Errors do not name the operation yet.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub(super) unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
+        let state = self.stream.state.lock();
+        let Recording::Capture(capture) = &state.recording else {
+            // SAFETY: handed on.
+            return unsafe { self.submit_unexpected(state, submission) };
+        };
+        let capture = capture.clone();
+        drop(state);
+        // Only the capturing thread gets further, and only that thread ends the capture.
+        // SAFETY: handed on.
+        unsafe { capture.submit(self.stream, submission) }
+    }
+
     /// Submits an operation that is not recorded, and is not the one that a step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    pub(super) unsafe fn submit_unexpected<'s>(
-        &'s self,
+    unsafe fn submit_unexpected(
+        &self,
         mut state: StateGuard<'s>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         match &mut state.step {
-            Some(step) if step.is_this_threads() && !submission.rules.blocking => {
+            Some(step) if step.is_this_threads() && !self.caller.rules.blocking => {
                 if let Some(failed) = step.failure() {
                     return Err(failed);
                 }
@@ -231,9 +234,8 @@ impl StreamCore {
                 unsafe { self.offer_to_step(state, submission) }
             }
             _ => {
-                self.caught_up(&mut state)?;
-                let &mut Submission { operation, rules, accesses, .. } = submission;
-                let begun = self.prepare(rules, state, &operation, accesses.iter().copied())?;
+                self.stream.caught_up(&mut state)?;
+                let begun = self.prepare(state, submission.accesses.iter().copied())?;
                 // SAFETY: handed on.
                 unsafe { self.call(begun, submission) }
             }
@@ -245,33 +247,29 @@ impl StreamCore {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    unsafe fn offer_to_step<'s>(
-        &'s self,
-        state: StateGuard<'s>,
-        submission: &mut Submission<'_>,
-    ) -> Result<()> {
-        let &mut Submission { operation, rules, accesses, .. } = submission;
-        let mut begun = self.prepare(rules, state, &operation, accesses.iter().copied())?;
+    unsafe fn offer_to_step(&self, state: StateGuard<'s>, submission: &mut Submission<'_>) -> Result<()> {
+        let stream = self.stream;
+        let mut begun = self.prepare(state, submission.accesses.iter().copied())?;
         let StreamState { step, owed, number, waited, .. } = &mut *begun.state;
         if let Some(step) = step
             && trace::is_on()
             && step.holds_any()
         {
-            step.note_end(self.place(*number - 1, std::mem::take(waited)));
+            step.note_end(stream.place(*number - 1, std::mem::take(waited)));
         }
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
             // memory and module stay until the stream's work up to here is done.
-            Some(step) => unsafe { step.offer(self.raw, submission) },
+            Some(step) => unsafe { step.offer(stream.raw, submission) },
             None => Ok(false),
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {
             if held.is_ok() {
                 // Before this operation, whose number has been taken.
                 let last = *number - 1;
-                self.mark_on(&mut begun.state, self.raw, last)?;
+                stream.mark_on(&mut begun.state, stream.raw, last)?;
             } else {
-                owed.push(Owed::ANYTHING);
+                owed.push(Owed::Any);
             }
         }
         if held? {
@@ -280,24 +278,24 @@ impl StreamCore {
         // SAFETY: handed on.
         unsafe { self.call(begun, submission) }
     }
+}
 
-    /// Enters a use by an operation that is held back, unless an earlier use of the segment stands for it.
-    #[inline(never)]
-    fn enter_in_segment(access: &Access<'_>, new: Use, step: &mut Step) {
-        let Access { block, range, mode } = access;
-        let seal = step.seal();
-        if seal.covers(block.history.seal(), *mode) {
-            return;
-        }
-        step.note_host_memory(access.is_the_hosts());
-        let mut history = block.history.lock();
-        if history.hint() != new.point.stream.0 {
-            enter_among_others(history, access, new);
-        } else if history.insert_whole(range, *mode, || new) {
-            history.set_seal(seal.of(*mode));
-        } else if history.is_crowded() {
-            prune(&mut history);
-        }
+/// Enters a use by an operation that is held back, unless an earlier use of the segment stands for it.
+#[inline(never)]
+fn enter_in_segment(access: &Access<'_>, new: Use, step: &mut Step) {
+    let Access { block, range, mode } = access;
+    let seal = step.seal();
+    if seal.covers(block.history.seal(), *mode) {
+        return;
+    }
+    step.note_host_memory(access.is_the_hosts());
+    let mut history = block.history.lock();
+    if history.hint() != Some(new.point.stream.get()) {
+        enter_among_others(history, access, new);
+    } else if history.insert_whole(range, *mode, || new) {
+        history.set_seal(seal.of(*mode));
+    } else if history.is_crowded() {
+        prune(&mut history);
     }
 }
 

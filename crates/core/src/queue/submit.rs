@@ -6,21 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
+use gpustream_hal::{self as hal, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::mark::Owed;
-use super::{Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
+use super::{Entry, Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
-use crate::operation::{Call, Rules, Submission, Waited, hazard, refused};
-use crate::queue::{Recording, Sink};
-use crate::record::{Condition, NodeAdder};
+use crate::operation::{Call, Submission, Waited, hazard};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
 use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
-
-/// The hint on a history that streams share: no stream's number.
-const MIXED: u64 = 0;
 
 /// An operation that has its place in a stream, which is locked until the operation's calls have been made.
 ///
@@ -31,62 +26,78 @@ pub struct Begun<'s> {
     pub(super) state: StateGuard<'s>,
 }
 
-impl StreamCore {
+impl<'s> Entry<'s> {
+    /// Puts an operation that keeps nothing but its memory, and that host access waits for alone, into the stream's sink.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub unsafe fn submit_call<'a>(&'a self, accesses: &'a [&'a Access<'a>], call: Call<'a>) -> Result<()> {
+        // SAFETY: handed on.
+        unsafe { self.submit(&mut Submission::new(&self.caller, accesses, call)) }
+    }
+
     /// Puts one operation into the stream's sink. An operation that runs gets the waits that its accesses need, then the
     /// driver's call, and leaves its use behind.
     ///
+    /// # Errors
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) where another thread captures the stream, and for what no recording
+    /// takes; the driver's refusal. All name the call.
+    ///
     /// # Safety
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
-    /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
+    /// alive. A closure is kept by recordings alone: with one, the stream is recorded. The submission is this entry's.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit(&self, submission: &mut Submission<'_>) -> Result<()> {
-        let &mut Submission { operation, rules, accesses, waited, .. } = submission;
-        if let Some(begun) = self.begin(rules, &operation, accesses)? {
+        let &mut Submission { accesses, waited, .. } = submission;
+        if let Some(begun) = self.begin(accesses)? {
             // SAFETY: the stream is alive, and the accesses are ordered.
-            let result = unsafe { submission.call.enqueue(&*self.device, self.raw) };
-            return self.finish(begun, rules, &operation, accesses.iter().copied(), waited, result);
+            let result = unsafe { submission.call.enqueue(&*self.stream.device, self.stream.raw) };
+            return self.finish(begun, accesses.iter().copied(), waited, result);
         }
         cold_path();
         // SAFETY: handed on.
-        unsafe { self.submit_elsewhere(submission) }.map_err(|error| error.with_operation(operation))
+        unsafe { self.submit_elsewhere(submission) }
     }
 
     /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
     /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit) but for the driver's refusal.
     #[inline(never)]
-    pub fn begin<'s>(
-        &'s self,
-        rules: Rules,
-        operation: &Operation,
-        accesses: &[&Access<'_>],
-    ) -> Result<Option<Begun<'s>>> {
-        if trace::is_on() || !matches!(self.sink, Sink::Driver) || self.is_in_step() {
+    pub fn begin(&self, accesses: &[&Access<'_>]) -> Result<Option<Begun<'s>>> {
+        let stream = self.stream;
+        if trace::is_on() || !stream.sink.is_driver() || stream.is_in_step() {
             cold_path();
             return Ok(None);
         }
-        if let Err(error) = self.check_thread() {
-            return Err(error.with_operation(*operation));
-        }
-        let state = self.state.lock();
+        let state = stream.state.lock();
         if state.step.is_some() || state.is_recorded() {
             cold_path();
             return Ok(None);
         }
-        match self.prepare(rules, state, operation, accesses.iter().copied()) {
+        match self.prepare(state, accesses.iter().copied()) {
             Ok(begun) => Ok(Some(begun)),
-            Err(error) => Err(error.with_operation(*operation)),
+            Err(error) => self.named(Err(error)),
         }
     }
 
     /// Ends the submission of an operation whose calls had this result.
+    ///
+    /// # Errors
+    /// That of `result`, and those of the wait where each operation is waited for.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn finish<'a>(
         &self,
         begun: Begun<'_>,
-        rules: Rules,
-        operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
         waited: Waited,
         result: Result<()>,
@@ -97,8 +108,7 @@ impl StreamCore {
             return Ok(());
         }
         cold_path();
-        let finished = self.conclude(rules, state, accesses, waited, result);
-        finished.map_err(|error| error.with_operation(*operation))
+        self.named(self.conclude(state, accesses, waited, result))
     }
 
     /// Makes an operation's calls, which are `traced` if somebody traces, and ends the submission.
@@ -107,8 +117,6 @@ impl StreamCore {
     fn run<'a>(
         &self,
         mut begun: Begun<'_>,
-        rules: Rules,
-        operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
         waited: Waited,
         traced: Option<trace::Work>,
@@ -119,10 +127,10 @@ impl StreamCore {
             Some(work) => {
                 let mut call = Some(call);
                 let call = &mut || call.take().map_or(Ok(()), |call| call());
-                self.trace(&mut begun.state, *operation, work, call)
+                self.trace(&mut begun.state, work, call)
             }
         };
-        self.finish(begun, rules, operation, accesses, waited, result)
+        self.finish(begun, accesses, waited, result)
     }
 
     /// Makes the calls of an operation that somebody traces.
@@ -130,86 +138,24 @@ impl StreamCore {
     fn trace(
         &self,
         state: &mut StreamState,
-        operation: Operation,
         work: trace::Work,
         call: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let at = self.place(state.number, std::mem::take(&mut state.waited));
-        trace::submission(&self.device, at, operation, work, call)
-    }
-
-    /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] on a stream that is neither captured nor stands for a node or body.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit), for the word and for each operation of the body.
-    pub unsafe fn condition(
-        &self,
-        rules: Rules,
-        condition: &Condition<'_>,
-        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
-    ) -> Result<()> {
-        // SAFETY: handed on, to each sink.
-        let submitted = unsafe {
-            match &self.sink {
-                Sink::Driver => (self.check_thread())
-                    .and_then(|()| self.capture().ok_or_else(no_graph))
-                    .and_then(|capture| capture.condition(self, rules.tracking, condition, fill)),
-                Sink::Set(_) => {
-                    Err(refused("put a condition into a node that is there; build the graph anew"))
-                }
-                Sink::Node(adder) => adder.condition(rules.tracking, condition, fill),
-            }
-        };
-        submitted.map_err(|error| error.with_operation(condition.operation))
-    }
-
-    /// Puts one operation where it goes, for which [`begin`](Self::begin) has returned nothing. Errors do not name it yet.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    #[inline(never)]
-    pub unsafe fn submit_elsewhere(&self, submission: &mut Submission<'_>) -> Result<()> {
-        // SAFETY: handed on, to each sink.
-        unsafe {
-            match &self.sink {
-                Sink::Driver => self.submit_otherwise(submission),
-                Sink::Set(setter) => setter.submit(submission),
-                Sink::Node(adder) => adder.submit(submission),
-            }
-        }
-    }
-
-    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
-    /// driver.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
-        self.check_thread()?;
-        let state = self.state.lock();
-        let Recording::Capture(capture) = &state.recording else {
-            // SAFETY: handed on.
-            return unsafe { self.submit_unexpected(state, submission) };
-        };
-        let capture = capture.clone();
-        drop(state);
-        // Only the capturing thread gets further, and only that thread ends the capture.
-        // SAFETY: handed on.
-        unsafe { capture.submit(self, submission) }
+        let at = self.stream.place(state.number, std::mem::take(&mut state.waited));
+        trace::submission(&self.stream.device, at, self.caller.operation, work, call)
     }
 
     /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
     ///
     /// `call` must enqueue on this stream and return; it makes the driver calls of the operation, which is `work` to traces.
+    ///
+    /// # Errors
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) on a stream that is recorded; otherwise as for
+    /// [`submit`](Self::submit).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub fn submit_outside_captures<'a, I>(
         &self,
-        rules: Rules,
-        operation: Operation,
         what: &str,
         work: trace::Work,
         accesses: I,
@@ -218,86 +164,73 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
+        let stream = self.stream;
         let run = || {
-            self.check_thread()?;
-            let mut state = self.running(what)?;
-            self.caught_up_for(&mut state, operation)?;
+            let mut state = stream.running(what)?;
+            stream.caught_up_for(&mut state, self.caller.operation)?;
             let traced = trace::is_on().then_some(work);
-            let begun = self.prepare(rules, state, &operation, accesses.clone())?;
-            let call = || call(&*self.device, self.raw);
-            self.run(begun, rules, &operation, accesses, Waited::Alone, traced, call)
+            let begun = self.prepare(state, accesses.clone())?;
+            self.run(begun, accesses, Waited::Alone, traced, || call(&*stream.device, stream.raw))
         };
-        run().map_err(|error| error.with_operation(operation))
+        self.named(run())
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
-    pub(super) fn prepare<'s, 'a, I>(
-        &'s self,
-        rules: Rules,
-        mut state: StateGuard<'s>,
-        operation: &Operation,
-        accesses: I,
-    ) -> Result<Begun<'s>>
+    pub(super) fn prepare<'a, I>(&self, mut state: StateGuard<'s>, accesses: I) -> Result<Begun<'s>>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        self.pay(&mut state, &accesses)?;
+        self.stream.pay(&mut state, &accesses)?;
         // The usual case: nobody but this stream has used the memory.
         let is_usual = accesses.clone().all(|access| {
             let block = access.borrow().block;
-            block.history.hint() == self.id.0 && !block.in_graph.load(Ordering::Acquire)
+            block.history.hint() == Some(self.stream.id.get()) && !block.in_graph.load(Ordering::Acquire)
         });
         if is_usual {
-            self.enter_all(rules, &mut state, operation, accesses);
+            self.enter_all(&mut state, accesses);
             return Ok(Begun { state });
         }
         cold_path();
-        self.prepare_among_others(rules, state, operation, accesses)
+        self.prepare_among_others(state, accesses)
     }
 
     /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
-    fn prepare_among_others<'s, 'a>(
-        &'s self,
-        rules: Rules,
+    fn prepare_among_others<'a>(
+        &self,
         mut state: StateGuard<'s>,
-        operation: &Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
     ) -> Result<Begun<'s>> {
         let in_graph = accesses.clone().any(|access| access.borrow().block.in_graph.load(Ordering::Acquire));
         let mut entering = in_graph.then(enter_graph_memory);
         // With graphs, only now does nobody enter uses beside this look.
-        if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
-            state = self.order(rules, state, *operation, accesses.clone(), &mut entering)?;
+        if !accesses.clone().all(|access| access.borrow().block.history.hint() == Some(self.stream.id.get()))
+        {
+            state = self.order(state, accesses.clone(), &mut entering)?;
         }
-        self.enter_all(rules, &mut state, operation, accesses);
+        self.enter_all(&mut state, accesses);
         Ok(Begun { state })
     }
 
     /// Counts an operation, and enters its uses.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn enter_all<'a>(
-        &self,
-        rules: Rules,
-        state: &mut StreamState,
-        operation: &Operation,
-        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
-    ) {
+    fn enter_all<'a>(&self, state: &mut StreamState, accesses: impl Iterator<Item: Borrow<Access<'a>>>) {
+        let Self { stream, caller } = self;
         // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
         // panics.
         state.number += 1;
-        let point = Point { stream: self.id, number: state.number };
-        self.counted.store(point.number, Ordering::Release);
-        state.concludes = rules.blocking || self.is_one_threads();
+        let point = Point { stream: stream.id, number: state.number };
+        stream.counted.store(point.number, Ordering::Release);
+        state.concludes = caller.rules.blocking || stream.is_one_threads();
         for access in accesses {
             let access = access.borrow();
             state.concludes |= access.is_the_hosts();
-            self.enter(access, point, operation);
+            self.enter(access, point);
         }
     }
 
@@ -306,24 +239,25 @@ impl StreamCore {
     /// # Safety
     /// As for [`submit`](Self::submit).
     pub(super) unsafe fn call(&self, begun: Begun<'_>, submission: &mut Submission<'_>) -> Result<()> {
-        let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
+        let &mut Submission { accesses, ref mut call, waited, .. } = submission;
         let traced = traced(call);
         // SAFETY: the stream is alive, and the accesses are ordered.
-        let call = || unsafe { call.enqueue(&*self.device, self.raw) };
-        self.run(begun, rules, &operation, accesses.iter().copied(), waited, traced, call)
+        let call = || unsafe { call.enqueue(&*self.stream.device, self.stream.raw) };
+        self.run(begun, accesses.iter().copied(), waited, traced, call)
     }
 
     /// Enters a use that this stream's next submission makes.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    fn enter(&self, access: &Access<'_>, point: Point, operation: &Operation) {
+    fn enter(&self, access: &Access<'_>, point: Point) {
+        let new = || Use::new(point, self.caller.operation);
         let mut history = access.block.history.lock();
-        if history.hint() != self.id.0 {
+        if history.hint() != Some(self.stream.id.get()) {
             cold_path();
-            return enter_among_others(history, access, Use::new(point, *operation));
+            return enter_among_others(history, access, new());
         }
         // Uses of the whole by one stream replace each other.
-        if history.insert(&access.range, access.mode, || Use::new(point, *operation)) {
+        if history.insert(&access.range, access.mode, new) {
             cold_path();
             if history.is_crowded() {
                 prune(&mut history);
@@ -336,15 +270,15 @@ impl StreamCore {
     #[inline(never)]
     fn conclude<'a>(
         &self,
-        rules: Rules,
         mut state: StateGuard<'_>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
         waited: Waited,
         result: Result<()>,
     ) -> Result<()> {
-        if self.is_one_threads() {
+        let Self { stream, caller } = self;
+        if stream.is_one_threads() {
             // Other threads wait by this event. Also on failure: the driver may have enqueued part.
-            let marked = self.mark(&mut state);
+            let marked = stream.mark(&mut state);
             if result.is_ok() {
                 marked?;
             }
@@ -355,8 +289,8 @@ impl StreamCore {
                 accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
             state.owed.extend(owed.flatten());
         }
-        if rules.blocking && result.is_ok() {
-            let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
+        if caller.rules.blocking && result.is_ok() {
+            let cell = stream.mark(&mut state).map(|mark| mark.cell.clone());
             drop(state);
             // SAFETY: the event was just recorded on this stream, which is alive.
             cell.and_then(|cell| unsafe { cell.synchronize() })?;
@@ -367,11 +301,9 @@ impl StreamCore {
     /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
-    fn order<'s, 'a>(
-        &'s self,
-        rules: Rules,
+    fn order<'a>(
+        &self,
         mut state: StateGuard<'s>,
-        operation: Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
         entering: &mut Option<MutexGuard<'static, ()>>,
     ) -> Result<StateGuard<'s>> {
@@ -382,7 +314,7 @@ impl StreamCore {
         while !missing.is_empty() {
             let in_graph = entering.take().is_some();
             // This lets go of the lock meanwhile, so that new uses may have come.
-            state = self.order_after(rules, state, operation, &missing)?;
+            state = self.order_after(state, &missing)?;
             *entering = in_graph.then(enter_graph_memory);
             missing = self.missing(&state, accesses.clone());
         }
@@ -397,17 +329,18 @@ impl StreamCore {
         state: &StreamState,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
     ) -> SmallVec<[Use; 4]> {
+        let id = self.stream.id;
         let mut missing = SmallVec::new();
         for access in accesses {
             let access = access.borrow();
             let history = access.block.history.lock();
             history.conflicts(&access.range, access.mode, |old| {
-                if old.point.stream != self.id && !state.clock.covers(old.point) {
+                if old.point.stream != id && !state.clock.covers(old.point) {
                     missing.push(*old);
                 }
             });
-            if history.is_only(self.id) {
-                history.set_hint(self.id.0);
+            if history.is_only(id) {
+                history.set_hint(Some(id.get()));
             }
         }
         missing
@@ -416,26 +349,21 @@ impl StreamCore {
     /// Makes this stream wait for `missing`.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
     #[cold]
-    fn order_after<'s>(
-        &'s self,
-        rules: Rules,
-        state: StateGuard<'s>,
-        operation: Operation,
-        missing: &[Use],
-    ) -> Result<StateGuard<'s>> {
+    fn order_after(&self, state: StateGuard<'s>, missing: &[Use]) -> Result<StateGuard<'s>> {
         drop(state);
+        let Self { stream, caller } = self;
         let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
-        let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
+        let mut running: SmallVec<[(Point, Arc<StreamCore>); 4]> = SmallVec::new();
         for old in missing {
             let other = StreamTable::shared()
                 .get(old.point.stream)
                 .filter(|other| !other.needs_no_wait(old.point.number));
-            match (other, rules.tracking) {
+            match (other, caller.rules.tracking) {
                 (None, _) => waits.push((old.point, None)),
                 (Some(_), Some(Tracking::Strict)) if !old.recycled => {
-                    return Err(hazard(operation, old.operation));
+                    return Err(hazard(caller.operation, old.operation));
                 }
                 (Some(_), None) if !old.recycled => waits.push((old.point, None)),
                 (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
@@ -451,15 +379,15 @@ impl StreamCore {
             }
         }
         let began = "submit to it from another thread than the one that captures, which began meanwhile";
-        let mut state = self.running(began)?;
-        self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
-        let raw = self.caught_up(&mut state)?;
+        let mut state = stream.running(began)?;
+        stream.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        let raw = stream.caught_up(&mut state)?;
         for (point, mark) in waits {
             if let Some(mark) = mark
                 && !state.clock.covers(point)
             {
                 // SAFETY: both are alive, and the event has been recorded.
-                unsafe { self.device.stream_wait_event(raw, mark.cell.raw) }?;
+                unsafe { stream.device.stream_wait_event(raw, mark.cell.raw) }?;
                 state.clock.merge(&mark.clock);
                 state.note_wait(point);
             }
@@ -467,23 +395,15 @@ impl StreamCore {
         }
         Ok(state)
     }
+}
 
+impl StreamCore {
     /// The points of other streams that a wait for submission `number` would wait for.
     fn clock_at(&self, number: u64) -> Clock {
         let state = self.state.lock();
         let mark = state.marks.iter().find(|mark| mark.number >= number);
         mark.map_or(&state.clock, |mark| &mark.clock).clone()
     }
-}
-
-/// Returns the error for a condition outside a graph.
-#[cold]
-fn no_graph() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
-         stream that `GraphBuilder::node` gives",
-    )
 }
 
 /// Returns what a trace says of an operation, where somebody listens.
@@ -499,7 +419,7 @@ fn traced(call: &Call<'_>) -> Option<trace::Work> {
 /// Enters a use of memory that other streams have used.
 #[inline(never)]
 pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
-    history.set_hint(MIXED);
+    history.set_hint(None);
     history.insert(&access.range, access.mode, || new);
     if history.is_crowded() {
         prune(&mut history);

@@ -92,7 +92,7 @@ impl StreamTable {
 
     /// Lets go of the device's streams that only the table holds and whose work is done, and of such foreign streams of the
     /// same context: the handle of the device that adopted one may be closed.
-    pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
+    pub(crate) fn drop_orphans(&self, device: &Arc<dyn hal::Device>) {
         let is_of = |stream: &StreamCore| {
             Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
         };
@@ -103,7 +103,7 @@ impl StreamTable {
             self.set_done(&clock);
             // No new handle of an orphan can appear.
             self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
-            stream.close();
+            stream.short_path.close();
         }
     }
 

@@ -9,6 +9,9 @@ use crate::memory::{self, Block};
 use crate::track::Mode;
 
 /// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.
+///
+/// # Errors
+/// Those of [`wait_number`](super::StreamCore::wait_number).
 #[track_caller]
 pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
     for point in memory::pending(block, range, mode) {
@@ -20,6 +23,9 @@ pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
 }
 
 /// Asks whether [`wait_for`] would return at once.
+///
+/// # Errors
+/// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed.
 pub fn is_done(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream)

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{
-    self as hal, Conditional, NodePlace, Operation, RawBuffer, RawGraphNode, Repeat, Result,
-};
+use gpustream_hal::{self as hal, Conditional, NodePlace, RawBuffer, RawGraphNode, Repeat, Result};
 
 use super::{Contents, NodeAdder};
 use crate::memory::Access;
@@ -12,7 +10,6 @@ use crate::operation::refused;
 
 /// The word that decides about a conditional node, and how often.
 pub struct Condition<'a> {
-    pub operation: Operation,
     pub repeat: Repeat,
     pub word: &'a Access<'a>,
     /// The address of the word, an aligned `u32`.

@@ -17,9 +17,9 @@
 
 mod allocated;
 pub mod attributes;
+pub(crate) mod chains;
 pub(crate) mod condition;
 pub(crate) mod contents;
-pub(crate) mod lanes;
 pub mod nodes;
 mod owned;
 pub(crate) mod scope;

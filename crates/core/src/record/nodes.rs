@@ -5,19 +5,18 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
+use gpustream_hal::{self as hal, GraphNode, NodePlace, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
+use super::chains::{Chains, Place};
 use super::condition::{Body, Condition};
-use super::lanes::{Lanes, Place};
 use super::scope::{Operations, Scope, add};
 use super::{Contents, GraphUses};
-use crate::inside;
 use crate::memory::Access;
-use crate::operation::{Kept, Submission, refused};
+use crate::operation::{Caller, Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
-use crate::track::{Point, Tracking};
+use crate::track::Point;
 
 /// The nodes that call a closure, each with the address of its [`RepeatedCall`](crate::host_call::RepeatedCall).
 pub type HostNodes = Vec<(RawGraphNode, usize)>;
@@ -34,7 +33,7 @@ struct Inner {
     scope: Scope,
     /// The driver's nodes, by operation.
     nodes: Vec<RawGraphNode>,
-    lanes: Lanes,
+    chains: Chains,
     next: Next,
     attributed: Attributed,
     host_nodes: HostNodes,
@@ -107,8 +106,7 @@ impl NodeAdder {
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
-        inside::check_outside()?;
-        let &Submission { operation, accesses, ref call, kept, rules, .. } = submission;
+        let &Submission { caller, accesses, ref call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
         let after = inner.after()?;
         let work = call.node()?;
@@ -118,8 +116,7 @@ impl NodeAdder {
             ));
         }
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
-        let node =
-            unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(*work), accesses, after)? };
+        let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), accesses, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
@@ -132,34 +129,31 @@ impl NodeAdder {
 
     /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with
     /// its `uses`.
+    ///
+    /// # Errors
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not; the driver's refusal.
     pub fn add(
         &self,
-        tracking: Option<Tracking>,
-        operation: Operation,
+        caller: &Caller,
         node: &GraphNode<'_>,
         uses: &GraphUses,
         after: &[usize],
     ) -> Result<()> {
-        inside::check_outside()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
-        unsafe { inner.make(self, tracking, operation, node, &accesses, without_repeats(after)) }.map(drop)
+        unsafe { inner.make(self, caller, node, &accesses, without_repeats(after)) }.map(drop)
     }
 
     /// Calls `work` with the tracker, and with the question which points come before the node under construction.
-    pub(crate) fn in_scope<T>(
-        &self,
-        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
-    ) -> Result<T> {
-        inside::check_outside()?;
+    pub(crate) fn in_scope<T>(&self, work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T) -> T {
         let inner = &mut *lock(&self.inner);
         let after = inner.followed();
-        let Inner { scope, lanes, .. } = inner;
-        let mut place = lanes.place(&after);
-        place.follow_all(lanes, &after);
-        Ok(work(scope, &|point| place.is_after(point)))
+        let Inner { scope, chains, .. } = inner;
+        let mut place = chains.place(&after);
+        place.follow_all(chains, &after);
+        work(scope, &|point| place.is_after(point))
     }
 
     /// Keeps the values that a child graph keeps.
@@ -180,7 +174,7 @@ impl NodeAdder {
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit), for the word and for each operation of the body.
     pub(crate) unsafe fn condition(
         &self,
-        tracking: Option<Tracking>,
+        caller: &Caller,
         condition: &Condition<'_>,
         fill: impl FnOnce(&Arc<Self>) -> Result<()>,
     ) -> Result<()> {
@@ -194,7 +188,6 @@ impl NodeAdder {
             }
         }
 
-        inside::check_outside()?;
         let place = NodePlace::After(self.graph, &[]);
         let mut reopening = Reopening(self, None);
         let body = {
@@ -213,7 +206,7 @@ impl NodeAdder {
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         let add = || {
             let mut after = inner.after()?;
-            let place = inner.place(tracking, condition.operation, &accesses, &mut after)?;
+            let place = inner.place(caller, &accesses, &mut after)?;
             let before = inner.nodes_of(&after);
             // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
             unsafe {
@@ -225,8 +218,8 @@ impl NodeAdder {
         match add() {
             Ok((place, after)) => {
                 inner.next.advance();
-                inner.scope.enter(place.point, condition.operation, &accesses, after);
-                inner.lanes.push(place);
+                inner.scope.enter(place.point, caller.operation, &accesses, after);
+                inner.chains.push(place);
                 inner.nodes.push(conditional.node);
                 inner.scope.take_body(body);
                 Ok(())
@@ -283,20 +276,14 @@ impl Inner {
 
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
-    fn place(
-        &self,
-        tracking: Option<Tracking>,
-        operation: Operation,
-        accesses: &[&Access<'_>],
-        after: &mut Operations,
-    ) -> Result<Place> {
-        let mut place = self.lanes.place(after);
-        place.follow_all(&self.lanes, after);
+    fn place(&self, caller: &Caller, accesses: &[&Access<'_>], after: &mut Operations) -> Result<Place> {
+        let mut place = self.chains.place(after);
+        place.follow_all(&self.chains, after);
         for access in accesses {
-            let lane = (place.point.stream, &*place.clock);
-            for point in self.scope.missing(tracking, operation, lane, access)? {
-                let index = self.lanes.index(point);
-                self.lanes.follow(&mut place, index);
+            let chain = (place.point.stream, &*place.clock);
+            for point in self.scope.missing(caller, chain, access)? {
+                let index = self.chains.index(point);
+                self.chains.follow(&mut place, index);
                 add(after, &[index]);
             }
         }
@@ -310,18 +297,17 @@ impl Inner {
     unsafe fn make(
         &mut self,
         adder: &NodeAdder,
-        tracking: Option<Tracking>,
-        operation: Operation,
+        caller: &Caller,
         node: &GraphNode<'_>,
         accesses: &[&Access<'_>],
         mut after: Operations,
     ) -> Result<RawGraphNode> {
-        let place = self.place(tracking, operation, accesses, &mut after)?;
+        let place = self.place(caller, accesses, &mut after)?;
         let before = self.nodes_of(&after);
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
-        self.scope.enter(place.point, operation, accesses, after);
-        self.lanes.push(place);
+        self.scope.enter(place.point, caller.operation, accesses, after);
+        self.chains.push(place);
         self.nodes.push(node);
         Ok(node)
     }

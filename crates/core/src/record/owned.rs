@@ -14,6 +14,9 @@ pub struct OwnedGraph {
 
 impl OwnedGraph {
     /// Makes the graph launchable (`cuGraphInstantiate`).
+    ///
+    /// # Errors
+    /// The driver's refusal.
     pub fn instantiate(&self) -> Result<OwnedExec> {
         // SAFETY: the graph is alive.
         let raw = unsafe { self.device.graph_instantiate(self.raw) }?;

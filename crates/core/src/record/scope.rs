@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::allocated::Allocated;
 use super::contents::{Contents, GraphOperation};
 use crate::memory::{Access, Block, Home};
-use crate::operation::{Kept, hazard};
+use crate::operation::{Caller, Kept, hazard};
 use crate::track::{Clock, History, Mode, Point, StreamId, Tracking, Use};
 
 /// The operations of one recording, by index.
@@ -31,31 +31,30 @@ pub(crate) struct Scope {
 unsafe impl Send for Scope {}
 
 impl Scope {
-    /// Returns the points that an operation of `lane` with this `clock` must come after because of `access`, and does
+    /// Returns the points that an operation of `chain` with this `clock` must come after because of `access`, and does
     /// not come after yet. The list is empty where nobody orders.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders, and such a point exists.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders, and such a point exists.
     pub(crate) fn missing(
         &self,
-        tracking: Option<Tracking>,
-        operation: Operation,
-        (lane, clock): (StreamId, &Clock),
+        caller: &Caller,
+        (chain, clock): (StreamId, &Clock),
         access: &Access<'_>,
     ) -> Result<SmallVec<[Point; 4]>> {
         let (mut missing, mut first) = (SmallVec::new(), None);
         let Some(history) = self.histories.get(&Arc::as_ptr(access.block)) else { return Ok(missing) };
         history.conflicts(&access.range, access.mode, |old| {
-            if old.point.stream == lane || clock.covers(old.point) {
+            if old.point.stream == chain || clock.covers(old.point) {
                 return;
             }
-            match tracking {
+            match caller.rules.tracking {
                 None if !old.recycled => {}
                 Some(Tracking::Strict) if !old.recycled => drop(first.get_or_insert(old.operation)),
                 _ => missing.push(old.point),
             }
         });
-        first.map_or(Ok(missing), |old| Err(hazard(operation, old)))
+        first.map_or(Ok(missing), |old| Err(hazard(caller.operation, old)))
     }
 
     /// Hands out memory for `len` bytes that was allocated inside from `pools`, whose owner is gone, and that has room for

@@ -3,8 +3,9 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gpustream_hal::{self as hal, LaunchConfig, RawFunction, RawGraphExec, RawGraphNode, Result, Work};
 
@@ -15,6 +16,7 @@ use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::operation::{Argument, Call, Kept, Launched, Submission, refused};
 use crate::sync::{Mutex, lock, this_thread};
+use crate::track::Mode;
 
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;
@@ -36,30 +38,40 @@ pub struct NodeSetter {
     exec: RawGraphExec,
     attributed: Attributed,
     calls: NodeCalls,
-    /// The node that the next operation goes into.
-    node: AtomicUsize,
-    stage: AtomicU8,
-    /// The thread that opened the setter; 0 while it is closed.
+    /// The thread that opened the setter; no thread's number while it is closed.
     thread: AtomicUsize,
-    /// The accesses of the last change, all of which are in `known`.
-    last: [LastAccess; REMEMBERED],
     /// Used by the thread that opened the setter alone.
-    expected: UnsafeCell<Option<Expected>>,
-    /// The address of the last change's module. The module is kept alive, so nothing else has that address.
-    last_module: AtomicUsize,
+    change: UnsafeCell<Change>,
     known: Mutex<Known>,
     /// Whether `Known::new` holds anything.
     has_new: AtomicBool,
 }
 
-/// No operation may come.
-const CLOSED: u8 = 0;
-/// One operation may come.
-const OPEN: u8 = 1;
-/// The operation came, and the driver has not taken it.
-const TAKEN: u8 = 2;
-/// The driver has taken the operation.
-const SET: u8 = 3;
+/// The number of no thread.
+const NOBODY: usize = 0;
+
+/// The change that is being made, and the last one.
+struct Change {
+    /// The node that the next operation goes into.
+    node: RawGraphNode,
+    stage: Stage,
+    /// The accesses of the last change, all of which are in `known`.
+    last: [Option<LastAccess>; REMEMBERED],
+    expected: Option<Expected>,
+    /// The address of the last change's module. The module is kept alive, so nothing else has that address.
+    last_module: Option<usize>,
+}
+
+/// How far the change is.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// One operation may come.
+    Open,
+    /// The operation came, and the driver has not taken it.
+    Taken,
+    /// The driver has taken the operation.
+    Set,
+}
 
 #[derive(Default)]
 struct Known {
@@ -81,35 +93,27 @@ struct Expected {
     accesses: usize,
 }
 
-/// One access of the last change. Used by one thread at a time.
-#[derive(Default)]
+/// One access of the last change.
 struct LastAccess {
     /// The address of the block. The block is kept alive, so nothing else has that address.
-    block: AtomicUsize,
-    start: AtomicUsize,
-    end: AtomicUsize,
-    mode: AtomicU8,
+    block: usize,
+    range: Range<usize>,
+    mode: Mode,
 }
 
 impl LastAccess {
-    #[inline]
-    fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
-        self.block.load(Ordering::Relaxed) == Arc::as_ptr(block).addr()
-            && self.start.load(Ordering::Relaxed) == range.start
-            && self.end.load(Ordering::Relaxed) == range.end
-            && self.mode.load(Ordering::Relaxed) == *mode as u8
+    fn of(Access { block, range, mode }: &Access<'_>) -> Self {
+        Self { block: Arc::as_ptr(block).addr(), range: range.clone(), mode: *mode }
     }
 
-    fn set(&self, Access { block, range, mode }: &Access<'_>) {
-        self.block.store(Arc::as_ptr(block).addr(), Ordering::Relaxed);
-        self.start.store(range.start, Ordering::Relaxed);
-        self.end.store(range.end, Ordering::Relaxed);
-        self.mode.store(*mode as u8, Ordering::Relaxed);
+    #[inline]
+    fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
+        self.block == Arc::as_ptr(block).addr() && self.range == *range && self.mode == *mode
     }
 }
 
-// SAFETY: `expected` is used by the thread that opened the setter alone, which `follow` and `claim` check, and by one such
-// thread after the other. All else is atomic or locked.
+// SAFETY: `change` is used by the thread that opened the setter alone, which `own` checks, and by one such thread after the
+// other. All else is atomic or locked.
 unsafe impl Sync for NodeSetter {}
 
 impl NodeSetter {
@@ -123,54 +127,52 @@ impl NodeSetter {
         attributed: Attributed,
         calls: NodeCalls,
     ) -> Self {
-        let (node, stage, thread, last, expected, last_module, known, has_new) = Default::default();
-        Self {
-            device,
-            exec,
-            attributed,
-            calls,
-            node,
-            stage,
-            thread,
-            last,
-            expected,
-            last_module,
-            known,
-            has_new,
-        }
+        let change = Change {
+            node: RawGraphNode(0),
+            stage: Stage::Set,
+            last: [const { None }; REMEMBERED],
+            expected: None,
+            last_module: None,
+        };
+        let (change, thread) = (UnsafeCell::new(change), AtomicUsize::new(NOBODY));
+        let (known, has_new) = Default::default();
+        Self { device, exec, attributed, calls, thread, change, known, has_new }
     }
 
-    /// Lets one operation in, which goes into `node`.
+    /// Lets one operation of this thread's in, which goes into `node`.
+    ///
+    /// # Safety
+    /// The setter is closed.
     #[inline]
-    pub fn open(&self, node: RawGraphNode) {
-        self.node.store(node.0, Ordering::Relaxed);
+    pub unsafe fn open(&self, node: RawGraphNode) {
+        // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.
+        let change = unsafe { &mut *self.change.get() };
+        (change.node, change.stage) = (node, Stage::Open);
         self.thread.store(this_thread(), Ordering::Relaxed);
-        self.stage.store(OPEN, Ordering::Relaxed);
     }
 
+    /// Returns whether the driver has taken this thread's operation.
     #[inline]
     pub fn is_set(&self) -> bool {
-        self.stage.load(Ordering::Relaxed) == SET
+        self.own().is_some_and(|change| change.stage == Stage::Set)
     }
 
     /// Lets no operation in any more.
     #[inline]
     pub fn close(&self) {
-        self.stage.store(CLOSED, Ordering::Relaxed);
-        self.thread.store(0, Ordering::Relaxed);
+        self.thread.store(NOBODY, Ordering::Relaxed);
     }
 
+    /// Returns the change, to the thread that makes it.
     #[inline]
-    fn claim(&self) -> Result<()> {
+    #[allow(clippy::mut_from_ref, reason = "the check of the thread takes the place of a lock")]
+    fn own(&self) -> Option<&mut Change> {
         if self.thread.load(Ordering::Relaxed) != this_thread() {
-            return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
+            return None;
         }
-        // Only this thread gets here, so no swap is needed.
-        if self.stage.load(Ordering::Relaxed) != OPEN {
-            return Err(refused("put several operations into one node; add a node for each"));
-        }
-        self.stage.store(TAKEN, Ordering::Relaxed);
-        Ok(())
+        // SAFETY: this thread opened the setter, and others are refused until it is closed. No function of this type calls
+        // another one that asks for the change while it has the change.
+        Some(unsafe { &mut *self.change.get() })
     }
 
     /// Puts a launch into the node if it is the last one again, perhaps with other scalars: the same kernel in the same shape on
@@ -185,13 +187,8 @@ impl NodeSetter {
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
     ) -> Option<Result<()>> {
-        let is_open = self.thread.load(Ordering::Relaxed) == this_thread()
-            && self.stage.load(Ordering::Relaxed) == OPEN;
-        if !is_open {
-            return None;
-        }
-        // SAFETY: this thread opened the setter.
-        let expected = unsafe { &*self.expected.get() }.as_ref()?;
+        let Change { node, stage, last, expected, .. } = self.own()?;
+        let expected = expected.as_ref().filter(|_| *stage == Stage::Open)?;
         if expected.function != launch.function
             || expected.sizes.len() != launch.args.len()
             || expected.request != *launch.request
@@ -199,7 +196,7 @@ impl NodeSetter {
             return None;
         }
         let mut room = [const { MaybeUninit::<*mut c_void>::uninit() }; ARGUMENTS];
-        let mut last = self.last[..expected.accesses].iter();
+        let mut last = last[..expected.accesses].iter().flatten();
         for ((arg, &wanted), to) in launch.args.iter().zip(&*expected.sizes).zip(&mut room) {
             let value = match shown(arg)? {
                 Argument::Value { bytes, size } if size == wanted => bytes,
@@ -215,22 +212,21 @@ impl NodeSetter {
         if last.next().is_some() {
             return None;
         }
-        self.stage.store(TAKEN, Ordering::Relaxed);
+        *stage = Stage::Taken;
         // SAFETY: one for each argument has been written; an expected launch has no more than there is room for.
         let args = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), launch.args.len()) };
         let work = Work::Kernel { function: launch.function, config: &expected.config, args };
-        let node = RawGraphNode(self.node.load(Ordering::Relaxed));
-        let set = self.attributed.check(node, &work).and_then(|()| {
+        let set = self.attributed.check(*node, &work).and_then(|()| {
             // SAFETY: while the setter is open the executable is alive, and `node` is one of the nodes it was made
             // from; the memory and the module were entered with the last launch; the rest is this function's contract.
-            unsafe { self.device.graph_set_node(self.exec, node, &work) }
+            unsafe { self.device.graph_set_node(self.exec, *node, &work) }
         });
         match set {
             Ok(()) => {
-                self.stage.store(SET, Ordering::Relaxed);
+                *stage = Stage::Set;
                 Some(Ok(()))
             }
-            Err(error) => Some(Err(error.with_operation(*launch.operation))),
+            Err(error) => Some(Err(error.with_operation(launch.caller.operation))),
         }
     }
 
@@ -239,32 +235,41 @@ impl NodeSetter {
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
-        self.claim()?;
+        let Some(Change { node, stage, last, expected, last_module }) = self.own() else {
+            return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
+        };
+        if *stage != Stage::Open {
+            return Err(refused("put several operations into one node; add a node for each"));
+        }
+        *stage = Stage::Taken;
         let &Submission { accesses, ref call, kept, .. } = submission;
         let work = call.node()?;
-        // SAFETY: this thread claimed the setter, and so opened it.
-        unsafe { *self.expected.get() = None };
+        *expected = None;
         for (index, access) in accesses.iter().enumerate() {
-            let last = self.last.get(index);
-            if !last.is_some_and(|last| last.is(access)) {
-                self.enter(access, last);
+            let last = last.get_mut(index);
+            if !last.as_ref().is_some_and(|last| last.as_ref().is_some_and(|last| last.is(access))) {
+                self.enter(access);
+                if let Some(last) = last {
+                    *last = Some(LastAccess::of(access));
+                }
             }
         }
-        let node = RawGraphNode(self.node.load(Ordering::Relaxed));
+        let node = *node;
         self.attributed.check(node, work)?;
         match kept {
             Kept::Nothing => {}
             Kept::Kernel { module, .. } => {
-                if self.last_module.load(Ordering::Relaxed) != Arc::as_ptr(module).addr() {
+                let address = Some(Arc::as_ptr(module).addr());
+                if *last_module != address {
                     self.keep(module.clone());
-                    self.last_module.store(Arc::as_ptr(module).addr(), Ordering::Relaxed);
+                    *last_module = address;
                 }
             }
             Kept::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
                     call.replace(new);
-                    self.stage.store(SET, Ordering::Relaxed);
+                    *stage = Stage::Set;
                     return Ok(());
                 }
             }
@@ -274,22 +279,17 @@ impl NodeSetter {
         // into no other node: all nodes that call closures are in `calls`, and drivers refuse to change a node's kind
         // of work.
         unsafe { self.device.graph_set_node(self.exec, node, work) }?;
-        self.stage.store(SET, Ordering::Relaxed);
-        // SAFETY: this thread claimed the setter, and so opened it.
-        unsafe { *self.expected.get() = expected(submission) };
+        *stage = Stage::Set;
+        *expected = Expected::of(submission);
         Ok(())
     }
 
     #[inline(never)]
-    fn enter(&self, access: &Access<'_>, last: Option<&LastAccess>) {
-        let Access { block, range, mode } = access;
+    fn enter(&self, Access { block, range, mode }: &Access<'_>) {
         let Known { all, new } = &mut *lock(&self.known);
         if all.uses.add(block, range, *mode) {
             new.uses.add(block, range, *mode);
             self.has_new.store(true, Ordering::Relaxed);
-        }
-        if let Some(last) = last {
-            last.set(access);
         }
     }
 
@@ -313,16 +313,18 @@ impl NodeSetter {
     }
 }
 
-/// Returns the launch, if there is room to remember all that it touches.
-fn expected(submission: &Submission<'_>) -> Option<Expected> {
-    let &Submission { accesses, ref call, kept, .. } = submission;
-    let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
-    let Call::Work(Work::Kernel { function, config, .. }) = call else { return None };
-    (accesses.len() <= REMEMBERED && sizes.len() <= ARGUMENTS).then(|| Expected {
-        function: *function,
-        request: *request,
-        config: **config,
-        sizes: sizes.clone(),
-        accesses: accesses.len(),
-    })
+impl Expected {
+    /// Returns the launch, if there is room to remember all that it touches.
+    fn of(submission: &Submission<'_>) -> Option<Self> {
+        let &Submission { accesses, ref call, kept, .. } = submission;
+        let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
+        let Call::Work(Work::Kernel { function, config, .. }) = call else { return None };
+        (accesses.len() <= REMEMBERED && sizes.len() <= ARGUMENTS).then(|| Self {
+            function: *function,
+            request: *request,
+            config: **config,
+            sizes: sizes.clone(),
+            accesses: accesses.len(),
+        })
+    }
 }

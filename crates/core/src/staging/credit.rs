@@ -49,7 +49,7 @@ impl Credit {
         loop {
             let mut accounts = lock(&self.accounts);
             let account = accounts.entry(stream.id).or_default();
-            account.settle(stream);
+            account.forget_done(stream);
             let oldest =
                 if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
             let Some((number, freed)) = oldest else {
@@ -77,7 +77,7 @@ impl Credit {
 
 impl Account {
     /// Forgets the pieces that are known to be done.
-    fn settle(&mut self, stream: &StreamCore) {
+    fn forget_done(&mut self, stream: &StreamCore) {
         while let Some(&(number, bytes)) = self.submitted.front()
             && stream.known_done(number)
         {

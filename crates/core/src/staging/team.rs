@@ -143,6 +143,9 @@ fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
 /// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call wakes
 /// no helper, unless it closely follows another. `tidy` is a closure to run after some time without calls, with the
 /// number of its owner.
+///
+/// # Errors
+/// The first failure among the pieces; pieces that nobody has begun are then left.
 pub fn run(
     claims: Claims,
     helpers: usize,

@@ -295,14 +295,14 @@ impl Step {
     /// The failure of an operation that was held back.
     ///
     /// # Safety
-    /// As for [`submit`](crate::queue::StreamCore::submit): `submission` has its place on `stream`, which is alive. The
+    /// As for [`submit`](crate::queue::Entry::submit): `submission` has its place on `stream`, which is alive. The
     /// modules and the memory of what is held back stay alive until it is released and done.
     pub(crate) unsafe fn offer(&mut self, stream: RawStream, submission: &Submission<'_>) -> Result<bool> {
         let offer = match Offer::of(submission) {
             Ok(offer) if self.plain.is_none() => offer,
             other => {
                 let why = other.err().unwrap_or("this device's graphs are not used");
-                self.say_by(why, submission.operation);
+                self.say_by(why, submission.caller.operation);
                 // SAFETY: handed on.
                 unsafe { self.release(stream) };
                 self.run.plain += 1;
@@ -314,7 +314,7 @@ impl Step {
                 if self.at == MOST_SEGMENTS {
                     let why = "an operation of a replayed step is submitted by itself, since the step was cut in 64 graphs before \
                                it; have less in a step, or cut it less often";
-                    lint::serialises_at(why, submission.operation.location);
+                    lint::serialises_at(why, submission.caller.operation.location);
                     self.run.plain += 1;
                     return Ok(false);
                 }

@@ -5,14 +5,14 @@
 use smallvec::SmallVec;
 
 use super::sequence::Sequence;
-use crate::record::lanes::Lanes;
+use crate::record::chains::Chains;
 use crate::record::scope::Operations;
 use crate::track::{History, Use};
 
 /// The order of the nodes of a graph.
 #[derive(Default)]
 pub(super) struct Order {
-    lanes: Lanes,
+    chains: Chains,
     /// The operations that each one follows directly.
     after: Vec<Operations>,
 }
@@ -29,20 +29,20 @@ impl Order {
                 before.extend(index.checked_sub(1));
             } else {
                 for touch in sequence.touched(index) {
-                    let lanes = &order.lanes;
-                    history.conflicts(&touch.range, touch.mode, |old| before.push(lanes.index(old.point)));
+                    let chains = &order.chains;
+                    history.conflicts(&touch.range, touch.mode, |old| before.push(chains.index(old.point)));
                 }
                 // The latest first: it comes after most of the others.
                 before.sort_unstable_by(|a, b| b.cmp(a));
                 before.dedup();
             }
-            let mut place = order.lanes.place(&before);
+            let mut place = order.chains.place(&before);
             let mut after = Operations::new();
             for before in before {
-                let point = order.lanes.get(before).point;
+                let point = order.chains.get(before).point;
                 let is_in_lane = point.stream == place.point.stream && point.number + 1 == place.point.number;
                 if is_in_lane || !place.is_after(point) {
-                    order.lanes.follow(&mut place, before);
+                    order.chains.follow(&mut place, before);
                     after.push(before);
                 }
             }
@@ -51,7 +51,7 @@ impl Order {
                     history.insert(&touch.range, touch.mode, || Use::new(place.point, operation));
                 }
             }
-            order.lanes.push(place);
+            order.chains.push(place);
             order.after.push(after);
         }
         order
@@ -66,7 +66,7 @@ impl Order {
     pub(super) fn suits(&self, sequence: &Sequence) -> bool {
         let mut history = History::new(usize::MAX, true);
         for index in 0..sequence.len() {
-            let place = self.lanes.get(index);
+            let place = self.chains.get(index);
             let mut suits = true;
             for touch in sequence.touched(index) {
                 history.conflicts(&touch.range, touch.mode, |old| suits &= place.is_after(old.point));

@@ -1,5 +1,6 @@
 //! Seals: numbers on histories, by which a segment's later operations need no uses of their own.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::track::Mode;
@@ -12,25 +13,28 @@ use crate::track::Mode;
 /// them, and has nothing else to look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Seal {
-    /// The number on histories of memory that the segment reads. No other segment has it, nor the number behind it.
-    read: u64,
+    /// The number on histories of memory that the segment reads. No other segment has it.
+    read: NonZeroU64,
+    /// The number on histories of memory that the segment writes. No other segment has it.
+    write: NonZeroU64,
 }
 
 impl Seal {
     /// Returns the seal of a new segment.
     pub(super) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(2);
-        Self { read: NEXT.fetch_add(2, Ordering::Relaxed) }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let read = NonZeroU64::MIN.saturating_add(NEXT.fetch_add(2, Ordering::Relaxed));
+        Self { read, write: read.saturating_add(1) }
     }
 
     /// Returns the number for the history of memory that the segment uses in that mode.
-    pub(crate) fn of(self, mode: Mode) -> u64 {
-        self.read + u64::from(mode == Mode::Write)
+    pub(crate) fn of(self, mode: Mode) -> NonZeroU64 {
+        if mode == Mode::Write { self.write } else { self.read }
     }
 
     /// Returns whether a history with this number needs no further use of the segment's in that mode.
     #[inline]
-    pub(crate) fn covers(self, number: u64, mode: Mode) -> bool {
-        number == self.read + 1 || number == self.read && mode == Mode::Read
+    pub(crate) fn covers(self, number: Option<NonZeroU64>, mode: Mode) -> bool {
+        number == Some(self.write) || number == Some(self.read) && mode == Mode::Read
     }
 }

@@ -52,7 +52,7 @@ impl<'a> Offer<'a> {
     /// Returns the operation of `submission`, or the reason for which it cannot be kept.
     #[inline]
     pub(super) fn of(submission: &Submission<'a>) -> Result<Self, &'static str> {
-        let &Submission { operation, accesses, ref call, kept, .. } = submission;
+        let &Submission { caller, accesses, ref call, kept, .. } = submission;
         let Call::Work(work) = call else { return Err("it takes several calls to the driver") };
         let work = match (*work, kept) {
             (
@@ -76,7 +76,7 @@ impl<'a> Offer<'a> {
             (Work::Fill { dst, pattern, count }, _) => Lent::Other(Work::Fill { dst, pattern, count }),
             _ => return Err("a graph cannot have it as a node"),
         };
-        Ok(Self { operation, work, accesses })
+        Ok(Self { operation: caller.operation, work, accesses })
     }
 
     #[inline]
@@ -259,7 +259,9 @@ impl Sequence {
                         return None;
                     }
                     if !seal.covers(history.seal(), access.mode) {
-                        if history.hint() != stream.0 || access.block.in_graph.load(Ordering::Acquire) {
+                        if history.hint() != Some(stream.get())
+                            || access.block.in_graph.load(Ordering::Acquire)
+                        {
                             return None;
                         }
                         uses = Uses::New;
@@ -276,7 +278,7 @@ impl Sequence {
         if touched.next().is_some() {
             return None;
         }
-        *operation = *launch.operation;
+        *operation = launch.caller.operation;
         Some(uses)
     }
 

@@ -144,7 +144,7 @@ fn place(location: &'static Location<'static>) -> Place {
 }
 
 fn timeline_point(point: Point) -> gpustream_timeline::Point {
-    gpustream_timeline::Point { stream: point.stream.0, number: point.number }
+    gpustream_timeline::Point { stream: point.stream.get().get(), number: point.number }
 }
 
 fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, kind: SpanKind) {

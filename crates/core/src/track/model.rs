@@ -69,11 +69,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn point((stream, number): (u64, u64)) -> Point {
-    Point { stream: StreamId(stream), number }
+    Point { stream: StreamId::nth(stream), number }
 }
 
 fn key(point: Point) -> (u64, u64) {
-    (point.stream.0, point.number)
+    (point.stream.index(), point.number)
 }
 
 fn found(history: &History, range: &Range<usize>, mode: Mode) -> BTreeSet<(u64, u64)> {
@@ -201,8 +201,8 @@ proptest! {
                 prop_assert_eq!(merged.covers(point((stream, number))), covered);
             }
         }
-        merged.retain(|point| point.stream.0 % 2 == 0);
-        prop_assert!(merged.points().all(|point| point.stream.0 % 2 == 0));
+        merged.retain(|point| point.stream.index() % 2 == 0);
+        prop_assert!(merged.points().all(|point| point.stream.index() % 2 == 0));
     }
 }
 

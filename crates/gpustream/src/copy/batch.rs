@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, operation};
+use gpustream_core::queue::Entry;
 use gpustream_core::track::Mode;
-use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Operation, Result};
+use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Result};
 
 use super::check_lengths;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View, ViewMut};
 
@@ -52,7 +53,11 @@ impl<'a> CopyBatch<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the batch then stays as it was.
-    pub fn add<T: Pod>(&mut self, src: impl Into<View<'a, T>>, dst: impl Into<ViewMut<'a, T>>) -> Result<()> {
+    pub fn add<T: Plain>(
+        &mut self,
+        src: impl Into<View<'a, T>>,
+        dst: impl Into<ViewMut<'a, T>>,
+    ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
         check_lengths(src.len(), dst.len()).map_err(|error| of_copy(self.len(), error))?;
         self.copies.push((src.cast()?, dst.cast_mut()?));
@@ -105,13 +110,13 @@ impl Stream {
         reason = "threads that shared a batch could write its memory at once"
     )]
     pub fn copy_batch(&self, batch: CopyBatch<'_>) -> Result<()> {
-        let operation = operation("copy_batch");
+        let entry = self.enter(operation("copy_batch"))?;
         let mut copies = Vec::with_capacity(batch.len());
         let (mut reads, mut writes) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (index, (src, dst)) in batch.copies.iter().enumerate() {
             let dst = dst.view();
-            let checked = self.check_batch_copy(src, &dst, operation);
-            checked.map_err(|error| of_copy(index, error).with_operation(operation))?;
+            let checked = self.check_batch_copy(&entry, src, &dst);
+            entry.named(checked.map_err(|error| of_copy(index, error)))?;
             if src.is_empty() {
                 continue;
             }
@@ -125,10 +130,10 @@ impl Stream {
         let accesses: Vec<&Access<'_>> = reads.iter().chain(&writes).collect();
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.submit(operation, &accesses, Call::Batch(&copies)) }
+        unsafe { entry.submit_call(&accesses, Call::Batch(&copies)) }
     }
 
-    fn check_batch_copy(&self, src: &View<'_, u8>, dst: &View<'_, u8>, operation: Operation) -> Result<()> {
+    fn check_batch_copy(&self, entry: &Entry<'_>, src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<()> {
         let here = &self.device.0.info;
         for end in [src, dst] {
             let there = &end.device.0.info;
@@ -143,8 +148,8 @@ impl Stream {
                 ));
             }
         }
-        self.check_source(src, operation)?;
-        self.check_memory(dst)
+        self.check_source(entry, src)?;
+        self.check_memory(entry, dst)
     }
 }
 

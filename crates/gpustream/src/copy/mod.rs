@@ -4,17 +4,17 @@ pub(crate) mod batch;
 mod short;
 pub(crate) mod staged;
 
-use bytemuck::Pod;
 use gpustream_core::lint;
-use gpustream_core::memory::{Access, Kind, byte_len};
+use gpustream_core::memory::{Access, byte_len};
 use gpustream_core::operation::{Call, Submission, Waited, operation, refused, traced};
-use gpustream_core::queue::{Recording, Sink};
+use gpustream_core::queue::{Entry, Recording};
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
-use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
+use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, RawStream, Result, Work};
 use smallvec::SmallVec;
 
 use crate::buffer::{Buffer, Owned};
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
 
@@ -46,19 +46,14 @@ impl Stream {
     /// names the lines of the program that hold the memory.
     #[track_caller]
     #[inline]
-    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        self.alloc_for(len, operation("alloc"))
+    pub fn alloc<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
+        self.alloc_for(&self.enter(operation("alloc"))?, len)
     }
 
     #[inline]
-    pub(crate) fn alloc_for<T: Pod>(&self, len: usize, operation: Operation) -> Result<Buffer<T>> {
-        let bytes = byte_len::<T>(len)?;
-        let memory = if self.core.is_recorded() {
-            Owned::alloc_recorded(&self.device, bytes, &self.core, operation)
-        } else {
-            Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core), operation)
-        };
-        Ok(Buffer::new(memory?, len))
+    pub(crate) fn alloc_for<T: Plain>(&self, entry: &Entry<'_>, len: usize) -> Result<Buffer<T>> {
+        let memory = Owned::alloc_on(entry, &self.device, byte_len::<T>(len)?)?;
+        Ok(Buffer::new(memory, len))
     }
 
     /// Allocates `len` elements and clears them in stream order.
@@ -66,8 +61,8 @@ impl Stream {
     /// # Errors
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
-    pub fn zeros<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        self.full_for(len, T::zeroed(), operation("zeros"))
+    pub fn zeros<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
+        self.full_for(&self.enter(operation("zeros"))?, len, T::zeroed())
     }
 
     /// Allocates `len` elements and sets each to `value` in stream order.
@@ -75,13 +70,13 @@ impl Stream {
     /// # Errors
     /// As for [`alloc`](Self::alloc) and [`fill`](Self::fill).
     #[track_caller]
-    pub fn full<T: Pod>(&self, len: usize, value: T) -> Result<Buffer<T>> {
-        self.full_for(len, value, operation("full"))
+    pub fn full<T: Plain>(&self, len: usize, value: T) -> Result<Buffer<T>> {
+        self.full_for(&self.enter(operation("full"))?, len, value)
     }
 
-    fn full_for<T: Pod>(&self, len: usize, value: T, operation: Operation) -> Result<Buffer<T>> {
-        let mut buffer = self.alloc_for(len, operation)?;
-        self.fill_for(&mut buffer.view_mut(), value, operation)?;
+    fn full_for<T: Plain>(&self, entry: &Entry<'_>, len: usize, value: T) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc_for(entry, len)?;
+        self.fill_for(entry, &mut buffer.view_mut(), value)?;
         Ok(buffer)
     }
 
@@ -100,11 +95,11 @@ impl Stream {
     /// # Errors
     /// As for [`alloc`](Self::alloc) and [`copy`](Self::copy).
     #[track_caller]
-    pub fn duplicate<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let operation = operation("duplicate");
+    pub fn duplicate<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
+        let entry = self.enter(operation("duplicate"))?;
         let src = src.view();
-        let mut buffer = self.alloc_for(src.len(), operation)?;
-        self.copy_for(&src, &buffer.view_mut().view(), operation)?;
+        let mut buffer = self.alloc_for(&entry, src.len())?;
+        self.copy_for(&entry, &src, &buffer.view_mut().view())?;
         Ok(buffer)
     }
 
@@ -115,11 +110,12 @@ impl Stream {
     /// # Errors
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
-    pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
+    pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>> {
+        let entry = self.enter(operation("upload"))?;
         // Before memory is taken that a recording would keep.
-        self.core.check_not_capturing(staged::CAPTURED)?;
-        let mut buffer = self.alloc_for(values.len(), operation("upload"))?;
-        self.upload_into(values, &mut buffer)?;
+        entry.check_running(staged::CAPTURED)?;
+        let mut buffer = self.alloc_for(&entry, values.len())?;
+        self.upload_for(&entry, values, &mut buffer.view_mut())?;
         Ok(buffer)
     }
 
@@ -128,15 +124,23 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
     #[track_caller]
-    pub fn upload_into<T: Pod>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
+    pub fn upload_into<T: Plain>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
+        let entry = self.enter(operation("upload"))?;
         let mut dst = dst.view_mut();
         check_lengths(values.len(), dst.len())?;
-        self.check_memory(&dst.view())?;
-        lint::serialises(
+        self.check_memory(&entry, &dst.view())?;
+        self.upload_for(&entry, values, &mut dst)
+    }
+
+    /// Copies `values` to memory of equal length, which the stream reaches.
+    #[inline]
+    fn upload_for<T: Plain>(&self, entry: &Entry<'_>, values: &[T], dst: &mut ViewMut<'_, T>) -> Result<()> {
+        lint::serialises_at(
             "the host copies an ordinary slice before this call returns, and past the staging ring's size it waits for \
              the device; copy from pinned memory",
+            entry.caller.operation.location,
         );
-        staged::upload(self, values, &mut dst, operation("upload"))
+        staged::upload(self, entry, values, dst)
     }
 
     /// Copies `src` to the host. Blocks until this copy is done, with the work that it depends on and no other.
@@ -144,18 +148,18 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Uninitialized`] where nothing has written some of `src`.
     #[track_caller]
-    pub fn download<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
-        let operation = operation("download");
+    pub fn download<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
+        let entry = self.enter(operation("download"))?;
         let src = src.view();
-        self.core.check_not_capturing("wait for a download; copy to pinned memory")?;
+        entry.check_running("wait for a download; copy to pinned memory")?;
         let mut values = Vec::new();
         values.try_reserve_exact(src.len()).map_err(|_| {
             Error::new(ErrorKind::OutOfMemory, format!("the host has no room for {} elements", src.len()))
         })?;
-        self.check_source(&src, operation)?;
+        self.check_source(&entry, &src)?;
         // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
         unsafe {
-            staged::download(self, &src, values.as_mut_ptr(), operation)?;
+            staged::download(self, &entry, &src, values.as_mut_ptr())?;
             values.set_len(src.len());
         }
         Ok(values)
@@ -167,14 +171,14 @@ impl Stream {
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written
     /// some of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
     #[track_caller]
-    pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
-        let operation = operation("download");
+    pub fn download_into<T: Plain>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
+        let entry = self.enter(operation("download"))?;
         let src = src.view();
-        self.core.check_not_capturing("wait for a download; copy to pinned memory")?;
+        entry.check_running("wait for a download; copy to pinned memory")?;
         check_lengths(src.len(), dst.len())?;
-        self.check_source(&src, operation)?;
+        self.check_source(&entry, &src)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
-        unsafe { staged::download(self, &src, dst.as_mut_ptr(), operation) }
+        unsafe { staged::download(self, &entry, &src, dst.as_mut_ptr()) }
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
@@ -184,38 +188,43 @@ impl Stream {
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has
     /// written some of `src`.
     #[track_caller]
-    pub fn copy<T: Pod>(
+    pub fn copy<T: Plain>(
         &self,
         src: &(impl AsView<T> + ?Sized),
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        let operation = operation("copy");
+        let entry = self.enter(operation("copy"))?;
         let (src, dst) = (src.view(), dst.view_mut());
         check_lengths(src.len(), dst.len())?;
-        self.copy_for(&src, &dst.view(), operation)
+        self.copy_for(&entry, &src, &dst.view())
     }
 
     /// Copies between memory of equal length; the caller holds `dst` exclusively.
     #[inline]
-    fn copy_for<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>, operation: Operation) -> Result<()> {
+    pub(crate) fn copy_for<T: Plain>(
+        &self,
+        entry: &Entry<'_>,
+        src: &View<'_, T>,
+        dst: &View<'_, T>,
+    ) -> Result<()> {
         if self.is_peer_copy(src, dst) {
-            return self.copy_from_peer(src, dst, operation);
+            return self.copy_from_peer(entry, src, dst);
         }
-        self.check_source(src, operation)?;
-        self.check_memory(dst)?;
-        self.submit_copy(src, dst, operation)
+        self.check_source(entry, src)?;
+        self.check_memory(entry, dst)?;
+        self.submit_copy(entry, src, dst)
     }
 
     #[cold]
-    fn copy_from_peer<T: Pod>(
+    fn copy_from_peer<T: Plain>(
         &self,
+        entry: &Entry<'_>,
         src: &View<'_, T>,
         dst: &View<'_, T>,
-        operation: Operation,
     ) -> Result<()> {
-        self.check_written(src, operation)?;
-        self.submit_copy(src, dst, operation).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => self.foreign("the memory").with_operation(operation),
+        self.check_written(entry, src)?;
+        self.submit_copy(entry, src, dst).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => self.foreign("the memory").with_operation(entry.caller.operation),
             _ => error,
         })
     }
@@ -223,11 +232,11 @@ impl Stream {
     /// Copies without checks: lengths agree, devices are this stream's, `dst` is held exclusively.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
-    pub(crate) fn submit_copy<T: Pod>(
+    pub(crate) fn submit_copy<T: Plain>(
         &self,
+        entry: &Entry<'_>,
         src: &View<'_, T>,
         dst: &View<'_, T>,
-        operation: Operation,
     ) -> Result<()> {
         if src.bytes().is_empty() {
             return Ok(());
@@ -235,17 +244,15 @@ impl Stream {
         let copy = self.copy_work(src, dst)?;
         // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe {
-            self.submit(operation, &[&src.access(Mode::Read), &dst.access(Mode::Write)], Call::Work(copy))
-        }
+        unsafe { entry.submit_call(&[&src.access(Mode::Read), &dst.access(Mode::Write)], Call::Work(copy)) }
     }
 
     /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
-    pub(crate) fn submit_copies<T: Pod, const N: usize>(
+    pub(crate) fn submit_copies<T: Plain, const N: usize>(
         &self,
+        entry: &Entry<'_>,
         src: &[View<'_, T>; N],
         dst: &[View<'_, T>; N],
-        operation: Operation,
         waited: Waited,
     ) -> Result<()> {
         if src.iter().all(|src| src.bytes().is_empty()) {
@@ -268,15 +275,15 @@ impl Stream {
             trace::Work::Other
         };
         let call = Call::Several(work, &mut several);
-        let mut submission = Submission { waited, ..self.submission(operation, &accesses, call) };
+        let mut submission = Submission { waited, ..Submission::new(&entry.caller, &accesses, call) };
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { self.core.submit(&mut submission) }
+        unsafe { entry.submit(&mut submission) }
     }
 
     /// Returns the driver's copy from one place to another.
     #[inline]
-    fn copy_work<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> Result<Work<'static>> {
+    fn copy_work<T: Plain>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> Result<Work<'static>> {
         let bytes = src.bytes().len();
         Ok(match (src.block.is_host(), dst.block.is_host()) {
             (true, false) => Work::CopyToDevice { dst: dst.as_raw(), src: src.host()?, bytes },
@@ -300,34 +307,34 @@ impl Stream {
     /// that is no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a
     /// value as a node of a graph.
     #[track_caller]
-    pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
-        self.fill_for(&mut dst.view_mut(), value, operation("fill"))
+    pub fn fill<T: Plain>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
+        self.fill_for(&self.enter(operation("fill"))?, &mut dst.view_mut(), value)
     }
 
-    fn fill_for<T: Pod>(&self, dst: &mut ViewMut<'_, T>, value: T, operation: Operation) -> Result<()> {
-        self.check_memory(&dst.view())?;
+    fn fill_for<T: Plain>(&self, entry: &Entry<'_>, dst: &mut ViewMut<'_, T>, value: T) -> Result<()> {
+        self.check_memory(entry, &dst.view())?;
         let bytes = dst.view().bytes().len();
         if bytes == 0 {
             return Ok(());
         }
         let Some(pattern) = pattern(bytemuck::bytes_of(&value)) else {
-            return self.fill_by_doubling(dst, value, operation);
+            return self.fill_by_doubling(entry, dst, value);
         };
         let view = dst.view();
         let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
         // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
-        unsafe { self.submit(operation, &[&view.access(Mode::Write)], Call::Work(fill)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Write)], Call::Work(fill)) }
     }
 
     /// Fills with a value that the drivers' fills cannot express: uploads some copies of the value, then copies the
     /// filled part behind itself until the range is full.
-    fn fill_by_doubling<T: Pod>(
+    fn fill_by_doubling<T: Plain>(
         &self,
+        entry: &Entry<'_>,
         dst: &mut ViewMut<'_, T>,
         value: T,
-        operation: Operation,
     ) -> Result<()> {
-        if !matches!(self.core.sink, Sink::Driver) {
+        if !self.core.takes_several_calls() {
             return Err(refused(
                 "make one node of a fill with a value wider than four bytes; fill before, and copy",
             ));
@@ -357,29 +364,23 @@ impl Stream {
             }
             Ok(())
         };
+        let work = trace::Work::Fill { bytes: total as u64 };
         // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
-        unsafe {
-            self.submit(
-                operation,
-                &accesses,
-                Call::Several(trace::Work::Fill { bytes: total as u64 }, &mut double),
-            )
-        }
+        unsafe { entry.submit_call(&accesses, Call::Several(work, &mut double)) }
     }
 
-    pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
-        self.core.check_thread()?;
-        self.check_reaches(view.device, view.block.kind, "the memory")
+    pub(crate) fn check_memory<T: Plain>(&self, entry: &Entry<'_>, view: &View<'_, T>) -> Result<()> {
+        entry.named(self.check_reaches(view.device, view.block.kind, "the memory"))
     }
 
-    pub(crate) fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
-        self.check_memory(src)?;
-        self.check_written(src, operation)
+    pub(crate) fn check_source<T: Plain>(&self, entry: &Entry<'_>, src: &View<'_, T>) -> Result<()> {
+        self.check_memory(entry, src)?;
+        self.check_written(entry, src)
     }
 
     /// Returns whether this copies memory of another device to this stream's device. The driver copies through the host
     /// where the two cannot reach each other.
-    fn is_peer_copy<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> bool {
+    fn is_peer_copy<T: Plain>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> bool {
         let (here, from, to) = (&self.device.0.info, &src.device.0.info, &dst.device.0.info);
         !src.block.is_host()
             && !dst.block.is_host()
@@ -388,7 +389,7 @@ impl Stream {
             && from.ordinal != here.ordinal
     }
 
-    fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
+    fn check_written<T: Plain>(&self, entry: &Entry<'_>, src: &View<'_, T>) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
         if self.core.is_recorded() {
             match self.core.state.lock().recording() {
@@ -402,7 +403,7 @@ impl Stream {
         }
         let message = "nothing has written some of these elements; allocate with `zeros`, `full` or `upload`, or \
                        submit the work that writes them first (for writes the library does not see: `assume_written`)";
-        Err(Error::new(ErrorKind::Uninitialized, message).with_operation(operation))
+        entry.named(Err(Error::new(ErrorKind::Uninitialized, message)))
     }
 }
 
@@ -433,7 +434,7 @@ fn pattern(value: &[u8]) -> Option<FillPattern> {
 
 /// Returns what a trace says of several copies in the direction of the first.
 #[cold]
-fn traced_together<T: Pod>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
+fn traced_together<T: Plain>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
     let total = src.iter().map(|src| src.bytes().len() as u64).sum();
     match traced(first) {
         trace::Work::Copy { direction, pageable, .. } => {

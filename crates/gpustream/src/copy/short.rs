@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::memory::{self, Access, Block, Kind};
 use gpustream_core::operation::operation;
-use gpustream_core::queue::{Chunk, Up};
+use gpustream_core::queue::{Chunk, Entry, Up};
 use gpustream_core::staging::PIECE;
 use gpustream_core::staging::team::Claims;
 use gpustream_core::sync::lock;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Operation, Result};
+use gpustream_hal::Result;
 
 use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run};
 use crate::stream::Stream;
@@ -39,9 +39,9 @@ pub(super) const LONGEST_DOWN: usize = 64 << 10;
 /// Copies `src` to `target`.
 pub(super) fn upload<'a>(
     stream: &Stream,
+    entry: &Entry<'_>,
     src: &[u8],
     target: impl Fn(Range<usize>) -> Access<'a> + Sync,
-    operation: Operation,
 ) -> Result<()> {
     let Up { chunk, last } = &mut *lock(&stream.core.short_path.up);
     let chunk = match chunk {
@@ -52,7 +52,7 @@ pub(super) fn upload<'a>(
     chunk.used = (start + src.len()).next_multiple_of(STEP).min(chunk.size);
     let (block, size) = (&chunk.block, chunk.size);
     let host = Target(block.host);
-    let copy = |range: Range<usize>| {
+    let copy = |entry: &Entry<'_>, range: Range<usize>| {
         let (at, src) = (start + range.start, &src[range.clone()]);
         trace::stage();
         // SAFETY: the chunk has room for all of the slice behind `start`, was idle when it was taken, and nothing
@@ -60,16 +60,18 @@ pub(super) fn upload<'a>(
         unsafe { host.at(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
         // Nobody waits for this piece, so its use needs no event.
         let from = Access { block, range: 0..size, mode: Mode::Shared };
-        copy_pinned(stream, &from, at, &target(range), operation)
+        copy_pinned(entry, &from, at, &target(range))
     };
     if src.len() <= PIECE {
-        return copy(0..src.len());
+        return copy(entry, 0..src.len());
     }
     let follows = last.is_some_and(|last| last.elapsed() < PAUSE);
     let staging = &stream.device.0.staging;
     let plan = staging.plan(src.len(), staging.threads_for(&stream.core), follows);
+    let operation = entry.caller.operation;
     let outcome = run(&stream.device, &plan, &|claims: &Claims| {
-        claims.iter().map(|index| plan.range(index)).try_for_each(copy)
+        let entry = stream.enter(operation)?;
+        claims.iter().map(|index| plan.range(index)).try_for_each(|range| copy(&entry, range))
     });
     *last = Some(Instant::now());
     outcome
@@ -81,19 +83,19 @@ pub(super) fn upload<'a>(
 /// `dst` has room for the bytes, and nobody else touches that memory.
 pub(super) unsafe fn download(
     stream: &Stream,
+    entry: &Entry<'_>,
     block: &Arc<Block>,
     source: Range<usize>,
     dst: *mut u8,
-    operation: Operation,
 ) -> Result<()> {
     let device: &DeviceCore = &stream.device.0;
     let kept = lock(&stream.core.short_path.down).take();
     let piece = match kept {
         Some(piece) => piece,
-        None => device.pools.alloc(device, Kind::Pinned, LONGEST_DOWN, None, operation)?,
+        None => device.pools.alloc(device, Kind::Pinned, LONGEST_DOWN, None, entry.caller.operation)?,
     };
     let len = source.len();
-    let outcome = fill_piece(stream, block, source, (&piece, LONGEST_DOWN), operation)
+    let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
         // SAFETY: by this function's contract.
         .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
     let left = match &mut *lock(&stream.core.short_path.down) {

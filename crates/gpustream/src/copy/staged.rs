@@ -4,21 +4,21 @@ use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use bytemuck::Pod;
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED};
-use gpustream_core::operation::{Call, Waited};
-use gpustream_core::queue::prune;
+use gpustream_core::operation::{Call, Caller, Waited};
+use gpustream_core::queue::{Entry, prune};
 use gpustream_core::staging::Plan;
 use gpustream_core::staging::team::{self, Claims};
 use gpustream_core::trace::{self, Direction};
 use gpustream_core::track::Mode;
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{self as hal, Operation, Result, Work};
+use gpustream_hal::{self as hal, Result, Work};
 
 use super::short;
 use crate::buffer::Owned;
 use crate::device::Device;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View, ViewMut};
 
@@ -30,11 +30,11 @@ pub(super) const CAPTURED: &str = "copy an ordinary slice, which the graph would
 
 /// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
 #[inline]
-pub(super) fn upload<T: Pod>(
+pub(super) fn upload<T: Plain>(
     stream: &Stream,
+    entry: &Entry<'_>,
     src: &[T],
     dst: &mut ViewMut<'_, T>,
-    operation: Operation,
 ) -> Result<()> {
     let target = dst.view();
     let (block, start) = (target.block, target.start);
@@ -49,70 +49,77 @@ pub(super) fn upload<T: Pod>(
     };
     let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
     if inline && !block.is_host() && stream.core.is_ours() && !stream.core.is_in_step() {
-        return upload_inline(stream, src, &target(0..src.len()), operation);
+        return upload_inline(entry, src, &target(0..src.len()));
     }
-    stream.core.check_not_capturing(CAPTURED)?;
+    entry.check_running(CAPTURED)?;
     let staging = &stream.device.0.staging;
     let part = staging.longest_in_chunk();
     if src.len() > part {
         let plan = staging.plan(src.len(), staging.threads_for(&stream.core), false);
         if plan.helpers > 0 {
+            let operation = entry.caller.operation;
             return run(&stream.device, &plan, &|claims: &Claims| {
-                claims.iter().map(|index| plan.range(index)).try_for_each(|range| {
-                    upload_piece(stream, &src[range.clone()], &target(range), operation)
-                })
+                let entry = stream.enter(operation)?;
+                claims
+                    .iter()
+                    .map(|index| plan.range(index))
+                    .try_for_each(|range| upload_piece(stream, &entry, &src[range.clone()], &target(range)))
             });
         }
     }
     src.chunks(part).enumerate().try_for_each(|(index, src)| {
         let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
-        short::upload(stream, src, target, operation)
+        short::upload(stream, entry, src, target)
     })
 }
 
 /// Copies a few bytes, which go along with the command.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
-fn upload_inline(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Operation) -> Result<()> {
+fn upload_inline(entry: &Entry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
     let to = target.block.address.offset(target.range.start);
     // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the stream was
     // made by the device and is not being captured.
     let copy =
         |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
-    let (core, rules) = (&stream.core, stream.device.0.rules);
-    if let Some(begun) = core.begin(rules, &operation, &[target])? {
-        let result = copy(&*core.device, core.raw());
-        return core.finish(begun, rules, &operation, iter::once(target), Waited::Alone, result);
+    if let Some(begun) = entry.begin(&[target])? {
+        let result = copy(&*entry.stream.device, entry.stream.raw());
+        return entry.finish(begun, iter::once(target), Waited::Alone, result);
     }
     cold_path();
     let work = trace::Work::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
-    core.submit_outside_captures(rules, operation, CAPTURED, work, iter::once(target), copy)
+    entry.submit_outside_captures(CAPTURED, work, iter::once(target), copy)
 }
 
 /// Copies `src` to `target`, through a piece of its own.
-fn upload_piece(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Operation) -> Result<()> {
+fn upload_piece(stream: &Stream, entry: &Entry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
     let len = src.len();
     let staging = &stream.device.0.staging;
     let grant = staging.credit.take(&stream.core, len)?;
-    let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
+    let piece = alloc_piece(stream, entry, len)?;
     let block = piece.block();
     trace::stage();
     // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
     unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
-    copy_pinned(stream, &Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
+    copy_pinned(entry, &Access { block, range: 0..len, mode: Mode::Read }, 0, target)?;
     grant.submitted(stream.core.counted());
     Ok(())
+}
+
+/// Allocates pinned memory for a piece of a copy.
+fn alloc_piece(stream: &Stream, entry: &Entry<'_>, len: usize) -> Result<Owned> {
+    let Caller { operation, outside, .. } = entry.caller;
+    Owned::alloc_outside(&stream.device, Kind::Pinned, len, operation, outside)
 }
 
 /// Has the device copy from byte `at` of a pinned block to `target`. The bytes there do not change before they are
 /// read.
 #[inline]
 pub(super) fn copy_pinned(
-    stream: &Stream,
+    entry: &Entry<'_>,
     from: &Access<'_>,
     at: usize,
     target: &Access<'_>,
-    operation: Operation,
 ) -> Result<()> {
     let (source, block, len) = (from.block, target.block, target.range.len());
     let to = block.address.offset(target.range.start);
@@ -123,7 +130,7 @@ pub(super) fn copy_pinned(
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
     // bytes at `at`.
-    unsafe { stream.submit(operation, &[from, target], Call::Work(copy)) }
+    unsafe { entry.submit_call(&[from, target], Call::Work(copy)) }
 }
 
 /// The address of memory that several threads write, each its own part.
@@ -145,11 +152,11 @@ impl Target {
 ///
 /// # Safety
 /// `dst` has room for `src.len()` elements that nobody else touches.
-pub(super) unsafe fn download<T: Pod>(
+pub(super) unsafe fn download<T: Plain>(
     stream: &Stream,
+    entry: &Entry<'_>,
     src: &View<'_, T>,
     dst: *mut T,
-    operation: Operation,
 ) -> Result<()> {
     let bytes = src.bytes();
     if bytes.is_empty() {
@@ -159,11 +166,13 @@ pub(super) unsafe fn download<T: Pod>(
     let target = Target(dst.cast());
     if bytes.len() <= short::LONGEST_DOWN {
         // SAFETY: by this function's contract.
-        return unsafe { short::download(stream, block, bytes, target.at(0), operation) };
+        return unsafe { short::download(stream, entry, block, bytes, target.at(0)) };
     }
     let staging = &stream.device.0.staging;
     let plan = staging.plan(bytes.len(), staging.threads_for(&stream.core), false);
+    let operation = entry.caller.operation;
     run(&stream.device, &plan, &|claims: &Claims| {
+        let entry = stream.enter(operation)?;
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
         loop {
@@ -171,8 +180,8 @@ pub(super) unsafe fn download<T: Pod>(
                 Some(index) => {
                     let range = plan.range(index);
                     let source = start + range.start..start + range.end;
-                    let piece = Owned::alloc(&stream.device, Kind::Pinned, range.len(), None, operation)?;
-                    fill_piece(stream, block, source, (piece.block(), range.len()), operation)?;
+                    let piece = alloc_piece(stream, &entry, range.len())?;
+                    fill_piece(&entry, block, source, (piece.block(), range.len()))?;
                     Some((piece, range))
                 }
                 None => None,
@@ -194,11 +203,10 @@ pub(super) unsafe fn download<T: Pod>(
 
 /// Has the device copy `source` of `block` to the beginning of a piece of `size` bytes.
 pub(super) fn fill_piece(
-    stream: &Stream,
+    entry: &Entry<'_>,
     block: &Arc<Block>,
     source: Range<usize>,
     (piece, size): (&Arc<Block>, usize),
-    operation: Operation,
 ) -> Result<()> {
     let len = source.len();
     let address = block.address.offset(source.start);
@@ -213,7 +221,7 @@ pub(super) fn fill_piece(
         Work::CopyToHost { dst: piece.host, src: address, bytes: len }
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
-    unsafe { stream.submit(operation, &accesses, Call::Work(copy)) }
+    unsafe { entry.submit_call(&accesses, Call::Work(copy)) }
 }
 
 /// Waits until the first `len` bytes of a piece are there, and copies them to `dst`.
@@ -231,7 +239,7 @@ pub(super) unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst
 }
 
 /// Copies between slices of equal length of ordinary or pinned memory, with the threads that stage.
-pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) -> Result<()> {
+pub(crate) fn copy_on_host<T: Plain>(device: &Device, src: &[T], dst: &mut [T]) -> Result<()> {
     let src: &[u8] = bytemuck::cast_slice(src);
     let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
     if src.is_empty() || src.len() != dst.len() {

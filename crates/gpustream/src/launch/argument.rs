@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
@@ -13,6 +12,7 @@ use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::surface::Surface;
 use crate::texture::Texture;
@@ -49,21 +49,21 @@ enum Borrow {
 impl<'a> Arg<'a> {
     /// Passes a scalar or a struct by value.
     #[inline]
-    pub fn value<T: Pod>(value: &'a T) -> Self {
+    pub fn value<T: Plain>(value: &'a T) -> Self {
         let bytes = std::ptr::from_ref(value).cast();
         Self { kind: ArgKind::Value { bytes, size: size_of::<T>(), lifetime: PhantomData } }
     }
 
     /// Passes a pointer to memory that the kernel reads.
     #[inline]
-    pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
+    pub fn read<T: Plain>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
         let view = memory.view();
         Self::memory(view, view.access(Mode::Read))
     }
 
     /// Passes a pointer to memory that the kernel writes, and perhaps reads.
     #[inline]
-    pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
+    pub fn write<T: Plain>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
         let view = memory.view();
         Self::memory(view, view.access(Mode::Write))
     }
@@ -71,7 +71,7 @@ impl<'a> Arg<'a> {
     /// Passes a pointer to memory that the kernel reads and that may change meanwhile:
     /// `Arg::volatile(flag.volatile())`.
     #[inline]
-    pub fn volatile<T: Pod>(memory: Volatile<'a, T>) -> Self {
+    pub fn volatile<T: Plain>(memory: Volatile<'a, T>) -> Self {
         Self::memory(memory.view, memory.access(Mode::Read))
     }
 
@@ -79,7 +79,7 @@ impl<'a> Arg<'a> {
     /// `Arg::volatile_mut(flag.volatile_mut())`.
     #[inline]
     #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
-    pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
+    pub fn volatile_mut<T: Plain>(memory: VolatileMut<'a, T>) -> Self {
         Self::memory(memory.0.view, memory.0.access(Mode::Write))
     }
 
@@ -101,7 +101,7 @@ impl<'a> Arg<'a> {
     }
 
     #[inline]
-    fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
+    fn memory<T: Plain>(view: View<'a, T>, access: Access<'a>) -> Self {
         let (address, device) = (view.as_raw().0, view.device);
         Self { kind: ArgKind::Memory { address, access, device, borrow: Borrow::Memory } }
     }

@@ -1,6 +1,5 @@
 //! Pieces that the device generates, without input.
 
-use bytemuck::Pod;
 use gpustream_core::memory::{Kind, byte_len};
 use gpustream_core::operation::operation;
 use gpustream_hal::{Error, Result};
@@ -9,6 +8,7 @@ use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
 use crate::pinned::Pinned;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsViewMut, ViewMut};
 
@@ -44,7 +44,7 @@ impl Pipeline<'_> {
     /// The first error of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized)
     /// where `work` left some of a piece unwritten.
     #[track_caller]
-    pub fn generate<U: Pod, E: From<Error>>(
+    pub fn generate<U: Plain, E: From<Error>>(
         &mut self,
         pieces: usize,
         mut work: impl FnMut(&Stream, &mut ViewMut<'_, U>) -> Result<()>,
@@ -58,14 +58,14 @@ impl Pipeline<'_> {
         let len = self.results.unwrap_or(self.chunk_of::<U>());
         // Refuses a length that overflows, before anything is allocated.
         byte_len::<U>(len)?;
-        let (lanes, progress) = self.open_running_lanes()?;
+        let (lanes, progress) = self.open_running_lanes(operation)?;
         let compute = &lanes[0].stream;
         let copies = lanes.get(1).map_or(compute, |lane| &lane.stream);
         let mut finished = 0;
         take_turns::<(Buffer<U>, Pinned<U>), E>(
             depth,
             || {
-                let piece = compute.alloc_for(len, operation)?;
+                let piece = compute.alloc_for(&compute.enter(operation)?, len)?;
                 Ok((piece, Pinned::zeroed_for(&device, len, Kind::Pinned, operation)?))
             },
             |index, (piece, host)| {

@@ -1,10 +1,10 @@
 //! Pieces of pinned memory, each brought to the device and back to where it was.
 
-use bytemuck::Pod;
 use gpustream_core::operation::{Waited, operation};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{Pipeline, report};
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, ViewMut};
 
@@ -38,7 +38,7 @@ impl Pipeline<'_> {
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the first error of `work` or the library. Where `work`
     /// fails, or panics, the pieces before are worked on, and this piece and those after it are as they were.
     #[track_caller]
-    pub fn in_place<T: Pod, A: AsViewMut<T> + ?Sized, const N: usize>(
+    pub fn in_place<T: Plain, A: AsViewMut<T> + ?Sized, const N: usize>(
         &mut self,
         arrays: [&mut A; N],
         mut work: impl FnMut(&Stream, &mut [ViewMut<'_, T>; N]) -> Result<()>,
@@ -58,16 +58,18 @@ impl Pipeline<'_> {
         }
         let chunk = self.chunk_of::<T>();
         let (lanes, progress) = self.open_lanes()?;
-        arrays.iter().try_for_each(|array| lanes[0].stream.check_source(array, operation))?;
+        let first_lane = &lanes[0].stream;
+        let entry = first_lane.enter(operation)?;
+        arrays.iter().try_for_each(|array| first_lane.check_source(&entry, array))?;
         let (mut index, mut done) = (0, 0);
         while done < first.len() {
             let host = arrays.map(|array| array.chunk(index, chunk));
             let len = host[0].len();
             let turn = index % lanes.len();
-            let (stream, places) = lanes[turn].places(len, operation)?;
-            stream.submit_copies(&host, &places, operation, Waited::WithNext)?;
+            let (stream, entry, places) = lanes[turn].places(len, operation)?;
+            stream.submit_copies(&entry, &host, &places, Waited::WithNext)?;
             work(stream, &mut places.map(ViewMut::new))?;
-            stream.submit_copies(&places, &host, operation, Waited::Alone)?;
+            stream.submit_copies(&entry, &places, &host, Waited::Alone)?;
             index += 1;
             done += len;
             report(progress, done);

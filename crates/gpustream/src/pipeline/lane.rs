@@ -2,12 +2,13 @@
 
 use std::array;
 
-use bytemuck::Pod;
 use gpustream_core::memory::byte_len;
+use gpustream_core::queue::Entry;
 use gpustream_hal::{Operation, Result};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View};
 
@@ -25,21 +26,22 @@ impl Lane {
 
     /// Returns the stream, and places for `N` arrays of `len` elements. Allocates the places that are missing or too
     /// short.
-    pub(super) fn places<T: Pod, const N: usize>(
+    pub(super) fn places<T: Plain, const N: usize>(
         &mut self,
         len: usize,
         operation: Operation,
-    ) -> Result<(&Stream, [View<'_, T>; N])> {
+    ) -> Result<(&Stream, Entry<'_>, [View<'_, T>; N])> {
         let bytes = byte_len::<T>(len)?;
         let Self { stream, memory } = self;
+        let entry = stream.enter(operation)?;
         memory.retain(|place| place.len() >= bytes);
         while memory.len() < N {
-            memory.push(stream.alloc_for(bytes, operation)?);
+            memory.push(stream.alloc_for(&entry, bytes)?);
         }
         let places = array::from_fn(|index| {
             let place = memory[index].view();
             View::new(place.block, place.device, len)
         });
-        Ok((stream, places))
+        Ok((stream, entry, places))
     }
 }

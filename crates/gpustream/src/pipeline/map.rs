@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use bytemuck::Pod;
 use gpustream_core::memory::{Kind, byte_len};
 use gpustream_core::operation::operation;
 use gpustream_hal::{Error, ErrorKind, Operation, Result};
@@ -13,6 +12,7 @@ use crate::buffer::Buffer;
 use crate::copy::staged;
 use crate::device::Device;
 use crate::pinned::Pinned;
+use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
@@ -48,7 +48,7 @@ impl Pipeline<'_> {
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, or where [`results`](Self::results) was set; otherwise
     /// as for [`run`](Self::run).
     #[track_caller]
-    pub fn map<T: Pod, U: Pod>(
+    pub fn map<T: Plain, U: Plain>(
         &mut self,
         input: &[T],
         output: &mut [U],
@@ -94,7 +94,7 @@ impl Pipeline<'_> {
     /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some
     /// of a piece's output unwritten.
     #[track_caller]
-    pub fn run<T: Pod, U: Pod, E: From<Error>>(
+    pub fn run<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
         source: impl FnMut(&mut [T]) -> Result<usize, E>,
         work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
@@ -104,7 +104,7 @@ impl Pipeline<'_> {
     }
 
     /// Runs pieces as [`run`](Self::run) does, in `depth` places.
-    fn run_in<T: Pod, U: Pod, E: From<Error>>(
+    fn run_in<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
         depth: usize,
         operation: Operation,
@@ -118,7 +118,7 @@ impl Pipeline<'_> {
         // Refuses lengths that overflow, before anything is allocated.
         byte_len::<T>(chunk)?;
         byte_len::<U>(capacity)?;
-        let (lanes, progress) = self.open_running_lanes()?;
+        let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
         let (mut total, mut finished) = (0, 0);
         take_turns::<Slot<T, U>, E>(
@@ -143,7 +143,7 @@ impl Pipeline<'_> {
     }
 }
 
-impl<T: Pod, U: Pod> Slot<T, U> {
+impl<T: Plain, U: Plain> Slot<T, U> {
     fn new(
         device: &Device,
         stream: &Stream,
@@ -151,10 +151,11 @@ impl<T: Pod, U: Pod> Slot<T, U> {
         capacity: usize,
         operation: Operation,
     ) -> Result<Self> {
+        let entry = stream.enter(operation)?;
         Ok(Self {
             host_input: Pinned::zeroed_for(device, chunk, Kind::Pinned, operation)?,
-            input: stream.alloc_for(chunk, operation)?,
-            output: stream.alloc_for(capacity, operation)?,
+            input: stream.alloc_for(&entry, chunk)?,
+            output: stream.alloc_for(&entry, capacity)?,
             host_output: Pinned::zeroed_for(device, capacity, Kind::Pinned, operation)?,
             taken: 0,
             given: 0,

@@ -8,7 +8,7 @@ mod turns;
 
 use std::fmt;
 
-use gpustream_hal::Result;
+use gpustream_hal::{Operation, Result};
 
 use crate::device::Device;
 use crate::stream::Stream;
@@ -140,10 +140,10 @@ impl<'p> Pipeline<'p> {
     }
 
     /// Refuses lanes that are being captured, as [`open_lanes`](Self::open_lanes) returns them: the host waits for pieces.
-    fn open_running_lanes(&mut self) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+    fn open_running_lanes(&mut self, operation: Operation) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let (lanes, progress) = self.open_lanes()?;
         let what = "wait for a pipeline's pieces; pieces `in_place` are not waited for";
-        lanes.iter().try_for_each(|lane| lane.stream.core.check_not_capturing(what))?;
+        lanes.iter().try_for_each(|lane| lane.stream.enter(operation)?.check_running(what))?;
         Ok((lanes, progress))
     }
 }

@@ -8,11 +8,10 @@ use gpustream_core::environment::Environment;
 use gpustream_core::module_core::ModuleCore;
 use gpustream_core::queue::{Origin, StreamCore, StreamTable};
 use gpustream_core::record::NodeAdder;
-use gpustream_core::track::StreamId;
 
 fn promises(raw: Arc<dyn Device>, environment: Environment) {
     let _ = DeviceCore::new(raw.clone(), DeviceOptions::default(), environment);
-    let _ = StreamCore::new(StreamId(7), RawStream(7), raw.clone(), WaitPolicy::Block, Origin::Ours);
+    let _ = StreamCore::new(RawStream(7), raw.clone(), WaitPolicy::Block, Origin::Ours);
     let _ = ModuleCore::new(RawModule(7), raw.clone());
     let _ = NodeAdder::new(raw, RawGraph(7));
     let _ = StreamTable::of_process();

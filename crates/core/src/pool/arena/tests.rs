@@ -10,7 +10,7 @@ const SLAB: usize = 64 * GRANULE;
 
 fn use_at(stream: u64, number: u64) -> Use {
     let operation = Holder::NOBODY.operation;
-    Use::of_earlier_owner(Point { stream: StreamId(stream), number }, operation)
+    Use::of_earlier_owner(Point { stream: StreamId::nth(stream), number }, operation)
 }
 
 fn slab(start: usize, size: usize) -> Slab {
@@ -25,9 +25,9 @@ impl<L: FreeList> Arena<L> {
         let mut counts = vec![0; self.lists.len()];
         for (index, entry) in self.slabs.iter().enumerate() {
             let Some(SlabEntry { slab, first, .. }) = entry else { continue };
-            let (mut id, mut at, mut left) = (*first, slab.start, NONE);
+            let (mut at, mut left) = (slab.start, Neighbour::NONE);
             let mut before = None;
-            while id != NONE {
+            for id in self.from(*first) {
                 let span = &self.spans[id as usize];
                 assert_eq!((span.start, span.left, span.slab), (at, left, index as u32));
                 assert!(self.size(id) > 0 && self.size(id).is_multiple_of(GRANULE));
@@ -44,8 +44,7 @@ impl<L: FreeList> Arena<L> {
                 }
                 seen += 1;
                 at += self.size(id);
-                left = id;
-                id = span.right;
+                left = Neighbour::of(id);
             }
             assert_eq!(at, slab.start + slab.size);
             reserved += slab.size;
@@ -64,16 +63,16 @@ fn count(taken: &Taken) -> usize {
 fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
     let mut arena = Arena::<Segregated>::default();
     arena.add_slab(slab(0x1000, 4 * GRANULE));
-    let (a, b) = (Some(StreamId(1)), Some(StreamId(2)));
+    let (a, b) = (Some(StreamId::nth(1)), Some(StreamId::nth(2)));
     let take = |arena: &mut Arena<Segregated>, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
     let first = take(&mut arena, a).unwrap();
     assert!(first.uses.is_none());
-    arena.release(first.id, Some(Uses::from_slice(&[use_at(1, 5)])), Owner::Stream(StreamId(1)));
+    arena.release(first.id, Some(Uses::from_slice(&[use_at(1, 5)])), Owner::Stream(StreamId::nth(1)));
     assert!(take(&mut arena, b).is_none(), "stream 1 may still use it");
     assert!(take(&mut arena, None).is_none());
     let again = take(&mut arena, a).unwrap();
     assert_eq!((again.start, count(&again)), (0x1000, 1));
-    arena.release(again.id, again.uses, Owner::Stream(StreamId(1)));
+    arena.release(again.id, again.uses, Owner::Stream(StreamId::nth(1)));
     assert!(!arena.settle(|point| point.number < 5));
     assert!(arena.settle(|point| point.number <= 5));
     assert!(take(&mut arena, b).unwrap().uses.is_none());
@@ -86,15 +85,19 @@ fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
     arena.add_slab(slab(0, 4 * GRANULE));
     let parts: Vec<_> = (0..4).map(|_| arena.take(GRANULE, None, Holder::NOBODY).unwrap()).collect();
     for (part, stream) in parts.into_iter().zip([1, 2, 1, 3]) {
-        arena.release(part.id, Some(Uses::from_slice(&[use_at(stream, 7)])), Owner::Stream(StreamId(stream)));
+        arena.release(
+            part.id,
+            Some(Uses::from_slice(&[use_at(stream, 7)])),
+            Owner::Stream(StreamId::nth(stream)),
+        );
     }
     arena.check();
-    let none = arena.gather(2 * GRANULE, Owner::Stream(StreamId(1)), Holder::NOBODY, |uses| {
-        uses.iter().all(|old| old.point.stream == StreamId(1))
+    let none = arena.gather(2 * GRANULE, Owner::Stream(StreamId::nth(1)), Holder::NOBODY, |uses| {
+        uses.iter().all(|old| old.point.stream == StreamId::nth(1))
     });
     assert!(none.is_none());
     let all = arena.gather(3 * GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
-    let streams: Vec<u64> = all.uses.iter().flatten().map(|old| old.point.stream.0).collect();
+    let streams: Vec<u64> = all.uses.iter().flatten().map(|old| old.point.stream.index()).collect();
     assert_eq!((all.start, streams), (0, vec![1, 2]));
     arena.check();
     let rest = arena.gather(GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
@@ -115,7 +118,7 @@ fn the_shortest_run_is_gathered() {
             arena.release(
                 part.id,
                 Some(Uses::from_slice(&[use_at(stream, 1)])),
-                Owner::Stream(StreamId(stream)),
+                Owner::Stream(StreamId::nth(stream)),
             );
         }
     }
@@ -131,7 +134,7 @@ fn only_slabs_without_any_use_are_removed() {
     arena.add_slab(slab(1 << 30, SLAB));
     let held = arena.take(SLAB, None, Holder::NOBODY).unwrap();
     let used = arena.take(SLAB, None, Holder::NOBODY).unwrap();
-    arena.release(used.id, Some(Uses::from_slice(&[use_at(1, 1)])), Owner::Stream(StreamId(1)));
+    arena.release(used.id, Some(Uses::from_slice(&[use_at(1, 1)])), Owner::Stream(StreamId::nth(1)));
     assert_eq!(arena.remove_idle_slabs(), []);
     assert_eq!(arena.pending(), SLAB);
     arena.settle(|_| true);
@@ -183,7 +186,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
         match step {
             Step::Take { units, stream } => {
                 let size = units * GRANULE;
-                let who = (stream > 0).then_some(StreamId(stream));
+                let who = (stream > 0).then_some(StreamId::nth(stream));
                 let taken = arena.take(size, who, Holder::NOBODY).or_else(|| {
                     arena.add_slab(slab(next_slab, SLAB));
                     next_slab += 2 * SLAB;
@@ -216,10 +219,10 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
             Step::Release { .. } => {}
             Step::Settle { stream } => {
                 done[stream as usize] = number;
-                arena.settle(|point| done[point.stream.0 as usize] >= point.number);
+                arena.settle(|point| done[point.stream.index() as usize] >= point.number);
             }
             Step::Gather { units, stream } => {
-                let stream = StreamId(stream);
+                let stream = StreamId::nth(stream);
                 got = arena.gather(units * GRANULE, Owner::Stream(stream), Holder::NOBODY, |uses| {
                     uses.iter().all(|old| old.point.stream == stream)
                 });
@@ -240,7 +243,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
             }
             for at in range.step_by(GRANULE) {
                 for old in left.remove(&at).unwrap_or_default() {
-                    let known = done[old.point.stream.0 as usize] >= old.point.number;
+                    let known = done[old.point.stream.index() as usize] >= old.point.number;
                     let seen =
                         taken.uses.iter().flatten().any(|it| {
                             it.point.stream == old.point.stream && it.point.number >= old.point.number

@@ -1,7 +1,7 @@
-//! The order of recorded operations, by lanes.
+//! The order of recorded operations, by chains.
 //!
-//! Operations that follow each other directly share a lane with one clock, so that a long chain costs no more than its
-//! length. An operation comes after the earlier ones of its lane, and after the points that its clock covers.
+//! Operations that follow each other directly share a chain with one clock, so that a long chain costs no more than its
+//! length. An operation comes after the earlier ones of its chain, and after the points that its clock covers.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use crate::track::{Clock, Point, StreamId};
 
 /// The place of an operation in the order.
 pub(crate) struct Place {
-    /// The lane, and the number in it.
+    /// The chain, and the number in it.
     pub(crate) point: Point,
-    /// The operations that this one comes after, besides the earlier ones of its lane.
+    /// The operations that this one comes after, besides the earlier ones of its chain.
     pub(crate) clock: Arc<Clock>,
 }
 
 /// The places of the operations so far, by index.
 #[derive(Default)]
-pub(crate) struct Lanes {
+pub(crate) struct Chains {
     places: Vec<Place>,
-    /// The operations of each lane, in order.
-    lanes: Vec<Vec<usize>>,
+    /// The operations of each chain, in order.
+    chains: Vec<Vec<usize>>,
 }
 
-impl Lanes {
-    /// Returns a place in the lane of the first of `after` that is its lane's last operation, else in a new lane. The
+impl Chains {
+    /// Returns a place in the chain of the first of `after` that is its chain's last operation, else in a new chain. The
     /// place comes after that operation, and not yet after the others.
     pub(crate) fn place(&self, after: &[usize]) -> Place {
-        let is_last = |before: &&Place| self.lanes[lane(before.point)].len() as u64 == before.point.number;
+        let is_last = |before: &&Place| self.chains[chain(before.point)].len() as u64 == before.point.number;
         match after.iter().filter_map(|&index| self.places.get(index)).find(is_last) {
             Some(Place { point, clock }) => {
                 Place { point: Point { number: point.number + 1, ..*point }, clock: clock.clone() }
             }
             None => Place {
-                point: Point { stream: StreamId(self.lanes.len() as u64), number: 1 },
+                point: Point { stream: StreamId::nth(self.chains.len() as u64), number: 1 },
                 clock: Arc::default(),
             },
         }
@@ -42,7 +42,7 @@ impl Lanes {
 
     /// Returns the index of the operation at `point`.
     pub(crate) fn index(&self, point: Point) -> usize {
-        self.lanes[lane(point)][point.number as usize - 1]
+        self.chains[chain(point)][point.number as usize - 1]
     }
 
     /// Puts `place` after operation `index`, and everything which that operation comes after.
@@ -65,10 +65,10 @@ impl Lanes {
 
     /// Adds the next operation at `place`.
     pub(crate) fn push(&mut self, place: Place) {
-        if self.lanes.len() == lane(place.point) {
-            self.lanes.push(Vec::new());
+        if self.chains.len() == chain(place.point) {
+            self.chains.push(Vec::new());
         }
-        self.lanes[lane(place.point)].push(self.places.len());
+        self.chains[chain(place.point)].push(self.places.len());
         self.places.push(place);
     }
 
@@ -85,12 +85,12 @@ impl Place {
     }
 
     /// Puts the place after all of `operations`.
-    pub(crate) fn follow_all(&mut self, lanes: &Lanes, operations: &Operations) {
-        operations.iter().for_each(|&index| lanes.follow(self, index));
+    pub(crate) fn follow_all(&mut self, chains: &Chains, operations: &Operations) {
+        operations.iter().for_each(|&index| chains.follow(self, index));
     }
 }
 
-/// Returns the index of the lane of `point`.
-fn lane(point: Point) -> usize {
-    point.stream.0 as usize
+/// Returns the index of the chain of `point`.
+fn chain(point: Point) -> usize {
+    point.stream.index() as usize
 }
