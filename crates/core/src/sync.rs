@@ -6,8 +6,9 @@
 
 use std::cell::UnsafeCell;
 use std::hint;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,11 +31,11 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a number that no other living thread has, and that is not zero: the address of a thread-local value.
+/// Returns a number that no other living thread has: the address of a thread-local value.
 #[inline]
-pub(crate) fn this_thread() -> usize {
+pub(crate) fn this_thread() -> NonZeroUsize {
     thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
+    HERE.with(|here| NonNull::from_ref(here).addr())
 }
 
 /// A mutex without a value, which its holder unlocks by hand. Unlike the standard library's it keeps no account of panics,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use gpustream_hal::{Operation, RawBuffer, Result};
 
 use super::arena::Slab;
+use super::source::{DeviceMemory, Source};
 use super::stats::MemoryStats;
 use super::{Holder, Pools, are_done};
 use crate::inside;
@@ -48,14 +49,16 @@ impl Inner {
 
 impl DriverPool {
     /// Fills `block`, which is empty and held by nobody else, in the order of the entry's stream (`cuMemAllocAsync`). The
-    /// allocation counts as `size` bytes, and the driver is asked for `bytes`.
+    /// allocation counts as `size` bytes, of which `limit` is told, and the driver is asked for `bytes`.
     pub(super) fn alloc(
         &self,
+        limit: &DeviceMemory,
         (size, bytes): (usize, usize),
         holder: Holder,
         entry: &Entry<'_>,
         block: &mut Arc<Block>,
     ) -> Result<()> {
+        limit.take(Kind::Device, size)?;
         let mut address = RawBuffer(0);
         // The block's history notes the point of the allocation: other threads may submit right behind that point.
         block.history.lock().begin(size, None);
@@ -70,7 +73,9 @@ impl DriverPool {
         let inner = &mut *lock(&self.0);
         if let Err(error) = outcome {
             // The driver may have allocated before something else failed.
-            if address != RawBuffer(0) {
+            if address == RawBuffer(0) {
+                limit.give_back(Kind::Device, size);
+            } else {
                 let (kind, place) = (Kind::Device, Place::Driver);
                 inner.frees.push(Returned { kind, place, address, size, uses });
             }
@@ -106,8 +111,10 @@ impl DriverPool {
         }
         let frees = std::mem::take(&mut lock(&self.0).frees);
         for returned in frees {
-            if let Some(returned) = free(pools, returned) {
-                lock(&self.0).frees.push(returned);
+            let (kind, size) = (returned.kind, returned.size);
+            match free(pools, returned) {
+                Some(returned) => lock(&self.0).frees.push(returned),
+                None => pools.source.give_back(kind, size),
             }
         }
     }
@@ -121,7 +128,7 @@ impl DriverPool {
         for Returned { kind, address, size, .. } in frees {
             // SAFETY: all uses of the range are done, and nobody holds it. The plain call also takes memory of the
             // driver's pool.
-            unsafe { pools.upstream.free(kind, Slab { start: address.0, size, host: 0 }) };
+            unsafe { pools.source.free(kind, Slab { start: address.0, size, host: 0 }) };
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat};
 
 use super::arena::{Owner, Slab};
+use super::source::Source;
 use super::watch::drop_unused_after;
 use super::{Pools, Users, are_done};
 use crate::foreign::ForeignOwner;
@@ -179,7 +180,7 @@ impl Pools {
         let bytes = removed.iter().map(|slab| slab.size as u64).sum();
         for slab in removed {
             // SAFETY: the slab was idle from end to end, and has left the pool.
-            unsafe { self.upstream.free(kind, slab) };
+            unsafe { self.source.free(kind, slab) };
         }
         bytes
     }

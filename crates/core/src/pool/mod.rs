@@ -13,12 +13,13 @@
 //! | `lists` | the policy that finds a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `upstream` | the drivers' plain allocators, under the program's limit |
+//! | `source` | the drivers' plain allocators, the log of their calls, the program's limit, on top of each other |
+//! | `growth` | how much to ask a source for |
 //! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
 //! | `pools` | locks, and the steps when there is no more |
 //! | `recorded` | allocation inside recordings |
 //! | `give_back` | the way back, to the pool and to the driver |
-//! | `watch` | looking again once work is done |
+//! | `watch` | asking again once work is done |
 //! | `options` | a program's choices |
 //! | `replay` | a random mix of allocations against each policy |
 //! | `stats` | figures, and the holders of memory |
@@ -26,15 +27,16 @@
 pub(crate) mod arena;
 mod driver;
 mod give_back;
+mod growth;
 pub(crate) mod lists;
 mod options;
 mod pools;
 mod recorded;
 #[cfg(test)]
 mod replay;
+mod source;
 mod state;
 mod stats;
-mod upstream;
 mod watch;
 
 use std::panic::Location;

@@ -8,10 +8,11 @@ use gpustream_timeline::text::Bytes;
 
 use super::arena::{Owner, Taken};
 use super::driver::DriverPool;
+use super::growth::alloc_slab;
 use super::options::{MemoryOptions, PoolPolicy};
+use super::source::{DeviceMemory, Source, device_memory};
 use super::state::PoolState;
 use super::stats::{MemorySnapshot, MemoryStats};
-use super::upstream::Upstream;
 use super::{GRANULE, Holder, Users};
 use crate::lint;
 use crate::memory::{Block, Kind, Place};
@@ -26,7 +27,7 @@ use crate::track::{Clock, Uses};
 pub struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
-    pub(super) upstream: Upstream,
+    pub(super) source: DeviceMemory,
     /// Foreign and registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
     pub(super) orphans: Mutex<Vec<(Uses, Place)>>,
     policy: PoolPolicy,
@@ -64,12 +65,12 @@ impl Pools {
         if options.pool == PoolPolicy::Library && device.info().checked {
             options.pool = PoolPolicy::Unpooled;
         }
-        let upstream = Upstream::new(device.clone(), options.limit);
+        let source = device_memory(device.clone(), options.limit);
         let (states, driver, orphans, closed) = Default::default();
         Arc::new_cyclic(|this| Self {
             states,
             driver,
-            upstream,
+            source,
             orphans,
             policy: options.pool,
             rules,
@@ -241,13 +242,9 @@ impl Pools {
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
         self.driver.flush(self);
-        let bytes = self.upstream.exact(holder.requested);
+        let bytes = self.exact(holder.requested);
         let mut block = Arc::new(Block::empty(self.clone(), kind));
-        let mut alloc = || {
-            let _growing = self.upstream.lock_growth(kind);
-            self.upstream.check_limit(kind, self.reserved(kind) as u64, size)?;
-            self.driver.alloc((size, bytes), holder, entry, &mut block)
-        };
+        let mut alloc = || self.driver.alloc(&self.source, (size, bytes), holder, entry, &mut block);
         match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 users.wait()?;
@@ -297,7 +294,7 @@ impl Pools {
         let taken = if self.is_pooled(kind) {
             state.arena(size).gather(size, Owner::Several, holder, |_| true)?
         } else {
-            state.arena(size).take_slab(self.upstream.exact(holder.requested), holder)?
+            state.arena(size).take_slab(self.exact(holder.requested), holder)?
         };
         state.hit();
         Some(self.block(state, request, taken))
@@ -306,13 +303,11 @@ impl Pools {
     /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
-        let _growing = self.upstream.lock_growth(kind);
-        let reserved = self.reserved(kind);
-        let exact = self.upstream.exact(holder.requested);
+        let exact = self.exact(holder.requested);
         let slab = if self.is_pooled(kind) {
-            self.upstream.alloc_shared(kind, size, reserved)
+            alloc_slab(&self.source, kind, size, self.reserved(kind))
         } else {
-            self.upstream.alloc(kind, size, exact, reserved)
+            self.source.alloc(kind, size, exact)
         }?;
         let state = &mut *lock(self.pool(kind));
         let arena = state.arena(size);
@@ -325,6 +320,13 @@ impl Pools {
         state.miss();
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
         Ok(self.block(state, request, taken))
+    }
+
+    /// Returns the length of an allocation that the driver gives by itself: the length to the byte, since tools that
+    /// look for accesses beside an allocation know no other. So a freed allocation serves no request of another length:
+    /// the allocation may be shorter than the size it is counted with.
+    fn exact(&self, bytes: usize) -> usize {
+        if self.device.info().checked { bytes } else { bytes.max(1) }
     }
 
     /// Returns whether memory of this kind comes from the driver's own pool.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::SMALL;
 use super::arena::{Arena, Owner, Slab};
+use super::growth::slab_size;
 use super::lists::{BestFit, FreeList, Segregated};
 use super::pools::rounded;
-use super::upstream::slab_size;
 use super::{GRANULE, Holder};
 use crate::memory::Kind;
 use crate::track::{Point, StreamId, Use, Uses};

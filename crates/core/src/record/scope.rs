@@ -23,8 +23,8 @@ pub(crate) struct Scope {
     pub(crate) contents: Contents,
     /// The memory that was allocated inside, by the pools it is from.
     allocated: SmallVec<[Arc<Allocated>; 1]>,
-    /// The address of the module that was kept last; 0 before. The module is alive, so nothing else has that address.
-    last_kept: usize,
+    /// The address of the module that was kept last. The module is alive, so nothing else has that address.
+    last_kept: Option<usize>,
 }
 
 // SAFETY: the pointers are keys and are never followed.
@@ -118,10 +118,10 @@ impl Scope {
             Kept::Nothing => {}
             Kept::Closure(call) => self.contents.calls.push(call.clone()),
             // One module often serves many nodes in a row.
-            Kept::Kernel { module, .. } if self.last_kept == Arc::as_ptr(module).addr() => {}
+            Kept::Kernel { module, .. } if self.last_kept == Some(Arc::as_ptr(module).addr()) => {}
             Kept::Kernel { module, .. } => {
                 self.contents.keep(module.clone());
-                self.last_kept = Arc::as_ptr(module).addr();
+                self.last_kept = Some(Arc::as_ptr(module).addr());
             }
         }
     }

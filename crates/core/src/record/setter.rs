@@ -148,7 +148,7 @@ impl NodeSetter {
         // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.
         let change = unsafe { &mut *self.change.get() };
         (change.node, change.stage) = (node, Stage::Open);
-        self.thread.store(this_thread(), Ordering::Relaxed);
+        self.thread.store(this_thread().get(), Ordering::Relaxed);
     }
 
     /// Returns whether the driver has taken this thread's operation.
@@ -167,7 +167,7 @@ impl NodeSetter {
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the check of the thread takes the place of a lock")]
     fn own(&self) -> Option<&mut Change> {
-        if self.thread.load(Ordering::Relaxed) != this_thread() {
+        if self.thread.load(Ordering::Relaxed) != this_thread().get() {
             return None;
         }
         // SAFETY: this thread opened the setter, and others are refused until it is closed. No function of this type calls

@@ -28,6 +28,7 @@ mod sequence;
 mod shape;
 
 use std::mem;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, LaunchConfig, Operation, RawStream, Result};
@@ -108,8 +109,8 @@ pub struct Step {
     holds_host_memory: bool,
     /// Whether what was released touches such memory, and no event says when it is done.
     owes_event: bool,
-    /// The thread of the present run, whose operations alone can be held back.
-    thread: usize,
+    /// The thread of the present run, whose operations alone can be held back; none after the run was paused.
+    thread: Option<NonZeroUsize>,
     seal: Seal,
     /// The first failure of an operation that was held back, until the run's end.
     failed: Option<Error>,
@@ -138,7 +139,7 @@ impl Step {
             progress: Progress::Empty,
             holds_host_memory: false,
             owes_event: false,
-            thread: 0,
+            thread: None,
             seal: Seal::next(),
             failed: None,
             retired: Vec::new(),
@@ -150,7 +151,7 @@ impl Step {
 
     /// Begins a run on this thread.
     pub(crate) fn begin(&mut self) {
-        (self.at, self.thread, self.run) = (0, this_thread(), StepStats::default());
+        (self.at, self.thread, self.run) = (0, Some(this_thread()), StepStats::default());
         self.stats.runs += 1;
         let run = self.stats.runs;
         for segment in &mut self.segments {
@@ -215,7 +216,7 @@ impl Step {
 
     #[inline]
     pub(crate) fn is_this_threads(&self) -> bool {
-        self.thread == this_thread()
+        self.thread == Some(this_thread())
     }
 
     /// Returns whether this thread's operations are the step's, and none that was held back has failed.
@@ -239,7 +240,7 @@ impl Step {
 
     /// Submits the rest of the run plainly: the caller is about to use the stream's handle.
     pub(crate) fn pause(&mut self) {
-        self.thread = 0;
+        self.thread = None;
     }
 
     /// Holds back a launch that is the expected one, if the present segment or nobody but `stream` has used its memory.
