@@ -1,13 +1,14 @@
 //! Events: points in a stream that streams and host threads can wait for.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_core::inside;
 use gpustream_core::operation::refused;
-use gpustream_core::queue::{CapturedPoint, Mark, StreamCore};
+use gpustream_core::queue::{EventContents, EventKind, Mark, StreamCore};
 use gpustream_core::trace;
 use gpustream_core::track::Point;
 use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
@@ -36,31 +37,35 @@ use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
 /// An `Event` is `Send` and `Sync`. Dropping it waits for nothing, and streams that wait for it go on waiting.
 pub struct Event {
     pub(crate) stream: Arc<StreamCore>,
-    pub(crate) mark: Mark,
-    pub(crate) kind: EventKind,
-}
-
-/// The kind of an event, which says who may wait for it and what becomes of the driver's event.
-pub(crate) enum EventKind {
-    /// The driver's event goes back to the stream, for the next one.
-    Ordinary,
-    /// The driver's event takes the time, or has a wait policy of its own.
-    Special,
-    /// Recorded inside a capture, at that place.
-    Captured(Box<CapturedPoint>),
+    contents: ManuallyDrop<Box<EventContents>>,
 }
 
 impl Event {
+    #[inline]
+    pub(crate) fn new(stream: &Arc<StreamCore>, contents: Box<EventContents>) -> Self {
+        Self { stream: stream.clone(), contents: ManuallyDrop::new(contents) }
+    }
+
+    #[inline]
+    pub(crate) fn mark(&self) -> &Mark {
+        &self.contents.mark
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> &EventKind {
+        &self.contents.kind
+    }
+
     /// Returns the driver's handle (`CUevent`, `hipEvent_t`), for other libraries: their streams can wait for it while this
     /// value is alive. [`Stream::wait_raw`](crate::Stream::wait_raw) is the other way round.
     pub fn as_raw(&self) -> RawEvent {
-        self.mark.cell.raw
+        self.mark().cell.raw
     }
 
     /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         inside::check_outside()?;
-        match self.kind {
+        match self.kind() {
             EventKind::Captured(_) => {
                 Err(refused("ask about an event recorded inside it: it happens anew in each launch"))
             }
@@ -74,7 +79,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     pub fn is_done(&self) -> Result<bool> {
         self.check_not_captured()?;
-        self.stream.poll_event(&self.mark)
+        self.stream.poll_event(self.mark())
     }
 
     /// Blocks until the point has been reached (`cuEventSynchronize`).
@@ -86,25 +91,25 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let place = Location::caller();
         self.check_not_captured()?;
-        let point = Some(Point { stream: self.stream.id, number: self.mark.number });
+        let point = Some(Point { stream: self.stream.id, number: self.mark().number });
         // SAFETY: the event is alive, and so is the stream it was recorded on.
-        trace::waiting("synchronize", place, point, || unsafe { self.mark.cell.synchronize() })?;
-        self.stream.set_reached(&self.mark);
+        trace::waiting("synchronize", place, point, || unsafe { self.mark().cell.synchronize() })?;
+        self.stream.set_reached(self.mark());
         self.stream.report_failures()
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if matches!(self.kind, EventKind::Ordinary) {
-            self.stream.take_back(&self.mark.cell);
-        }
+        // SAFETY: the field is not used again.
+        let contents = unsafe { ManuallyDrop::take(&mut self.contents) };
+        self.stream.take_back(contents);
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event(after {} of stream {})", self.mark.number, self.stream.id)
+        write!(f, "Event(after {} of stream {})", self.mark().number, self.stream.id)
     }
 }
 
@@ -133,7 +138,7 @@ impl TimedEvent {
         start.synchronize()?;
         end.synchronize()?;
         // SAFETY: both are alive, were made with timing, and have been reached.
-        unsafe { end.stream.device.event_elapsed(start.mark.cell.raw, end.mark.cell.raw) }
+        unsafe { end.stream.device.event_elapsed(start.mark().cell.raw, end.mark().cell.raw) }
     }
 
     /// Returns the event as one to wait for.

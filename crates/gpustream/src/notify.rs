@@ -200,7 +200,7 @@ impl Event {
     /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without
     /// blocking.
     pub fn synchronize_async(&self) -> Synchronize {
-        let points = Points::from_buf([(self.stream.clone(), self.mark.clone())]);
+        let points = Points::from_buf([(self.stream.clone(), self.mark().clone())]);
         Synchronize::new(self.check_not_captured().map(|()| points))
     }
 }

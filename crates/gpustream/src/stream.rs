@@ -9,14 +9,15 @@ use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind};
 use gpustream_core::operation::{Call, Kept, Submission, no_node, operation, refused};
 use gpustream_core::queue::{
-    Entry, EventCell, Mark, Recording, StateGuard, StreamCore, StreamState, StreamTable, known_done,
+    Entry, EventCell, EventContents, EventKind, Mark, Recording, StateGuard, StreamCore, StreamState,
+    StreamTable, known_done,
 };
 use gpustream_core::trace;
 use gpustream_core::track::{Clock, Point};
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
-use crate::event::{Event, EventKind, TimedEvent};
+use crate::event::{Event, TimedEvent};
 
 /// A queue of work that the device runs in order, beside the other streams.
 ///
@@ -97,8 +98,13 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        let cell = self.core.event(&mut state)?;
-        self.record_cell(&mut state, cell, EventKind::Ordinary)
+        let mut contents = self.core.event(&mut state)?;
+        let raw = self.core.caught_up(&mut state)?;
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.core.device.event_record(contents.mark.cell.raw, raw) }?;
+        let number = self.core.number_of_end(&mut state);
+        state.renew_mark(number, &mut contents.mark);
+        Ok(Event::new(&self.core, contents))
     }
 
     /// Records an event inside a capture: each launch of the graph reaches it anew.
@@ -109,9 +115,9 @@ impl Stream {
         drop(state);
         capture.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default())?;
-        let kind = EventKind::Captured(Box::new(capture.record(&self.core, &cell)?));
+        let kind = EventKind::Captured(capture.record(&self.core, &cell)?);
         let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
-        Ok(Event { stream: self.core.clone(), mark, kind })
+        Ok(Event::new(&self.core, Box::new(EventContents { mark, kind })))
     }
 
     /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
@@ -126,17 +132,17 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        self.record_cell(&mut state, cell, EventKind::Special)
+        self.record_cell(&mut state, cell)
     }
 
-    /// Records `cell` at the stream's end.
-    #[inline]
-    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>, kind: EventKind) -> Result<Event> {
+    /// Records `cell`, which is not used again for other events.
+    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
         let raw = self.core.caught_up(state)?;
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, raw) }?;
         let number = self.core.number_of_end(state);
-        Ok(Event { stream: self.core.clone(), mark: state.new_mark(number, cell), kind })
+        let contents = EventContents { mark: state.new_mark(number, cell), kind: EventKind::Special };
+        Ok(Event::new(&self.core, Box::new(contents)))
     }
 
     /// Records an event that takes the device's time when this point is reached.
@@ -148,7 +154,7 @@ impl Stream {
         let cell =
             EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
         let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
-        Ok(TimedEvent(self.record_cell(&mut state, cell, EventKind::Special)?))
+        Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }
 
     /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and
@@ -161,16 +167,16 @@ impl Stream {
             return Err(self.foreign_event(&event.stream));
         }
         self.core.check_thread()?;
-        if let EventKind::Captured(point) = &event.kind {
+        if let EventKind::Captured(point) = event.kind() {
             if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
                 return Err(refused("have a stream of another device join it; graphs stay on one device"));
             }
-            return point.capture.wait(&self.core, &event.mark.cell, point);
+            return point.capture.wait(&self.core, &event.mark().cell, point);
         }
-        let point = Point { stream: event.stream.id, number: event.mark.number };
+        let point = Point { stream: event.stream.id, number: event.mark().number };
         let mut state = self.core.state.lock();
         // An event also stands for the work that its stream waited for, which need not have a number there.
-        let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
+        let mut points = event.mark().clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
             // A point that has been reached is no dependency of the graph.
             return if points.all(known_done) {
@@ -186,8 +192,8 @@ impl Stream {
         self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
         let raw = self.core.caught_up(&mut state)?;
         // SAFETY: both are alive, and an `Event` has always been recorded.
-        unsafe { self.core.device.stream_wait_event(raw, event.mark.cell.raw) }?;
-        state.clock.merge(&event.mark.clock);
+        unsafe { self.core.device.stream_wait_event(raw, event.mark().cell.raw) }?;
+        state.clock.merge(&event.mark().clock);
         state.clock.advance(point);
         state.note_wait(point);
         state.prune_clock();

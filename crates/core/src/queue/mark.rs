@@ -8,7 +8,7 @@ use gpustream_hal::hint::cold_path;
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
 
 use super::section::LatePoint;
-use super::{StreamCore, StreamState};
+use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::refused;
@@ -78,6 +78,23 @@ pub struct Mark {
     pub record: u64,
     pub cell: Arc<EventCell>,
     pub clock: Clock,
+}
+
+/// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next one, so that
+/// recording allocates nothing, and moves little.
+pub struct EventContents {
+    pub mark: Mark,
+    pub kind: EventKind,
+}
+
+/// The kind of an event, which says who may wait for it and what becomes of its contents.
+pub enum EventKind {
+    /// They go back to the stream, for the next event.
+    Ordinary,
+    /// The driver's event takes the time, or has a wait policy of its own.
+    Special,
+    /// Recorded inside a capture, at that place.
+    Captured(CapturedPoint),
 }
 
 /// An event that is recorded before something follows.
@@ -223,7 +240,10 @@ impl StreamCore {
                 "the last `Stream` for this driver stream was dropped, and its owner may have destroyed it",
             ));
         }
-        let cell = self.event(state)?;
+        let cell = match state.free.pop() {
+            Some(cell) => cell,
+            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait))?,
+        };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.device.event_record(cell.raw, raw) }?;
         Ok(state.new_mark(number, cell))
@@ -255,26 +275,29 @@ impl StreamCore {
         }
     }
 
-    /// Returns a driver's event to record.
+    /// Returns the contents of an event to record.
     ///
     /// # Errors
-    /// The driver's failure to make one.
+    /// The driver's failure to make an event.
     #[inline]
-    pub fn event(&self, state: &mut StreamState) -> Result<Arc<EventCell>> {
-        match state.free.pop() {
-            Some(cell) => Ok(cell),
-            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait)),
+    pub fn event(&self, state: &mut StreamState) -> Result<Box<EventContents>> {
+        if let Some(contents) = state.spare.pop() {
+            return Ok(contents);
         }
+        let cell = EventCell::new(&self.device, EventOptions::default().wait(self.wait))?;
+        let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
+        Ok(Box::new(EventContents { mark, kind: EventKind::Ordinary }))
     }
 
-    /// Keeps the driver's event of a value that is being dropped, unless somebody waits for it or has the state: dropping an
+    /// Keeps a dropped event's contents for the next one, unless somebody waits for the event or has the state: dropping an
     /// event waits for nothing.
-    pub fn take_back(&self, cell: &Arc<EventCell>) {
-        if Arc::strong_count(cell) == 1
+    pub fn take_back(&self, contents: Box<EventContents>) {
+        if matches!(contents.kind, EventKind::Ordinary)
+            && Arc::strong_count(&contents.mark.cell) == 1
             && let Some(mut state) = self.try_state()
-            && state.free.len() < SPARE
+            && state.spare.len() < SPARE
         {
-            state.free.push(cell.clone());
+            state.spare.push(contents);
         }
     }
 
@@ -293,8 +316,18 @@ impl StreamState {
     /// The mark of an event that has just been recorded, after the submissions up to `number`.
     #[inline]
     pub fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
+        let mut mark = Mark { number, record: 0, cell, clock: Clock::default() };
+        self.renew_mark(number, &mut mark);
+        mark
+    }
+
+    /// Makes the mark of an event that has just been recorded again one of the stream's end, after the submissions up to
+    /// `number`.
+    #[inline]
+    pub fn renew_mark(&mut self, number: u64, mark: &mut Mark) {
         self.records += 1;
-        Mark { number, record: self.records, cell, clock: self.clock.clone() }
+        (mark.number, mark.record) = (number, self.records);
+        mark.clock.clone_from(&self.clock);
     }
 
     /// Gives the points that are owed an event the one just recorded.

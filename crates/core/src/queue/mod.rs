@@ -58,7 +58,7 @@ use mark::Owed;
 pub use capture::{Capture, CapturedPoint};
 pub(crate) use context::ContextHold;
 pub use entry::Entry;
-pub use mark::{EventCell, Mark};
+pub use mark::{EventCell, EventContents, EventKind, Mark};
 pub use section::Section;
 pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
@@ -95,6 +95,9 @@ pub struct StreamState {
     owed: Vec<Owed>,
     /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,
+    /// The contents of dropped `gpustream::Event`s, for the next ones.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    spare: Vec<Box<EventContents>>,
     recording: Recording,
     /// The step whose run is going on, if there is one.
     step: Option<Box<Step>>,
@@ -206,6 +209,7 @@ impl StreamCore {
             marks: VecDeque::new(),
             owed: Vec::new(),
             free: Vec::new(),
+            spare: Vec::new(),
             concludes: false,
             recording,
             step: None,
