@@ -3,6 +3,7 @@
 
 mod fakes;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use gpustream::Device;
@@ -72,12 +73,14 @@ fn the_memory_of_a_closed_handle_is_freed_after_a_wait_by_events_for_other_handl
         drop(closed.pinned::<u32>(10).unwrap());
         recorder.hold();
         beside.fill(&mut x, 1).unwrap();
+        let is_closed = AtomicBool::new(false);
         thread::scope(|threads| {
             threads.spawn(|| {
-                recorder.wait_until_someone_waits();
+                recorder.wait_until_someone_waits_or(|| is_closed.load(Ordering::Acquire));
                 recorder.release();
             });
             let ((), calls) = recorder.record(move || drop(closed));
+            is_closed.store(true, Ordering::Release);
             let words = words(&calls);
             let at = |word| words.iter().position(|found| *found == word);
             assert!(at("sync event").is_some(), "{words:?}");
