@@ -298,14 +298,6 @@ impl Drop for DeviceCore {
             if done {
                 StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }
-            // A driver that waits in a call lets no other thread call meanwhile, and such a thread may be the one that is to end
-            // what the driver waits for. Waits for events keep nobody out.
-            if pools.free_would_wait() {
-                for stream in StreamTable::shared().filter(|stream| stream.is_in_context_of(&*raw)) {
-                    // What cannot be waited for so is left to the driver.
-                    let _ = stream.wait_end();
-                }
-            }
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.short_path.close());
             pools.close();
