@@ -9,11 +9,11 @@ use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind};
 use gpustream_core::operation::{Call, Kept, Submission, no_node, operation, refused};
 use gpustream_core::queue::{
-    Entry, EventCell, EventContents, EventKind, Mark, Recording, StateGuard, StreamCore, StreamState,
-    StreamTable, known_done,
+    Entry, EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamState, StreamTable,
+    known_done,
 };
 use gpustream_core::trace;
-use gpustream_core::track::{Clock, Point};
+use gpustream_core::track::Point;
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
@@ -98,13 +98,8 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        let mut contents = self.core.event(&mut state)?;
-        let raw = self.core.caught_up(&mut state)?;
-        // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(contents.mark.cell.raw, raw) }?;
-        let number = self.core.number_of_end(&mut state);
-        state.renew_mark(number, &mut contents.mark);
-        Ok(Event::new(&self.core, contents))
+        let contents = self.core.event(&mut state)?;
+        self.record_contents(&mut state, contents)
     }
 
     /// Records an event inside a capture: each launch of the graph reaches it anew.
@@ -116,8 +111,7 @@ impl Stream {
         capture.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default())?;
         let kind = EventKind::Captured(capture.record(&self.core, &cell)?);
-        let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
-        Ok(Event::new(&self.core, Box::new(EventContents { mark, kind })))
+        Ok(Event::new(&self.core, EventContents::new(cell, kind)))
     }
 
     /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
@@ -132,17 +126,18 @@ impl Stream {
         if state.is_recorded() {
             return self.record_inside(state);
         }
-        self.record_cell(&mut state, cell)
+        self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
     }
 
-    /// Records `cell`, which is not used again for other events.
-    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
+    /// Records an event at the stream's end.
+    #[inline]
+    fn record_contents(&self, state: &mut StreamState, mut contents: Box<EventContents>) -> Result<Event> {
         let raw = self.core.caught_up(state)?;
         // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(cell.raw, raw) }?;
+        unsafe { self.core.device.event_record(contents.mark.cell.raw, raw) }?;
         let number = self.core.number_of_end(state);
-        let contents = EventContents { mark: state.new_mark(number, cell), kind: EventKind::Special };
-        Ok(Event::new(&self.core, Box::new(contents)))
+        state.renew_mark(number, &mut contents.mark);
+        Ok(Event::new(&self.core, contents))
     }
 
     /// Records an event that takes the device's time when this point is reached.
@@ -154,7 +149,7 @@ impl Stream {
         let cell =
             EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
         let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
-        Ok(TimedEvent(self.record_cell(&mut state, cell)?))
+        Ok(TimedEvent(self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))?))
     }
 
     /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and

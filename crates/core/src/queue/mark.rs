@@ -80,11 +80,26 @@ pub struct Mark {
     pub clock: Clock,
 }
 
+impl Mark {
+    /// Makes the mark of an event that has yet to be recorded.
+    #[inline]
+    fn of(cell: Arc<EventCell>) -> Self {
+        Self { number: 0, record: 0, cell, clock: Clock::default() }
+    }
+}
+
 /// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next one, so that
 /// recording allocates nothing, and moves little.
 pub struct EventContents {
     pub mark: Mark,
     pub kind: EventKind,
+}
+
+impl EventContents {
+    /// Makes the contents of an event that has yet to be recorded.
+    pub fn new(cell: Arc<EventCell>, kind: EventKind) -> Box<Self> {
+        Box::new(Self { mark: Mark::of(cell), kind })
+    }
 }
 
 /// The kind of an event, which says who may wait for it and what becomes of its contents.
@@ -285,8 +300,7 @@ impl StreamCore {
             return Ok(contents);
         }
         let cell = EventCell::new(&self.device, EventOptions::default().wait(self.wait))?;
-        let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
-        Ok(Box::new(EventContents { mark, kind: EventKind::Ordinary }))
+        Ok(EventContents::new(cell, EventKind::Ordinary))
     }
 
     /// Keeps a dropped event's contents for the next one, unless somebody waits for the event or has the state: dropping an
@@ -316,7 +330,7 @@ impl StreamState {
     /// The mark of an event that has just been recorded, after the submissions up to `number`.
     #[inline]
     pub fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
-        let mut mark = Mark { number, record: 0, cell, clock: Clock::default() };
+        let mut mark = Mark::of(cell);
         self.renew_mark(number, &mut mark);
         mark
     }

@@ -73,6 +73,24 @@ impl Entry<'_> {
         })
     }
 
+    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
+    /// driver. Errors do not name the operation yet.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
+        let state = self.stream.state.lock();
+        let Recording::Capture(capture) = &state.recording else {
+            // SAFETY: handed on.
+            return unsafe { self.submit_unexpected(state, submission) };
+        };
+        let capture = capture.clone();
+        drop(state);
+        // Only the capturing thread gets further, and only that thread ends the capture.
+        // SAFETY: handed on.
+        unsafe { capture.submit(self.stream, submission) }
+    }
+
     /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
     ///
     /// # Errors

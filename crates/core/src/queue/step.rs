@@ -198,29 +198,11 @@ impl<'s> Entry<'s> {
         None
     }
 
-    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
-    /// driver. Errors do not name the operation yet.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    pub(super) unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
-        let state = self.stream.state.lock();
-        let Recording::Capture(capture) = &state.recording else {
-            // SAFETY: handed on.
-            return unsafe { self.submit_unexpected(state, submission) };
-        };
-        let capture = capture.clone();
-        drop(state);
-        // Only the capturing thread gets further, and only that thread ends the capture.
-        // SAFETY: handed on.
-        unsafe { capture.submit(self.stream, submission) }
-    }
-
     /// Submits an operation that is not recorded, and is not the one that a step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    unsafe fn submit_unexpected(
+    pub(super) unsafe fn submit_unexpected(
         &self,
         mut state: StateGuard<'s>,
         submission: &mut Submission<'_>,

@@ -247,11 +247,12 @@ impl NodeSetter {
         *expected = None;
         for (index, access) in accesses.iter().enumerate() {
             let last = last.get_mut(index);
-            if !last.as_ref().is_some_and(|last| last.as_ref().is_some_and(|last| last.is(access))) {
-                self.enter(access);
-                if let Some(last) = last {
-                    *last = Some(LastAccess::of(access));
-                }
+            if matches!(&last, Some(Some(last)) if last.is(access)) {
+                continue;
+            }
+            self.enter(access);
+            if let Some(last) = last {
+                *last = Some(LastAccess::of(access));
             }
         }
         let node = *node;

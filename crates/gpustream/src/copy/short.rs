@@ -14,13 +14,12 @@ use gpustream_core::memory::{self, Access, Block, Kind};
 use gpustream_core::operation::operation;
 use gpustream_core::queue::{Chunk, Entry, Up};
 use gpustream_core::staging::PIECE;
-use gpustream_core::staging::team::Claims;
 use gpustream_core::sync::lock;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::Result;
 
-use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run};
+use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run_on};
 use crate::stream::Stream;
 
 /// Length of a chunk in bytes; a chunk is longer if one copy is. Each stream that has uploaded something keeps one.
@@ -68,10 +67,8 @@ pub(super) fn upload<'a>(
     let follows = last.is_some_and(|last| last.elapsed() < PAUSE);
     let staging = &stream.device.0.staging;
     let plan = staging.plan(src.len(), staging.threads_for(&stream.core), follows);
-    let operation = entry.caller.operation;
-    let outcome = run(&stream.device, &plan, &|claims: &Claims| {
-        let entry = stream.enter(operation)?;
-        claims.iter().map(|index| plan.range(index)).try_for_each(|range| copy(&entry, range))
+    let outcome = run_on(stream, entry, &plan, &|entry, claims| {
+        claims.iter().map(|index| plan.range(index)).try_for_each(|range| copy(entry, range))
     });
     *last = Some(Instant::now());
     outcome

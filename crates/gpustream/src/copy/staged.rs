@@ -57,13 +57,11 @@ pub(super) fn upload<T: Plain>(
     if src.len() > part {
         let plan = staging.plan(src.len(), staging.threads_for(&stream.core), false);
         if plan.helpers > 0 {
-            let operation = entry.caller.operation;
-            return run(&stream.device, &plan, &|claims: &Claims| {
-                let entry = stream.enter(operation)?;
+            return run_on(stream, entry, &plan, &|entry, claims| {
                 claims
                     .iter()
                     .map(|index| plan.range(index))
-                    .try_for_each(|range| upload_piece(stream, &entry, &src[range.clone()], &target(range)))
+                    .try_for_each(|range| upload_piece(stream, entry, &src[range.clone()], &target(range)))
             });
         }
     }
@@ -170,9 +168,7 @@ pub(super) unsafe fn download<T: Plain>(
     }
     let staging = &stream.device.0.staging;
     let plan = staging.plan(bytes.len(), staging.threads_for(&stream.core), false);
-    let operation = entry.caller.operation;
-    run(&stream.device, &plan, &|claims: &Claims| {
-        let entry = stream.enter(operation)?;
+    run_on(stream, entry, &plan, &|entry, claims| {
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
         loop {
@@ -180,8 +176,8 @@ pub(super) unsafe fn download<T: Plain>(
                 Some(index) => {
                     let range = plan.range(index);
                     let source = start + range.start..start + range.end;
-                    let piece = alloc_piece(stream, &entry, range.len())?;
-                    fill_piece(&entry, block, source, (piece.block(), range.len()))?;
+                    let piece = alloc_piece(stream, entry, range.len())?;
+                    fill_piece(entry, block, source, (piece.block(), range.len()))?;
                     Some((piece, range))
                 }
                 None => None,
@@ -258,8 +254,19 @@ pub(crate) fn copy_on_host<T: Plain>(device: &Device, src: &[T], dst: &mut [T]) 
     })
 }
 
+/// As [`run`], for pieces that each thread submits to the stream, which it enters for itself.
+pub(super) fn run_on(
+    stream: &Stream,
+    entry: &Entry<'_>,
+    plan: &Plan,
+    work: &(dyn Fn(&Entry<'_>, &Claims) -> Result<()> + Sync),
+) -> Result<()> {
+    let operation = entry.caller.operation;
+    run(&stream.device, plan, &|claims| work(&stream.enter(operation)?, claims))
+}
+
 /// Runs `work` on this thread and the plan's helpers until all pieces are claimed and worked on.
-pub(super) fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
+fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
     let claims = Claims::new(plan.pieces());
     if plan.helpers == 0 {
         return work(&claims);
