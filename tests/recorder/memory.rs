@@ -3,6 +3,10 @@
 
 mod fakes;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use gpustream::Device;
 use recorder::Call;
 
 use crate::fakes::on_both;
@@ -55,5 +59,32 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
             assert_eq!(words(&calls), ["to host", "record", "sync event"]);
         }
         assert_eq!(values, [7; 100]);
+    });
+}
+
+/// While a driver waits in a call it lets no other thread call, and that thread may be the one that is to end the work that
+/// the driver waits for.
+#[test]
+fn the_memory_of_a_closed_handle_is_freed_after_a_wait_by_events_for_other_handles() {
+    on_both(|recorder, device, [beside]| {
+        let mut x = beside.zeros::<u32>(10).unwrap();
+        beside.synchronize().unwrap();
+        let closed = Device::open(device.info().backend).unwrap();
+        drop(closed.pinned::<u32>(10).unwrap());
+        recorder.hold();
+        beside.fill(&mut x, 1).unwrap();
+        let is_closed = AtomicBool::new(false);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                recorder.wait_until_someone_waits_or(|| is_closed.load(Ordering::Acquire));
+                recorder.release();
+            });
+            let ((), calls) = recorder.record(move || drop(closed));
+            is_closed.store(true, Ordering::Release);
+            let words = words(&calls);
+            let at = |word| words.iter().position(|found| *found == word);
+            assert!(at("sync event").is_some(), "{words:?}");
+            assert!(at("sync event") < at("free pinned"), "{words:?}");
+        });
     });
 }

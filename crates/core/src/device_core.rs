@@ -298,6 +298,16 @@ impl Drop for DeviceCore {
             if done {
                 StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }
+            // A driver that waits in a call lets no other thread call meanwhile, and such a thread may be the one that is
+            // to end the work that the driver waits for. Waits for events keep nobody out. Streams that only the table
+            // holds are left out: a lost device may have left them there.
+            if done && pools.free_would_wait() {
+                let is_beside = |stream: &Arc<StreamCore>| stream.is_in_context_of(&*raw) && !stream.is_orphan();
+                for stream in StreamTable::shared().filter(is_beside) {
+                    // A stream that cannot be waited for by an event is left to the driver.
+                    let _ = stream.wait_end();
+                }
+            }
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.short_path.close());
             pools.close();

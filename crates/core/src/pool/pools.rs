@@ -340,6 +340,11 @@ impl Pools {
         of_driver + lock(self.pool(kind)).reserved()
     }
 
+    /// Returns whether the pools have memory which the driver takes back only while nothing runs in the context.
+    pub(crate) fn free_would_wait(&self) -> bool {
+        self.device.info().free_synchronizes && Kind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
+    }
+
     pub fn stats(&self, kind: Kind) -> MemoryStats {
         let stats = lock(self.pool(kind)).stats();
         if self.is_of_driver(kind) { stats.with(&self.driver.stats()) } else { stats }
