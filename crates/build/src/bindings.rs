@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
-use crate::headers::{for_devices, write_if_changed};
+use crate::headers::{for_devices, vendor, write_if_changed};
 use crate::signature::{Instance, Module};
 use crate::unit::Unit;
 
@@ -128,8 +128,8 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     );
     for (i, header) in unit.headers.iter().filter(|h| for_devices(h)).enumerate() {
         let path = match &header.path {
-            None if header.text.is_empty() => {
-                let _ = writeln!(text, "                ({:?}, \"\"),", header.name);
+            None if vendor::built_in(&header.name).is_some() => {
+                let _ = writeln!(text, "                ({:?}, {:?}),", header.name, header.text);
                 continue;
             }
             Some(_) => {

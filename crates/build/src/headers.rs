@@ -62,8 +62,8 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Vec<Head
                 continue;
             }
             let Some((text, place)) = find(name, quoted, &place, include_dirs) else {
-                if matches!(place, Place::Disk(_)) && vendor::is_built_in(name) {
-                    found.push(Header { name: name.to_owned(), text: String::new(), path: None });
+                if let (Place::Disk(_), Some(text)) = (&place, vendor::built_in(name)) {
+                    found.push(Header { name: name.to_owned(), text, path: None });
                 }
                 continue;
             };
@@ -163,5 +163,17 @@ mod tests {
         let names: Vec<_> = found.iter().map(|h| h.name.as_str()).collect();
         assert_eq!(names, ["sub/a.cuh", "b.cuh", "c.cuh"]);
         assert_eq!(found[1].path.as_deref(), Some(at("sub/b.cuh").as_path()));
+    }
+
+    #[test]
+    fn hips_words_travel_to_a_run_time_compiler_that_lacks_them() {
+        let text = "#include <cuda_runtime.h>\n#include <hip/hip_runtime.h>\n#include <unknown.h>\n";
+        let headers = closure(&SourceFile::new("kernel.cu", text), &[]);
+        let [cuda, hip] = &headers[..] else { panic!("{headers:?}") };
+        assert_eq!((&cuda.name[..], &cuda.text[..]), ("cuda_runtime.h", ""));
+        assert_eq!(hip.name, "hip/hip_runtime.h");
+        let (guard, words) = hip.text.split_once('\n').unwrap();
+        assert_eq!(guard, "#ifdef __CUDACC_RTC__");
+        assert!(words.contains("#define HIP_DYNAMIC_SHARED(type, name)"), "{words}");
     }
 }

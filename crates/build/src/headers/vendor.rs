@@ -45,11 +45,20 @@ const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h coop
     cooperative_groups/memcpy_async.h";
 const HIP_GROUPS: &str = "hip/hip_cooperative_groups.h";
 
-/// Returns whether the header has only what run-time compilers have built in: they find no headers but those that travel
-/// with the source, and get an empty one of this name.
-pub(super) fn is_built_in(name: &str) -> bool {
-    let built_in = [CUDA_RUNTIME, CUDA_WORDS, HIP_RUNTIME, HIP_WORDS];
-    built_in.iter().any(|names| names.split_whitespace().any(|other| other == name))
+/// HIP's words that CUDA's compilers do not have.
+const HIP_ON_CUDA: &str = "typedef cudaTextureObject_t hipTextureObject_t;\ntypedef cudaSurfaceObject_t \
+    hipSurfaceObject_t;\n#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];\n\
+    #define HIP_DYNAMIC_SHARED_ATTRIBUTE";
+
+/// Returns the text of a vendor's header for run-time compilers, which have its contents built in and find no headers
+/// but those that travel with the source; `None` for any other name.
+pub(crate) fn built_in(name: &str) -> Option<String> {
+    let is_in =
+        |lists: [&str; 2]| lists.iter().any(|names| names.split_whitespace().any(|other| other == name));
+    if is_in([HIP_RUNTIME, HIP_WORDS]) {
+        return Some(format!("#ifdef __CUDACC_RTC__\n{HIP_ON_CUDA}\n#endif\n"));
+    }
+    is_in([CUDA_RUNTIME, CUDA_WORDS]).then(String::new)
 }
 
 /// Returns the headers that consist of one line: their paths below the folder of the device headers, and texts.
@@ -101,11 +110,9 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
         add(Backend::Hip, names, "#include <hip/hip_runtime.h>");
     }
     add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
-    let objects = "#include <cuda_runtime.h>\ntypedef cudaTextureObject_t hipTextureObject_t;\ntypedef cudaSurfaceObject_t \
-                   hipSurfaceObject_t;\n#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];\n\
-                   #define HIP_DYNAMIC_SHARED_ATTRIBUTE";
+    let objects = format!("#include <cuda_runtime.h>\n{HIP_ON_CUDA}");
     for names in [HIP_RUNTIME, HIP_WORDS] {
-        add(Backend::Cuda, names, objects);
+        add(Backend::Cuda, names, &objects);
     }
     add(Backend::Cuda, "hip/hip_fp16.h", "#include <cuda_fp16.h>");
     add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");
