@@ -99,6 +99,16 @@ fn assert_no_device(init: u32) {
     });
 }
 
+/// 999 is both vendors' unknown error.
+#[test]
+fn driver_that_does_not_start_counts_as_missing() {
+    in_own_process(&[], || {
+        let _recorder = load_with(Options { init: 999, ..options() });
+        let error = backend().open(0).err().unwrap();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::DriverMissing, Some(999)));
+    });
+}
+
 #[test]
 fn driver_that_finds_no_device_says_what_to_check() {
     assert_no_device(100);

@@ -302,7 +302,8 @@ impl Drop for DeviceCore {
             // to end the work that the driver waits for. Waits for events keep nobody out. Streams that only the table
             // holds are left out: a lost device may have left them there.
             if done && pools.free_would_wait() {
-                let is_beside = |stream: &Arc<StreamCore>| stream.is_in_context_of(&*raw) && !stream.is_orphan();
+                let is_beside =
+                    |stream: &Arc<StreamCore>| stream.is_in_context_of(&*raw) && !stream.is_orphan();
                 for stream in StreamTable::shared().filter(is_beside) {
                     // A stream that cannot be waited for by an event is left to the driver.
                     let _ = stream.wait_end();

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
-use gpustream_hal::driver::{Status, list_missing};
+use gpustream_hal::driver::list_missing;
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, RawFunction, Result};
 
@@ -85,13 +85,7 @@ impl Driver {
             ));
         }
         // SAFETY: no requirement.
-        let answer = unsafe { api.cuInit(0) };
-        let initialised = match answer.status {
-            // Every device is hidden by CUDA_VISIBLE_DEVICES, or there is none.
-            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => answer.ok_or(ErrorKind::NoDevice),
-            // Any other failure is one of the driver's installation.
-            _ => answer.ok_or(ErrorKind::DriverMissing),
-        };
+        let initialised = unsafe { api.cuInit(0) }.initialised();
         let (mut number, mut count): (c_int, c_int) = (0, 0);
         // SAFETY: the pointer is to a local.
         unsafe { api.cuDriverGetVersion(&raw mut number) }.ok()?;

@@ -107,6 +107,18 @@ impl<A: Codes> Answer<'_, A> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error_of_kind(kind)) }
     }
 
+    /// Returns the outcome of the driver's initialisation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoDevice`] where every device is hidden, or there is none; any other failure is one of the driver's
+    /// installation, [`ErrorKind::DriverMissing`].
+    pub fn initialised(self) -> Result<()> {
+        match self.status {
+            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => self.ok_or(ErrorKind::NoDevice),
+            _ => self.ok_or(ErrorKind::DriverMissing),
+        }
+    }
+
     /// Whether the work that was asked about is done: "not ready" is an answer, not a failure.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl Driver {
             ));
         }
         // SAFETY: no requirement.
-        let initialised = unsafe { api.hipInit(0) }.ok();
+        let initialised = unsafe { api.hipInit(0) }.initialised();
         let mut number: c_int = 0;
         // SAFETY: the pointer is to a local.
         unsafe { api.hipRuntimeGetVersion(&raw mut number) }.ok()?;
