@@ -14,6 +14,7 @@ use cudarc::driver::sys::{
     CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUstreamCaptureStatus,
     CUstreamUpdateCaptureDependencies_flags,
 };
+use gpustream_hal::driver::Status;
 use gpustream_hal::{
     Conditional, Error, ErrorKind, GraphNode, Graphs, Launch, LaunchConfig, Modules, NodePlace, RawBuffer,
     RawFunction, RawGraph, RawGraphNode, RawStream, Repeat, Result, Work,
@@ -93,6 +94,9 @@ impl CudaDevice {
 
     /// Returns the graph that a stream is captured into, and the node that its next node follows, if there is just one.
     ///
+    /// # Errors
+    /// `Captured` where the capture is broken.
+    ///
     /// # Safety
     /// The stream is alive and being captured.
     unsafe fn captured(&self, stream: RawStream) -> Result<(CUgraph, Option<CUgraphNode>)> {
@@ -100,7 +104,7 @@ impl CudaDevice {
         let (mut state, mut graph, mut ends, mut count) = (0_u32, ptr::null_mut(), ptr::null(), 0);
         let state: *mut CUstreamCaptureStatus = (&raw mut state).cast();
         // SAFETY: the pointers are to locals, an integer in the enum's place among them; the caller vouches for the stream.
-        unsafe {
+        let mut answer = unsafe {
             api.cuStreamGetCaptureInfo_v2(
                 stream_of(stream),
                 state,
@@ -109,8 +113,12 @@ impl CudaDevice {
                 &raw mut ends,
                 &raw mut count,
             )
+        };
+        // The driver answers about a broken capture with success and no graph.
+        if answer.status == Some(Status::SUCCESS) && graph.is_null() {
+            answer.status = Some(Status::CAPTURE_INVALIDATED);
         }
-        .ok()?;
+        answer.ok()?;
         // SAFETY: the driver's array has `count` elements until the next call with the stream.
         Ok((graph, (count == 1).then(|| unsafe { *ends })))
     }

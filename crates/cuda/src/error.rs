@@ -22,6 +22,7 @@ const _: () = {
     assert!(Status::NOT_READY.0 == Bound::CUDA_ERROR_NOT_READY as u32);
     assert!(Status::PEER_ACCESS_ALREADY_ENABLED.0 == Bound::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32);
     assert!(Status::NOT_SUPPORTED.0 == Bound::CUDA_ERROR_NOT_SUPPORTED as u32);
+    assert!(Status::CAPTURE_INVALIDATED.0 == Bound::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED as u32);
     assert!(Status::GRAPH_EXEC_UPDATE_FAILURE.0 == Bound::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE as u32);
 };
 

@@ -25,6 +25,8 @@ impl Status {
     pub const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
     /// The driver or the device lacks the ability.
     pub const NOT_SUPPORTED: Self = Self(801);
+    /// An earlier call broke the capture.
+    pub const CAPTURE_INVALIDATED: Self = Self(901);
     /// An executable graph cannot take over another graph.
     pub const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
     /// A device cannot be split in that way.

@@ -3,7 +3,7 @@
 mod traces;
 
 use fake_cuda::set_log;
-use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, PinnedOptions, StreamOptions};
+use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, NodePlace, PinnedOptions, Repeat, StreamOptions};
 
 use crate::backends::{memory::copy_batch, names, scale, start, startup::in_own_process, stream};
 use crate::{Options, backend, load_with};
@@ -19,6 +19,22 @@ fn refused_ptx_comes_with_the_drivers_words() {
 
 const REFUSED: &str = "[14:38:03.928][71][CUDA][E] the reason is the tide\n\
                        [14:38:03.928][71][CUDA][E] Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuMemHostAlloc\n";
+
+#[test]
+fn condition_in_a_broken_capture_says_that_it_is_broken() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    // SAFETY: the stream is alive, and being captured when the condition begins.
+    unsafe {
+        device.capture_begin(stream).unwrap();
+        device.stream_synchronize(stream).unwrap_err();
+        let error = device.conditional_begin(NodePlace::EndOf(stream), Repeat::Once).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Captured, Some(901)));
+        device.capture_end(stream).unwrap_err();
+        device.stream_destroy(stream).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
 
 #[test]
 fn failure_comes_with_the_reason_in_the_drivers_log() {
