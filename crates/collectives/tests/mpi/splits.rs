@@ -29,7 +29,7 @@ fn parts_work_beside_the_whole() {
     rank.all_reduce_in_place(&stream, whole, Op::Sum).unwrap();
     half.all_reduce_in_place(&stream, part, Op::Sum).unwrap();
     pair.all_reduce_in_place(&stream, again, Op::Average).unwrap();
-    // What is enqueued goes on, and a part outlives the whole.
+    // Enqueued work goes on, and a part outlives the whole.
     drop(rank);
     drop(half);
     let of_half = if stream.download(&sums[1]).unwrap()[0] < 2.0 { 1.0 } else { 5.0 };
