@@ -39,10 +39,10 @@ use self::declare::declare;
 use self::emit::{Body, Emitter};
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
-use self::variables::{Kind, Variable, Variables, declared};
+use self::variables::{Kind, Variable, Variables};
 use self::waits::Waits;
 use crate::diagnostic::{Error, Result, SourceFile};
-use crate::parse::{children, readable, tree, visit};
+use crate::parse::{children, declared, descendants, readable, tree};
 use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
@@ -214,7 +214,6 @@ fn form(
     if function.has_error() {
         return if meets { Err(unreadable()) } else { Ok(Form::Plain) };
     }
-    let end = whole(function).end_byte();
     let plainer = match plainer(text, root, function, waits, rewrites) {
         Err(_) if !meets => return Ok(Form::Plain),
         plainer => plainer?,
@@ -228,17 +227,16 @@ fn form(
             at: source.start_of(plain.position(refusal.at).0),
             reason: inline::in_users_words(&refusal.reason),
         };
-        return form.map(|form| form.ending_at(end)).map_err(refusal);
+        return form.map(|form| form.ending_at(whole(function).end_byte())).map_err(refusal);
     }
     if meets {
-        let AsLoops { name, code, .. } = as_loops(source, path, waits, kernel, index, function)?;
-        return Ok(Form::Loops(Second { name, code, end }));
+        return as_loops(source, path, waits, kernel, index, function).map(|(second, _)| Form::Loops(second));
     }
     // The usual loop over a row of threads is made for kernels over one dimension.
     let flat = !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
     let loops = as_loops(source, path, waits, kernel, index, function).ok();
-    let gains = loops.filter(|loops| loops.strides || !flat);
-    Ok(gains.map_or(Form::Plain, |AsLoops { name, code, .. }| Form::SideBySide(Second { name, code, end })))
+    let gains = loops.filter(|(_, strides)| *strides || !flat);
+    Ok(gains.map_or(Form::Plain, |(second, _)| Form::SideBySide(second)))
 }
 
 /// Returns the file with a kernel in plainer words, each line in its place; `None` if there are none for it.
@@ -266,15 +264,8 @@ fn whole(function: Node<'_>) -> Node<'_> {
     function.parent().filter(|parent| parent.kind() == "template_declaration").unwrap_or(function)
 }
 
-/// A kernel as loops.
-struct AsLoops {
-    name: String,
-    code: String,
-    /// Whether the threads of a row go through one of its own loops side by side.
-    strides: bool,
-}
-
-/// Writes a kernel as loops.
+/// Writes a kernel as loops. Returns also whether the threads of a row go through one of the kernel's own loops side by
+/// side.
 fn as_loops(
     source: &SourceFile,
     path: &str,
@@ -282,7 +273,7 @@ fn as_loops(
     kernel: &Kernel,
     index: usize,
     function: Node<'_>,
-) -> std::result::Result<AsLoops, Refusal> {
+) -> std::result::Result<(Second, bool), Refusal> {
     let text = &*source.text;
     let refuse = |reason: &str| Refusal { at: kernel.name_range.start, reason: reason.to_owned() };
     let unreadable = || refuse("the kernel's text cannot be read");
@@ -293,13 +284,7 @@ fn as_loops(
     if waits.in_operators() {
         return Err(refuse("threads meet in an operator of this file, which is called without its name"));
     }
-    let mut parameters = None;
-    visit(function, &mut |node| {
-        if node.kind() == "parameter_list" && parameters.is_none() {
-            parameters = Some(node);
-        }
-        parameters.is_none()
-    });
+    let parameters = descendants(function).find(|node| node.kind() == "parameter_list");
     let parameters = parameters.ok_or_else(unreadable)?;
     let mut variables = Variables::new(text, waits);
     for parameter in children(parameters) {
@@ -337,7 +322,7 @@ fn as_loops(
     }
     declare(text, waits, body, None, &mut variables);
     variables.decide(body);
-    let mut steps = Steps::new(text, waits, &variables);
+    let mut steps = Steps::new(&variables);
     let list = steps.of_body(body)?;
     let strides = steps.strides;
     let stored = std::mem::take(&mut steps.stored);
@@ -359,5 +344,5 @@ fn as_loops(
         Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
         None => code,
     };
-    Ok(AsLoops { name, code, strides })
+    Ok((Second { name, code, end: whole(function).end_byte() }, strides))
 }

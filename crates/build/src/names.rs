@@ -1,4 +1,29 @@
-//! C++ names as Rust writes them.
+//! Names: their letters and scopes in C++, and how Rust writes them.
+
+/// Returns whether a character can stand in a name.
+pub(crate) fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Returns the places where `word` stands alone in a text.
+pub(crate) fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
+    let places = text.match_indices(word).map(|(at, _)| at);
+    places.filter(move |&at| !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word))
+}
+
+/// Returns a text with other words for those for which `new` has one.
+pub(crate) fn with_words(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
+    let parts = text.split_inclusive(|c| !is_word(c)).map(|part| {
+        let word = part.trim_end_matches(|c| !is_word(c));
+        new(word).map_or(part.to_owned(), |new| new + &part[word.len()..])
+    });
+    parts.collect()
+}
+
+/// Returns a path without its namespaces.
+pub(crate) fn last_name(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
+}
 
 /// Words that cannot be raw identifiers either.
 const NEVER: [&str; 5] = ["self", "Self", "super", "crate", "_"];

@@ -61,16 +61,18 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
 
 /// Parses a file as [`parse`] does, and takes every macro that it does not know for undefined.
 fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
-    let helpers: &[String] = &headers.iter().map(|header| header.source.text.clone()).collect::<Vec<_>>();
     let parts = preprocess::Parts::read(source, headers, script.defines)?;
-    let name = module_name(source);
     let root = parts.root();
+    let headers = headers.iter().map(|header| &*header.source.text);
+    let trees = headers.map(|text| Ok((text, tree(text)?))).collect::<Result<Vec<_>>>()?;
+    let own = std::iter::once((&*source.text, root));
+    let texts: Vec<_> = own.chain(trees.iter().map(|(text, tree)| (*text, tree.root_node()))).collect();
     let mut file = File {
         source,
         types: types::Types::collect(source, &parts),
         docs: doc::Docs::collect(source, root),
-        calls: calls::Calls::collect(&source.text, root, helpers)?,
-        dynamic_shared: shared::dynamic_arrays(&source.text, root, helpers)?,
+        calls: calls::Calls::collect(&texts),
+        dynamic_shared: shared::dynamic_arrays(&texts),
         wanted: templates::wanted(source, root, script.instances),
         functions: kernel::functions(&parts),
         kernels: Vec::new(),
@@ -96,9 +98,9 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let (definitions, tags, halves) = file.types.into_used();
+    let types::Types { used: definitions, tags, halves, .. } = file.types;
     Ok(Module {
-        name,
+        name: module_name(source),
         definitions,
         tags,
         halves,
@@ -119,14 +121,7 @@ fn module_name(source: &SourceFile) -> String {
 
 /// Returns the error about a file without a kernel: the first place that cannot be read, or that there is none.
 fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>) -> Diagnostic {
-    let mut broken = None;
-    visit(root, &mut |node| {
-        if broken.is_none() && (node.is_error() || node.is_missing()) {
-            broken = Some(node);
-        }
-        broken.is_none() && node.has_error()
-    });
-    match broken {
+    match descendants(root).find(|node| node.is_error() || node.is_missing()) {
         Some(node) if node.is_missing() => source.diagnostic(
             node.byte_range(),
             format!("`{}` is missing here", node.kind()),
@@ -263,8 +258,64 @@ pub(crate) fn children(node: Node<'_>) -> Vec<Node<'_>> {
     node.children(&mut node.walk()).collect()
 }
 
+/// Returns the children that have a meaning of their own, without punctuation.
+pub(crate) fn named(node: Node<'_>) -> Vec<Node<'_>> {
+    node.named_children(&mut node.walk()).collect()
+}
+
+/// Returns a node and all below it, in source order.
+pub(crate) fn descendants(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    let mut next = vec![node];
+    std::iter::from_fn(move || {
+        let node = next.pop()?;
+        next.extend(children(node).into_iter().rev());
+        Some(node)
+    })
+}
+
 pub(crate) fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
     children(node).into_iter().find(|c| c.kind() == kind)
+}
+
+/// Returns whether a declaration has a word such as `extern`.
+pub(crate) fn has_word(text: &str, declaration: Node<'_>, word: &str) -> bool {
+    children(declaration).into_iter().any(|child| &text[child.byte_range()] == word)
+}
+
+/// Returns the declarators of a declaration.
+pub(crate) fn declarators(declaration: Node<'_>) -> Vec<Node<'_>> {
+    declaration.children_by_field_name("declarator", &mut declaration.walk()).collect()
+}
+
+/// Returns the name that a declarator declares; the innermost declarator where there is no name, or more than one.
+pub(crate) fn declared(declarator: Node<'_>) -> Node<'_> {
+    let kind = declarator.kind();
+    if !kind.ends_with("declarator") || kind == "structured_binding_declarator" {
+        return declarator;
+    }
+    // A reference's declarator has no field for the one inside.
+    let is_inner =
+        |node: &Node<'_>| node.kind().ends_with("identifier") || node.kind().ends_with("declarator");
+    let inner =
+        declarator.child_by_field_name("declarator").or_else(|| named(declarator).into_iter().find(is_inner));
+    inner.map_or(declarator, self::declared)
+}
+
+/// Returns the name in the declaration or the definition of a function, with its scope.
+pub(crate) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
+    let mut at = declaration.child_by_field_name("declarator")?;
+    while at.kind() != "function_declarator" {
+        let inner = || children(at).into_iter().find(|child| child.kind().ends_with("declarator"));
+        at = at.child_by_field_name("declarator").or_else(inner)?;
+    }
+    at.child_by_field_name("declarator")
+}
+
+/// Returns the names and the values of the variables that a declaration gives a value.
+fn initialised(declaration: Node<'_>) -> impl Iterator<Item = (Node<'_>, Node<'_>)> {
+    let declarators = children(declaration).into_iter().filter(|child| child.kind() == "init_declarator");
+    declarators
+        .filter_map(|it| Some((it.child_by_field_name("declarator")?, it.child_by_field_name("value")?)))
 }
 
 /// Returns whether a declaration is `const` or `constexpr`.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::contract::Contract;
+use crate::names::{last_name, with_words};
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
@@ -120,7 +121,7 @@ pub(crate) struct Function {
 impl Function {
     /// Returns the name without namespaces.
     pub(crate) fn name(&self) -> &str {
-        self.path.rsplit("::").next().unwrap_or_default()
+        last_name(&self.path)
     }
 
     /// Returns whether a path, as far as it is written, is this function's.
@@ -227,18 +228,8 @@ impl Kernel {
 
     /// Returns the types of an instance's parameters: those of the function as written, with the template's arguments.
     fn types(&self, instance: &Instance) -> String {
-        let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let names = || self.template.iter().map(|parameter| &parameter.name).zip(&instance.arguments);
-        let of = |word: &str| names().find(|(name, _)| *name == word).map(|(_, argument)| argument.cpp());
-        let mut types = String::new();
-        let mut rest = &*self.function.types;
-        while let Some(start) = rest.find(is_name) {
-            let end = rest[start..].find(|c| !is_name(c)).map_or(rest.len(), |end| start + end);
-            types += &rest[..start];
-            types += &of(&rest[start..end]).unwrap_or_else(|| rest[start..end].to_owned());
-            rest = &rest[end..];
-        }
-        types + rest
+        with_words(&self.function.types, |word| Some(names().find(|(name, _)| *name == word)?.1.cpp()))
     }
 
     /// Returns the path with the template's arguments.

@@ -5,9 +5,9 @@ use tree_sitter::Node;
 use super::course::Pick;
 use super::side_by_side::Rows;
 use super::steps::{Few, Open, Piece, Places, Purpose, Result, Step, Steps, is_plain, jump, refuse, returns};
-use super::variables::{Kind, declared};
+use super::variables::Kind;
 use super::waits::callee;
-use crate::parse::{children, visit};
+use crate::parse::{children, declarators, declared, descendants};
 
 impl<'t> Steps<'_, 't> {
     pub(super) fn condition(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
@@ -56,15 +56,11 @@ impl<'t> Steps<'_, 't> {
             }
             return Ok(());
         }
-        let mut barrier = None;
-        visit(node, &mut |node| {
-            let name = callee(self.text, node).filter(|_| node.kind() == "call_expression");
-            if barrier.is_none() && name.is_some_and(|name| name.starts_with("__syncthreads")) {
-                barrier = Some(node);
-            }
-            true
-        });
-        if let Some(barrier) = barrier {
+        let is_barrier = |node: &Node<'t>| {
+            let name = callee(self.text, *node).filter(|_| node.kind() == "call_expression");
+            name.is_some_and(|name| name.starts_with("__syncthreads"))
+        };
+        if let Some(barrier) = descendants(node).find(is_barrier) {
             return refuse(barrier, "no proof that all threads of the block come to this barrier");
         }
         if !self.variables.written_in(condition).is_empty() {
@@ -87,13 +83,11 @@ impl<'t> Steps<'_, 't> {
     /// Returns whether an expression holds for few threads, judged by an `==` with the thread's index, and changes
     /// nothing.
     fn picks_few(&self, condition: Node<'t>) -> bool {
-        let mut found = false;
-        visit(condition, &mut |node| {
+        let compares = descendants(condition).any(|node| {
             let equals = node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "==");
-            found |= equals && children(node).into_iter().any(|side| self.variables.is_index(side));
-            true
+            equals && children(node).into_iter().any(|side| self.variables.is_index(side))
         });
-        found && is_plain(condition) && self.variables.written_in(condition).is_empty()
+        compares && is_plain(condition) && self.variables.written_in(condition).is_empty()
     }
 
     /// Returns where the threads are that a comparison picks from a row.
@@ -113,16 +107,11 @@ impl<'t> Steps<'_, 't> {
         self.around.push(node.id());
         let steps = self.of(body);
         self.around.pop();
-        let body_start = if node.kind() == "do_statement" { node.start_byte() } else { body.start_byte() };
-        let head = if node.kind() == "do_statement" {
-            "do ".to_owned()
+        let (head, tail) = if node.kind() == "do_statement" {
+            ("do ".to_owned(), self.text[body.end_byte()..node.end_byte()].to_owned())
         } else {
-            format!("{}{}", self.unrolled(node), &self.text[node.start_byte()..body_start])
-        };
-        let tail = if node.kind() == "do_statement" {
-            self.text[body.end_byte()..node.end_byte()].to_owned()
-        } else {
-            String::new()
+            let head = &self.text[node.start_byte()..body.start_byte()];
+            (format!("{}{head}", self.unrolled(node)), String::new())
         };
         let head = Piece::bare(node.start_byte(), head);
         open.done.push(Step::Inside { head, body: steps?, tail });
@@ -143,10 +132,8 @@ impl<'t> Steps<'_, 't> {
         for part in [field("initializer"), field("update")].into_iter().flatten() {
             let mut changed = self.variables.written_in(part);
             if part.kind() == "declaration" {
-                let mut walk = part.walk();
-                let declarators = part.children_by_field_name("declarator", &mut walk);
-                changed
-                    .extend(declarators.filter_map(|declarator| self.variables.meant(declared(declarator))));
+                let names = declarators(part).into_iter().map(declared);
+                changed.extend(names.filter_map(|name| self.variables.meant(name)));
             }
             let varies = |index: &usize| self.variables.list[*index].kind != Kind::Uniform;
             if changed.iter().any(varies) || self.meets(part) {

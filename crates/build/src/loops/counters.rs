@@ -5,11 +5,10 @@ use std::collections::HashSet;
 
 use tree_sitter::Node;
 
-use super::edits::{self, Edit};
-use super::variables::declared;
+use super::edits::{self, Edit, line_breaks};
 use super::waits::Waits;
 use super::writes::changes;
-use crate::parse::{children, identifiers, visit};
+use crate::parse::{children, declared, descendants, identifiers, named};
 
 /// The parts of a loop.
 struct Counting<'t> {
@@ -31,8 +30,7 @@ impl<'t> Counting<'t> {
                 Some(Self { node, condition, update, body, last: None })
             }
             "while_statement" => {
-                let last =
-                    children(body).into_iter().rfind(|node| node.is_named() && node.kind() != "comment")?;
+                let last = named(body).into_iter().rfind(|node| node.kind() != "comment")?;
                 let update = last.named_child(0).filter(|_| last.kind() == "expression_statement")?;
                 Some(Self { node, condition: condition.named_child(0)?, update, body, last: Some(last) })
             }
@@ -75,7 +73,7 @@ fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, counting: &Counting
     let value = declarator.child_by_field_name("value").filter(|_| declarator.kind() == "init_declarator")?;
     let (mut behind, mut captured) = (false, false);
     let mut here = Vec::new();
-    visit(function, &mut |inner| {
+    for inner in descendants(function) {
         if inner.kind() == "identifier" && str(inner) == name {
             behind |= inner.start_byte() > node.end_byte();
             if node.byte_range().contains(&inner.start_byte()) {
@@ -83,8 +81,7 @@ fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, counting: &Counting
             }
         }
         captured |= inner.kind() == "lambda_expression";
-        true
-    });
+    }
     let mut from = HashSet::new();
     identifiers(text, value, &mut from);
     let keeps = |call: Node<'_>| waits.keeps_arguments(text, call);
@@ -101,13 +98,12 @@ fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, counting: &Counting
         edits::apply(text, part, inside.map(|range| (range.clone(), own.clone())).collect())
     };
     let head = node.start_byte()..body.start_byte();
-    let lines = |part: &str| "\n".repeat(part.matches('\n').count());
     let ty = str(declaration.child_by_field_name("type")?);
     let for_ = format!("for ({ty} {own} = {}; {}; {}) ", str(value), renamed(condition), renamed(update))
         .replace('\n', " ");
-    let mut edits: Vec<Edit> = vec![(head.clone(), for_ + &lines(&text[head]))];
+    let mut edits: Vec<Edit> = vec![(head.clone(), for_ + &line_breaks(&text[head]))];
     let gone = last.map(|last| last.byte_range());
-    edits.extend(gone.clone().map(|range| (range.clone(), lines(&text[range]))));
+    edits.extend(gone.clone().map(|range| (range.clone(), line_breaks(&text[range]))));
     let stays = |at: usize| at >= body.start_byte() && gone.as_ref().is_none_or(|gone| !gone.contains(&at));
     edits.extend(here.iter().filter(|range| stays(range.start)).map(|range| (range.clone(), own.clone())));
     Some(edits)

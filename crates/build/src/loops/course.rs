@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::variables::{Kind, Variable, Variables};
 use super::waits::Macro;
-use crate::parse::children;
+use crate::parse::{children, named};
 
 /// The way in which the value of a variable goes from thread to thread of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,7 +202,7 @@ impl Variables<'_, '_> {
                     || matches!(self.waits.macro_of(text), Macro::Of(_)) && self.is_uniform(node)
             }
             "parenthesized_expression" | "binary_expression" => {
-                children(node).into_iter().filter(Node::is_named).all(|child| self.is_constant(child))
+                named(node).into_iter().all(|child| self.is_constant(child))
             }
             _ => false,
         }

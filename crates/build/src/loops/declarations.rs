@@ -3,18 +3,15 @@
 use tree_sitter::Node;
 
 use super::edits::{self, Edit};
-use super::variables::declared;
-use crate::parse::{HIP_DYNAMIC_SHARED, child_of_kind, children, closing, visit};
+use crate::parse::{HIP_DYNAMIC_SHARED, child_of_kind, closing, declarators, declared, descendants, named};
 
 /// Returns a file in which a function declares its variables as `T v = T(x)` and memory of the launch's size as
 /// `extern __shared__ T v[]`, each line in its place; `None` if it does so already.
 pub(super) fn plain(text: &str, function: Node<'_>) -> Option<String> {
     let body = function.child_by_field_name("body")?;
     let mut edits = dynamic(text, body);
-    visit(body, &mut |node| {
-        edits.extend(direct(text, node).filter(|_| node.kind() == "declaration"));
-        true
-    });
+    let declarations = descendants(body).filter(|node| node.kind() == "declaration");
+    edits.extend(declarations.filter_map(|node| direct(text, node)));
     if edits.is_empty() {
         return None;
     }
@@ -39,16 +36,15 @@ fn direct(text: &str, declaration: Node<'_>) -> Option<Edit> {
     let declarator = declaration.child_by_field_name("declarator")?;
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
-    let mut values = children(list).into_iter().filter(Node::is_named).peekable();
-    values.peek()?;
+    let values = named(list);
     // A name, or an element of an array.
     let is_value = |value: Node<'_>| {
         let part = |field, kind| value.child_by_field_name(field).is_none_or(|part| part.kind() == kind);
         part("type", "type_identifier") && part("declarator", "abstract_array_declarator")
     };
-    let values = values.all(is_value);
-    let single = declaration.children_by_field_name("declarator", &mut declaration.walk()).count() == 1;
+    let are_values = !values.is_empty() && values.into_iter().all(is_value);
+    let single = declarators(declaration).len() == 1;
     let (ty, end) = (declaration.child_by_field_name("type")?, declared(declarator).end_byte());
     let (open, close) = if ty.kind() == "sized_type_specifier" { ("(", ")") } else { ("", "") };
-    (values && single).then(|| (end..end, format!(" = {open}{}{close}", &text[ty.byte_range()])))
+    (are_values && single).then(|| (end..end, format!(" = {open}{}{close}", &text[ty.byte_range()])))
 }

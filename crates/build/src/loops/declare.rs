@@ -6,9 +6,9 @@ use tree_sitter::Node;
 
 use super::course::Course;
 use super::steps::statements;
-use super::variables::{Kind, Variable, Variables, declared};
+use super::variables::{Kind, Variable, Variables};
 use super::waits::Waits;
-use crate::parse::{child_of_kind, children};
+use crate::parse::{child_of_kind, declarators, declared, has_word};
 
 /// Adds the variables that are declared where a kernel's threads meet.
 pub(super) fn declare<'t>(
@@ -60,13 +60,13 @@ fn declare_one<'t>(
     around: Option<usize>,
     variables: &mut Variables<'_, 't>,
 ) {
-    let word = |word: &str| children(node).iter().any(|child| &text[child.byte_range()] == word);
+    let word = |word| has_word(text, node, word);
     if word("constexpr") || word("static") && !word("__shared__") {
         return;
     }
     let shared = word("__shared__") || word("extern");
     let base = node.child_by_field_name("type").map_or("", |ty| &text[ty.byte_range()]);
-    for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+    for declarator in declarators(node) {
         let name = declared(declarator);
         if name.kind() != "identifier" {
             continue;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::variables::Variables;
-use crate::parse::visit;
+use crate::parse::descendants;
 
 /// A part of the file's text, and what stands there instead.
 pub(super) type Edit = (Range<usize>, String);
@@ -27,6 +27,11 @@ pub(super) fn in_file(text: &str, node: Node<'_>, replacements: Vec<Edit>) -> St
     [&text[..node.start_byte()], &apply(text, node, replacements), &text[node.end_byte()..]].concat()
 }
 
+/// Returns as many line breaks as a text has, to stand in its place.
+pub(super) fn line_breaks(text: &str) -> String {
+    text.chars().filter(|&c| c == '\n').collect()
+}
+
 /// The atomics that there are for memory of one OS thread.
 const ATOMICS: [&str; 9] = [
     "atomicAdd",
@@ -42,10 +47,10 @@ const ATOMICS: [&str; 9] = [
 
 /// Returns the changes to a text that no thread waits in: atomics on the block's shared memory become those that only
 /// one OS thread may call, and sums in an index become sums that the compiler sees to grow.
-pub(super) fn edits(text: &str, variables: &Variables<'_, '_>, node: Node<'_>) -> Vec<Edit> {
-    let str = |node: Node<'_>| &text[node.byte_range()];
+pub(super) fn edits(variables: &Variables<'_, '_>, node: Node<'_>) -> Vec<Edit> {
+    let str = |node| variables.str(node);
     let mut replacements = Vec::new();
-    visit(node, &mut |node| {
+    for node in descendants(node) {
         if node.kind() == "subscript_expression" {
             let indices = node.child_by_field_name("indices").or_else(|| node.child_by_field_name("index"));
             let index = indices.map(|list| {
@@ -65,8 +70,7 @@ pub(super) fn edits(text: &str, variables: &Variables<'_, '_>, node: Node<'_>) -
             let plain = str(function).trim_end_matches("_block");
             replacements.push((function.byte_range(), format!("gs_cpu_own::{plain}")));
         }
-        true
-    });
+    }
     replacements
 }
 

@@ -8,10 +8,9 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::edits::{self, Edit};
-use super::variables::declared;
+use super::edits::{self, Edit, line_breaks};
 use super::waits::callee;
-use crate::parse::{child_of_kind, children, visit};
+use crate::parse::{child_of_kind, declarators, declared, descendants, named};
 
 #[derive(Clone, Copy)]
 enum Group {
@@ -71,26 +70,15 @@ pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
     if groups.is_empty() {
         return None;
     }
-    visit(function, &mut |node| {
-        if node.kind() == "call_expression" {
-            edits.extend(call(text, node, &groups).into_iter().flatten());
-        }
-        true
-    });
-    let mut left = false;
-    visit(function, &mut |node| {
-        let gone = |(range, _): &Edit| range.contains(&node.start_byte());
-        left |= node.kind() == "identifier"
-            && groups.contains_key(&text[node.byte_range()])
-            && !edits.iter().any(gone);
-        !left
-    });
-    if left {
+    let calls = descendants(function).filter(|node| node.kind() == "call_expression");
+    edits.extend(calls.filter_map(|node| call(text, node, &groups)).flatten());
+    let stays = |node: Node<'_>| !edits.iter().any(|(range, _)| range.contains(&node.start_byte()));
+    let mut names = descendants(function).filter(|node| node.kind() == "identifier");
+    if names.any(|name| groups.contains_key(&text[name.byte_range()]) && stays(name)) {
         return None;
     }
     for (range, new) in &mut edits {
-        let lines = text[range.clone()].matches('\n').count();
-        new.extend(std::iter::repeat_n('\n', lines));
+        *new += &line_breaks(&text[range.clone()]);
     }
     Some(edits::in_file(text, function, edits))
 }
@@ -100,10 +88,9 @@ pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
 fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<Edit>) {
     let mut found: HashMap<String, Vec<Option<Declared>>> = HashMap::new();
     let mut copies = Vec::new();
-    visit(function, &mut |node| {
+    for node in descendants(function) {
         if let "declaration" | "parameter_declaration" = node.kind() {
-            let mut walk = node.walk();
-            let declarators: Vec<_> = node.children_by_field_name("declarator", &mut walk).collect();
+            let declarators = declarators(node);
             for declarator in &declarators {
                 let value = declarator.child_by_field_name("value");
                 let group = value.and_then(|value| made(text, value));
@@ -121,8 +108,7 @@ fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<
             let group = made(text, value).map(|(group, parent)| (group, parent, node.byte_range()));
             found.entry(name.to_owned()).or_default().push(group);
         }
-        true
-    });
+    }
     let is_block = |parent: &Parent| match parent {
         Parent::Block => true,
         Parent::Named(name) => {
@@ -170,14 +156,10 @@ fn made(text: &str, value: Node<'_>) -> Option<(Group, Parent)> {
                 Some((Group::Block, _)) => Parent::Block,
                 _ => Parent::Named(text[parent.byte_range()].to_owned()),
             };
-            let mut size = None;
-            visit(value.child_by_field_name("function")?, &mut |node| {
-                let number = child_of_kind(node, "number_literal");
-                if let Some(number) = number.filter(|_| node.kind() == "template_argument_list") {
-                    size = text[number.byte_range()].parse().ok();
-                }
-                true
-            });
+            let function = descendants(value.child_by_field_name("function")?);
+            let mut lists = function.filter(|node| node.kind() == "template_argument_list");
+            let number = lists.find_map(|list| child_of_kind(list, "number_literal"))?;
+            let size = text[number.byte_range()].parse().ok();
             size.filter(|size: &u32| size.is_power_of_two() && *size <= 32)
                 .map(|size| (Group::Tile(size), parent))
         }
@@ -191,7 +173,7 @@ fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<V
         (node.child_by_field_name("function")?, node.child_by_field_name("arguments")?);
     let method = callee(text, node)?;
     let group = |node: Node<'_>| groups.get(&text[node.byte_range()]).copied();
-    let values: Vec<_> = children(arguments).into_iter().filter(Node::is_named).collect();
+    let values = named(arguments);
     if function.kind() != "field_expression" {
         let [value] = values[..] else { return None };
         return Some(vec![(node.byte_range(), group(value)?.plain(method)?)]);

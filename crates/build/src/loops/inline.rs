@@ -7,12 +7,12 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::edits::{self, Edit};
+use super::edits::{self, Edit, line_breaks};
 use super::meetings::{self, conditional};
-use super::variables::declared;
 use super::waits::{Waits, callee};
 use super::writes::changes;
-use crate::parse::{child_of_kind, children, visit};
+use crate::names::with_words;
+use crate::parse::{child_of_kind, declarators, declared, descendants, has_word, identifiers, named, visit};
 
 /// A function, and the template parameters in front of it.
 struct Function<'t> {
@@ -63,7 +63,7 @@ pub(super) fn first_call(
     }
     let listed = statement.parent().is_some_and(|parent| parent.kind() == "compound_statement");
     let declares = statement.kind() == "declaration";
-    let single = statement.children_by_field_name("declarator", &mut statement.walk()).count() <= 1;
+    let single = declarators(statement).len() <= 1;
     if conditional(node, statement).is_some() || declares && !(listed && single) {
         return None;
     }
@@ -76,11 +76,10 @@ pub(super) fn first_call(
     let (declaration, result) =
         if has_result { (format!("{ty} {};", call.result()), call.result()) } else { Default::default() };
     let before = format!("{declaration} {{ {} {body} }}", call.before);
-    let lines = text[node.byte_range()].matches('\n').count();
     let (open, close) = if declares { ("", "") } else { ("{ ", " }") };
     let edits = vec![
         (statement.start_byte()..statement.start_byte(), format!("{open}{before} ")),
-        (node.byte_range(), result + &"\n".repeat(lines)),
+        (node.byte_range(), result + &line_breaks(&text[node.byte_range()])),
         (statement.end_byte()..statement.end_byte(), close.to_owned()),
     ];
     Some(edits::in_file(text, kernel, edits))
@@ -88,70 +87,55 @@ pub(super) fn first_call(
 
 /// Returns a text with the names that the user gave.
 pub(super) fn in_users_words(text: &str) -> String {
-    let name = |word: &str| {
+    with_words(text, |word| {
         let number = word.strip_prefix("gs_")?;
         let name = number.trim_start_matches(|c: char| c.is_ascii_digit());
         name.strip_prefix('_').filter(|_| name.len() < number.len()).map(str::to_owned)
-    };
-    let of_word = |c: char| c.is_alphanumeric() || c == '_';
-    let words = text.split_inclusive(|c| !of_word(c)).map(|part| {
-        let word = part.trim_end_matches(|c| !of_word(c));
-        name(word).map_or(part.to_owned(), |name| name + &part[word.len()..])
-    });
-    words.collect()
+    })
 }
 
 /// Returns the variables and parameters that a kernel declares.
 fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variable>> {
     let mut found: HashMap<&str, Vec<Variable>> = HashMap::new();
-    visit(kernel, &mut |node| {
-        if let "declaration" | "parameter_declaration" = node.kind() {
-            let shared = children(node).iter().any(|child| &text[child.byte_range()] == "__shared__");
-            let ty = node.child_by_field_name("type").map(|ty| text[ty.byte_range()].to_owned());
-            for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
-                let name = declared(declarator);
-                let inner = declarator
-                    .child_by_field_name("declarator")
-                    .filter(|_| declarator.kind() == "init_declarator");
-                let plain = declarator == name || inner == Some(name);
-                let is_array = declarator.kind() == "array_declarator";
-                let ty = ty.clone().filter(|ty| plain && !is_array && ty != "auto");
-                let variable = Variable { ty, is_shared: shared && !is_array };
-                found.entry(&text[name.byte_range()]).or_default().push(variable);
-            }
+    let declares = |node: &Node<'_>| matches!(node.kind(), "declaration" | "parameter_declaration");
+    for node in descendants(kernel).filter(declares) {
+        let shared = has_word(text, node, "__shared__");
+        let ty = node.child_by_field_name("type").map(|ty| text[ty.byte_range()].to_owned());
+        for declarator in declarators(node) {
+            let name = declared(declarator);
+            let inner = declarator
+                .child_by_field_name("declarator")
+                .filter(|_| declarator.kind() == "init_declarator");
+            let plain = declarator == name || inner == Some(name);
+            let is_array = declarator.kind() == "array_declarator";
+            let ty = ty.clone().filter(|ty| plain && !is_array && ty != "auto");
+            let variable = Variable { ty, is_shared: shared && !is_array };
+            found.entry(&text[name.byte_range()]).or_default().push(variable);
         }
-        true
-    });
+    }
     found
 }
 
 /// Returns the one function of this name.
 fn find<'t>(text: &str, root: Node<'t>, name: &str) -> Option<Function<'t>> {
-    let mut found = Vec::new();
-    visit(root, &mut |node| {
-        if node.kind() == "function_definition" {
-            let declarator = node.child_by_field_name("declarator");
-            if declarator.is_some_and(|declarator| &text[declared(declarator).byte_range()] == name) {
-                found.push(node);
-            }
-        }
-        true
-    });
-    let [definition] = found[..] else { return None };
+    let is_named = |node: &Node<'t>| {
+        let declarator = node.child_by_field_name("declarator");
+        declarator.is_some_and(|declarator| &text[declared(declarator).byte_range()] == name)
+    };
+    let definitions = descendants(root).filter(|node| node.kind() == "function_definition");
+    let [definition] = definitions.filter(is_named).collect::<Vec<_>>()[..] else { return None };
     let declarator = definition.child_by_field_name("declarator")?;
     // A result that is a pointer or a reference has a declarator around the function's.
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
-    let named = |list: Node<'t>| {
-        children(list).into_iter().filter(Node::is_named).filter(|node| node.kind() != "comment")
-    };
+    let listed = |list: Node<'t>| named(list).into_iter().filter(|node| node.kind() != "comment").collect();
     let template = definition.parent().filter(|parent| parent.kind() == "template_declaration");
     let template = template.and_then(|template| template.child_by_field_name("parameters"));
     let is_method = definition.parent().is_some_and(|parent| parent.kind() == "field_declaration_list");
     (!is_method && !definition.has_error()).then(|| Function {
         definition,
-        parameters: named(list).collect(),
-        template: template.map(|list| named(list).collect()).unwrap_or_default(),
+        parameters: listed(list),
+        template: template.map(listed).unwrap_or_default(),
     })
 }
 
@@ -169,19 +153,10 @@ impl<'a> Call<'a> {
 
     /// Declares the template's parameters by the call's arguments, or by the types of the values.
     fn template(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
-        let mut given = Vec::new();
-        visit(node.child_by_field_name("function")?, &mut |node| {
-            if node.kind() == "template_argument_list" && given.is_empty() {
-                given = children(node)
-                    .into_iter()
-                    .filter(Node::is_named)
-                    .map(|node| self.str(node).to_owned())
-                    .collect();
-            }
-            given.is_empty()
-        });
-        let values = node.child_by_field_name("arguments").map(children).unwrap_or_default();
-        let values: Vec<_> = values.into_iter().filter(Node::is_named).collect();
+        let given = descendants(node.child_by_field_name("function")?)
+            .find(|node| node.kind() == "template_argument_list" && node.named_child_count() > 0);
+        let given = given.map(named).unwrap_or_default();
+        let values = node.child_by_field_name("arguments").map(named).unwrap_or_default();
         for (at, parameter) in function.template.iter().enumerate() {
             let is_type = parameter.kind() == "type_parameter_declaration";
             let name = if is_type {
@@ -190,7 +165,7 @@ impl<'a> Call<'a> {
                 self.str(declared(parameter.child_by_field_name("declarator")?)).to_owned()
             };
             let given = match given.get(at) {
-                Some(given) => given.clone(),
+                Some(given) => self.str(*given).to_owned(),
                 None if is_type => {
                     // The type of the first value whose parameter is of exactly this type.
                     let of = |parameter: &Node<'_>| {
@@ -228,8 +203,7 @@ impl<'a> Call<'a> {
 
     /// Declares a copy of each value, or names the variable itself where the function does not change it.
     fn parameters(&mut self, function: &Function<'_>, node: Node<'_>, waits: &Waits) -> Option<()> {
-        let values: Vec<_> =
-            children(node.child_by_field_name("arguments")?).into_iter().filter(Node::is_named).collect();
+        let values = named(node.child_by_field_name("arguments")?);
         if values.len() != function.parameters.len() {
             return None;
         }
@@ -280,7 +254,7 @@ impl<'a> Call<'a> {
 
     fn mentions(&self, node: Node<'_>, name: &str) -> bool {
         let mut words = HashSet::new();
-        crate::parse::identifiers(self.text, node, &mut words);
+        identifiers(self.text, node, &mut words);
         words.contains(name)
     }
 
@@ -297,11 +271,9 @@ impl<'a> Call<'a> {
         visit(body, &mut |node| {
             match node.kind() {
                 // Memory of the launch's size has one name in all functions.
-                "declaration" if !children(node).iter().any(|child| self.str(*child) == "extern") => {
-                    let mut walk = node.walk();
-                    for declarator in node.children_by_field_name("declarator", &mut walk) {
-                        own.insert(self.str(declared(declarator)).to_owned());
-                    }
+                "declaration" if !has_word(self.text, node, "extern") => {
+                    let names = declarators(node).into_iter().map(declared);
+                    own.extend(names.map(|name| self.str(name).to_owned()));
                 }
                 "return_statement" => returns.push(node),
                 "lambda_expression" | "goto_statement" | "labeled_statement" | "for_range_loop"
@@ -326,12 +298,9 @@ impl<'a> Call<'a> {
         }
         let hidden = in_macros.keys().any(|word| self.names.contains_key(word));
         let variable = |word: &str| !self.names.contains_key(word) && self.variables.contains_key(word);
-        let mut taken = in_macros.keys().any(|word| variable(word));
-        visit(body, &mut |node| {
-            taken |= node.kind() == "identifier" && variable(self.str(node));
-            true
-        });
-        let last = children(body).into_iter().rfind(|node| node.is_named() && node.kind() != "comment");
+        let mut names = descendants(body).filter(|node| node.kind() == "identifier");
+        let taken = in_macros.keys().any(|word| variable(word)) || names.any(|name| variable(self.str(name)));
+        let last = named(body).into_iter().rfind(|node| node.kind() != "comment");
         let last = last.filter(|last| last.kind() == "return_statement");
         if !plain || hidden || taken || returns.len() > 1 || returns.first() != last.as_ref() {
             return None;

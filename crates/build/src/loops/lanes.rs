@@ -13,9 +13,9 @@ use super::course::{Course, binary};
 use super::edits::{self, Edit};
 use super::meetings::{Meeting, meeting};
 use super::steps::{Steps, statements};
-use super::variables::{Kind, declared};
+use super::variables::Kind;
 use super::waits::{Macro, callee};
-use crate::parse::{children, visit};
+use crate::parse::{children, declarators, declared, descendants, has_word, named};
 
 /// Statements in vectors.
 #[derive(Default)]
@@ -87,13 +87,10 @@ impl<'t> Steps<'_, 't> {
         let mut changed = HashSet::new();
         list.iter().any(|&statement| {
             let mut depends = statement.kind() == "for_statement" && self.meets(statement);
-            visit(statement, &mut |node| {
-                let shuffles = node.kind() == "call_expression" && self.meeting_of(node).is_some();
-                depends |= shuffles && !self.variables.mentioned_in(node).is_disjoint(&changed);
-                true
-            });
+            let mut shuffles = descendants(statement).filter(|node| self.meeting_of(*node).is_some());
+            depends |= shuffles.any(|node| !self.variables.mentioned_in(node).is_disjoint(&changed));
             changed.extend(self.variables.written_in(statement));
-            for declarator in statement.children_by_field_name("declarator", &mut statement.walk()) {
+            for declarator in declarators(statement) {
                 changed.extend(self.variables.meant(declared(declarator)));
             }
             depends
@@ -159,12 +156,11 @@ impl<'t> Rewriter<'_, '_, 't> {
     }
 
     fn declaration(&mut self, node: Node<'t>, place: Place) -> Option<()> {
-        let word = |word: &str| children(node).iter().any(|child| self.str(*child) == word);
-        if word("constexpr") || word("static") || word("extern") || word("__shared__") {
+        let has = |word| has_word(self.steps.text, node, word);
+        if ["constexpr", "static", "extern", "__shared__"].into_iter().any(has) {
             return None;
         }
-        let mut walk = node.walk();
-        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut walk).collect();
+        let declarators = declarators(node);
         let uniform = |declarator: &Node<'t>| {
             let index = self.steps.variables.meant(declared(*declarator));
             index.is_some_and(|index| self.steps.variables.list[index].kind == Kind::Uniform)
@@ -276,9 +272,8 @@ impl<'t> Rewriter<'_, '_, 't> {
     }
 
     fn expression(&mut self, node: Node<'t>) -> Option<()> {
-        let all = |rewriter: &mut Self, nodes: Vec<Node<'t>>| {
-            nodes.into_iter().filter(Node::is_named).try_for_each(|node| rewriter.expression(node))
-        };
+        let all =
+            |rewriter: &mut Self| named(node).into_iter().try_for_each(|node| rewriter.expression(node));
         match node.kind() {
             "number_literal" | "true" | "false" | "comment" => Some(()),
             "identifier" => self.name(node),
@@ -286,20 +281,20 @@ impl<'t> Rewriter<'_, '_, 't> {
                 let of = self.str(node.child_by_field_name("argument")?);
                 matches!(of, "threadIdx" | "blockIdx" | "blockDim" | "gridDim").then_some(())
             }
-            "parenthesized_expression" | "unary_expression" => all(self, children(node)),
+            "parenthesized_expression" | "unary_expression" => all(self),
             "binary_expression" => {
                 let (_, operator, right) = binary(node)?;
                 if matches!(operator, "/" | "%") && !self.steps.variables.is_constant(right) {
                     return None;
                 }
-                all(self, children(node))
+                all(self)
             }
             "conditional_expression" => {
                 for mark in children(node).into_iter().filter(|child| matches!(child.kind(), "?" | ":")) {
                     self.replace(mark.start_byte(), mark.end_byte(), ",");
                 }
                 self.enclose(node, "gs_cpu_choose(", ")");
-                all(self, children(node))
+                all(self)
             }
             "cast_expression" => {
                 let (ty, value) = (node.child_by_field_name("type")?, node.child_by_field_name("value")?);
@@ -362,8 +357,7 @@ impl<'t> Rewriter<'_, '_, 't> {
     fn call(&mut self, node: Node<'t>) -> Option<()> {
         let variables = self.steps.variables;
         let list = node.child_by_field_name("arguments")?;
-        let arguments: Vec<_> =
-            children(list).into_iter().filter(|node| node.is_named() && node.kind() != "comment").collect();
+        let arguments: Vec<_> = named(list).into_iter().filter(|node| node.kind() != "comment").collect();
         if let (Some(ty), [value]) = (variables.type_of_cast(node), &arguments[..]) {
             return self.cast(node, ty, *value);
         }

@@ -1,14 +1,12 @@
 //! The calls in which threads meet, and what stands in their place between two loops over threads.
 
-use std::collections::HashSet;
-
 use tree_sitter::Node;
 
 use super::edits::Edit;
-use super::steps::{Loop, Open, Piece, Purpose, Result, Step, Steps, refuse};
+use super::steps::{Open, Piece, Purpose, Result, Steps, refuse};
 use super::variables::Kind;
 use super::waits::callee;
-use crate::parse::{children, visit};
+use crate::parse::{descendants, named};
 
 /// The way in which the threads meet in a call.
 pub(super) enum Meeting {
@@ -56,23 +54,15 @@ impl<'t> Steps<'_, 't> {
     /// Returns the text of `node` with what threads learn from each other in place of the calls.
     pub(super) fn replaced(&mut self, node: Node<'t>, open: &mut Open) -> Result<Piece> {
         let mut replacements: Vec<Edit> = Vec::new();
-        let mut calls = Vec::new();
-        visit(node, &mut |node| {
-            if node.kind() == "call_expression" && self.meeting_of(node).is_some() {
-                calls.push(node);
-            }
-            true
-        });
-        for call in calls {
+        for call in descendants(node).filter(|node| node.kind() == "call_expression") {
+            let Some((meeting, place)) = callee(self.text, call).and_then(meeting) else { continue };
             if let Some(inner) = conditional(call, node) {
                 return refuse(
                     inner,
                     "threads meet in a part of an expression that not all of them evaluate",
                 );
             }
-            let arguments = call.child_by_field_name("arguments").map(children).unwrap_or_default();
-            let arguments: Vec<_> = arguments.into_iter().filter(Node::is_named).collect();
-            let Some((meeting, place)) = callee(self.text, call).and_then(meeting) else { continue };
+            let arguments = call.child_by_field_name("arguments").map(named).unwrap_or_default();
             let Some(&value) = arguments.get(place) else { return refuse(call, "a call lacks arguments") };
             if !self.variables.written_in(value).is_empty() {
                 return refuse(value, "an argument of a call in which threads meet changes a variable");
@@ -118,32 +108,14 @@ impl<'t> Steps<'_, 't> {
             self.stored.insert(index);
             return format!("gs_of_{name}");
         }
-        self.close(open);
         let number = self.number();
-        let pieces = vec![self.piece(value)];
-        let around = self.around.last().copied();
-        open.done.push(Step::Loop(Loop {
-            purpose: Purpose::Gather(number),
-            pieces,
-            written: HashSet::new(),
-            read: HashSet::new(),
-            around,
-        }));
+        self.alone(Purpose::Gather(number), value, self.piece(value), open);
         format!("gs_value_{number}")
     }
 
     fn vote(&mut self, value: Node<'t>, open: &mut Open) -> String {
-        self.close(open);
         let number = self.number();
-        let pieces = vec![self.piece(value)];
-        let around = self.around.last().copied();
-        open.done.push(Step::Loop(Loop {
-            purpose: Purpose::Vote(number),
-            pieces,
-            written: HashSet::new(),
-            read: HashSet::new(),
-            around,
-        }));
+        self.alone(Purpose::Vote(number), value, self.piece(value), open);
         format!("gs_vote_{number}")
     }
 }

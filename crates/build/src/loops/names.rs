@@ -9,9 +9,8 @@ use super::MOST_REWRITES;
 use super::edits::{self, Edit};
 use super::inline::in_users_words;
 use super::steps::{Refusal, Result};
-use super::variables::declared;
 use super::waits::Waits;
-use crate::parse::{children, identifiers, visit};
+use crate::parse::{declarators, declared, descendants, has_word, identifiers, visit};
 
 /// A variable of a function.
 struct Variable<'a> {
@@ -50,7 +49,7 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Optio
         own.extend(names.find(|new| taken.insert(new.clone())).map(|new| (index, new)));
     }
     let mut edits: Vec<Edit> = Vec::new();
-    visit(function, &mut |node| {
+    for node in descendants(function) {
         // A name in a template's arguments or in parentheses of its own can read like a type.
         let qualified = node.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
         if let ("identifier" | "type_identifier", false) = (node.kind(), qualified) {
@@ -61,24 +60,23 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Optio
             let new = meant.and_then(|(index, _)| own.get(&index));
             edits.extend(new.map(|new| (node.byte_range(), new.clone())));
         }
-        true
-    });
+    }
     Ok(Some(edits::in_file(text, function, edits)))
 }
 
 /// Returns the variables and parameters of a function, and of the functions in it.
 fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
     let mut variables: Vec<Variable<'a>> = Vec::new();
-    visit(function, &mut |node| {
+    for node in descendants(function) {
         let scope = match node.kind() {
             "for_range_loop" => node.byte_range(),
             "declaration" | "parameter_declaration" | "optional_parameter_declaration" => {
                 node.start_byte()..around(node).end_byte()
             }
-            _ => return true,
+            _ => continue,
         };
-        let is_extern = children(node).iter().any(|child| &text[child.byte_range()] == "extern");
-        for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+        let is_extern = has_word(text, node, "extern");
+        for declarator in declarators(node) {
             visit(declared(declarator), &mut |name| {
                 if name.kind() == "identifier" {
                     let name = &text[name.byte_range()];
@@ -91,8 +89,7 @@ fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
                 !name.kind().starts_with("abstract")
             });
         }
-        true
-    });
+    }
     variables
 }
 

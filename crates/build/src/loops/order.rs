@@ -12,7 +12,7 @@ use tree_sitter::Node;
 use super::row::beside_constant;
 use super::variables::{Variable, Variables};
 use super::waits::callee;
-use crate::parse::children;
+use crate::parse::{children, named};
 
 /// The places in memory that a part of a loop touches.
 #[derive(Clone, Default)]
@@ -42,8 +42,8 @@ struct Array {
 
 impl Accesses {
     /// Returns the places that a part of the kernel's text touches.
-    pub(super) fn of<'t>(text: &'t str, variables: &Variables<'_, 't>, part: Node<'t>) -> Self {
-        let mut look = Look { text, variables, found: Self::default() };
+    pub(super) fn of<'t>(variables: &Variables<'_, 't>, part: Node<'t>) -> Self {
+        let mut look = Look { variables, found: Self::default() };
         look.at(part);
         look.found
     }
@@ -93,14 +93,13 @@ impl Accesses {
 
 /// Finds such places.
 struct Look<'l, 't> {
-    text: &'t str,
     variables: &'l Variables<'l, 't>,
     found: Accesses,
 }
 
 impl<'t> Look<'_, 't> {
     fn str(&self, node: Node<'_>) -> &'t str {
-        &self.text[node.byte_range()]
+        self.variables.str(node)
     }
 
     fn at(&mut self, node: Node<'t>) {
@@ -160,11 +159,10 @@ impl<'t> Look<'_, 't> {
                 "subscript_expression" => {
                     // A field that has elements could be a pointer.
                     known &= inner.kind() != "field_expression";
-                    let list = whole.child_by_field_name("indices").map(children).unwrap_or_default();
-                    for index in list.into_iter().filter(Node::is_named) {
+                    for index in whole.child_by_field_name("indices").map(named).unwrap_or_default() {
                         self.at(index);
                         let index = beside_constant(index);
-                        words.extend(self.variables.waits.words(self.text, index));
+                        words.extend(self.variables.waits.words(self.variables.text, index));
                         let is_constant = index.kind() == "number_literal";
                         indices.push(if is_constant { "" } else { self.str(index) });
                     }
@@ -186,11 +184,8 @@ impl<'t> Look<'_, 't> {
         match self.variables.array(whole).filter(|_| known) {
             Some((array, is_own)) => {
                 let array = self.found.arrays.entry(array.to_owned()).or_default();
-                array
-                    .places
-                    .entry(indices.join("]["))
-                    .or_default()
-                    .insert(self.text[place.byte_range()].to_owned());
+                let places = array.places.entry(indices.join("][")).or_default();
+                places.insert(self.variables.str(place).to_owned());
                 array.words.extend(words);
                 array.is_own |= is_own;
                 array.is_written |= is_written;
@@ -202,7 +197,8 @@ impl<'t> Look<'_, 't> {
 
     /// Notes what a function could do.
     fn call(&mut self, call: Node<'t>) {
-        let is_plain = callee(self.text, call).is_some_and(|name| self.variables.waits.is_plain(name));
+        let is_plain =
+            callee(self.variables.text, call).is_some_and(|name| self.variables.waits.is_plain(name));
         self.found.writes_unknown |= !is_plain || !self.variables.keeps_arguments(call);
     }
 

@@ -30,7 +30,6 @@ impl Row {
 
 /// Finds such facts in one part of a loop.
 pub(super) struct Look<'l, 't> {
-    text: &'t str,
     variables: &'l Variables<'l, 't>,
     /// The counter of a loop through which the threads of a row go together.
     counter: Option<&'l str>,
@@ -42,12 +41,11 @@ pub(super) struct Look<'l, 't> {
 impl<'l, 't> Look<'l, 't> {
     /// Returns the facts that a part of a loop asks for, and the edits that make use of them.
     pub(super) fn at(
-        text: &'t str,
         variables: &'l Variables<'l, 't>,
         counter: Option<&'l str>,
         part: Node<'t>,
     ) -> (Row, Vec<Edit>) {
-        let mut look = Self { text, variables, counter, row: Row::default(), edits: Vec::new() };
+        let mut look = Self { variables, counter, row: Row::default(), edits: Vec::new() };
         visit(part, &mut |node| {
             match node.kind() {
                 // A function of its own does not see the variables of the loop.
@@ -66,7 +64,7 @@ impl<'l, 't> Look<'l, 't> {
     }
 
     fn str(&self, node: Node<'_>) -> &'t str {
-        &self.text[node.byte_range()]
+        self.variables.str(node)
     }
 
     /// Notes the comparisons that must hold if a condition does.
@@ -99,7 +97,7 @@ impl<'l, 't> Look<'l, 't> {
 
     /// Notes the identifiers of a fact.
     fn notes(&mut self, node: Node<'t>) {
-        self.row.words.extend(self.variables.waits.words(self.text, node));
+        self.row.words.extend(self.variables.waits.words(self.variables.text, node));
     }
 
     /// Returns the condition on the row that a comparison holds for all its threads.

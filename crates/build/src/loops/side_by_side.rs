@@ -6,9 +6,8 @@ use tree_sitter::Node;
 use super::course::first_of;
 use super::edits;
 use super::steps::{Piece, Steps, jump};
-use super::variables::declared;
 use super::writes::changes;
-use crate::parse::visit;
+use crate::parse::{declared, descendants};
 
 /// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
 pub(super) struct Rows {
@@ -96,13 +95,11 @@ impl<'t> Steps<'_, 't> {
     /// Returns the pointers among the parameters of which a name is the index.
     fn indexed_by(&self, name: &str, body: Node<'t>) -> Vec<&'t str> {
         let mut pointers = Vec::new();
-        visit(body, &mut |node| {
-            let subscript = Some(node).filter(|node| node.kind() == "subscript_expression");
-            let indices = subscript.and_then(|node| node.child_by_field_name("indices"));
+        for subscript in descendants(body).filter(|node| node.kind() == "subscript_expression") {
+            let indices = subscript.child_by_field_name("indices");
             let is_index =
                 indices.is_some_and(|indices| self.str(indices).trim_matches(['[', ']']).trim() == name);
-            let pointer =
-                subscript.and_then(|node| node.child_by_field_name("argument")).filter(|_| is_index);
+            let pointer = subscript.child_by_field_name("argument").filter(|_| is_index);
             if let Some(pointer) = pointer.filter(|pointer| pointer.kind() == "identifier") {
                 let variable = self.variables.meant(pointer).map(|index| &self.variables.list[index]);
                 let is_parameter = variable.is_some_and(|v| v.declaration.is_none() && v.ty.ends_with('*'));
@@ -110,8 +107,7 @@ impl<'t> Steps<'_, 't> {
                     pointers.push(self.str(pointer));
                 }
             }
-            true
-        });
+        }
         pointers
     }
 }

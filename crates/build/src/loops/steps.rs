@@ -10,9 +10,9 @@ use super::meetings::Meeting;
 use super::order::Accesses;
 use super::row::{Look, Row};
 use super::side_by_side::Rows;
-use super::variables::{Kind, Variables, declared};
-use super::waits::{Waits, callee};
-use crate::parse::{children, visit};
+use super::variables::{Kind, Variables};
+use super::waits::Waits;
+use crate::parse::{children, declarators, declared, has_word, named, visit};
 
 /// The reason why a kernel's threads run as fibers, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,10 +163,10 @@ pub(super) struct Open {
 }
 
 impl<'k, 't> Steps<'k, 't> {
-    pub(super) fn new(text: &'t str, waits: &'k Waits, variables: &'k Variables<'k, 't>) -> Self {
+    pub(super) fn new(variables: &'k Variables<'k, 't>) -> Self {
         Self {
-            text,
-            waits,
+            text: variables.text,
+            waits: variables.waits,
             variables,
             stored: HashSet::new(),
             count: 0,
@@ -267,16 +267,16 @@ impl<'k, 't> Steps<'k, 't> {
         mut replacements: Vec<Edit>,
         counter: Option<&'t str>,
     ) -> Piece {
-        let (row, uses) = Look::at(self.text, self.variables, counter, node);
+        let (row, uses) = Look::at(self.variables, counter, node);
         let inside = |(range, _): &Edit| replacements.iter().any(|(outer, _)| outer.contains(&range.start));
-        let edits = edits::edits(self.text, self.variables, node).into_iter().chain(uses);
+        let edits = edits::edits(self.variables, node).into_iter().chain(uses);
         let edits: Vec<_> = edits.filter(|edit| !inside(edit)).collect();
         replacements.extend(edits);
         Piece {
             words: self.waits.words(self.text, node),
             reads_index: self.waits.read_index(self.text, node),
             row,
-            accesses: Accesses::of(self.text, self.variables, node),
+            accesses: Accesses::of(self.variables, node),
             ..Piece::bare(node.start_byte(), edits::apply(self.text, node, replacements))
         }
     }
@@ -401,7 +401,7 @@ impl<'k, 't> Steps<'k, 't> {
     }
 
     fn declaration(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
-        let word = |word: &str| children(node).iter().any(|child| self.str(*child) == word);
+        let word = |word| has_word(self.text, node, word);
         if word("__shared__") && !word("extern") {
             // The block is alone in this function, so its memory is, too.
             let mut piece = self.piece(node);
@@ -411,7 +411,7 @@ impl<'k, 't> Steps<'k, 't> {
         }
         if word("extern") && word("__shared__") {
             // A pointer, because the address of a thread-local array is asked for again and again.
-            for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+            for declarator in declarators(node) {
                 let name = self.str(declared(declarator));
                 let mut piece = self.piece(node);
                 piece.text = format!(
@@ -429,7 +429,7 @@ impl<'k, 't> Steps<'k, 't> {
         if word("static") {
             return refuse(node, "a variable is `static`");
         }
-        for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+        for declarator in declarators(node) {
             let name = self.str(declared(declarator));
             // `T v(x)` reads like the declaration of a function.
             let index = self.variables.find(name, declarator.start_byte());
@@ -460,12 +460,9 @@ impl<'k, 't> Steps<'k, 't> {
 
     fn expression(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         let Some(expression) = node.named_child(0) else { return Ok(()) };
-        if let Some((name, Meeting::Barrier)) = self.meeting_of(expression) {
-            let plain = callee(self.text, expression).is_some_and(|callee| callee == name);
-            if plain {
-                self.close(open);
-                return Ok(());
-            }
+        if let Some((_, Meeting::Barrier)) = self.meeting_of(expression) {
+            self.close(open);
+            return Ok(());
         }
         let target = match expression.kind() {
             "assignment_expression" => expression.child_by_field_name("left"),
@@ -489,8 +486,8 @@ impl<'k, 't> Steps<'k, 't> {
 /// Returns the statements of a list; a single statement is a list of one.
 pub(super) fn statements(node: Node<'_>) -> Vec<Node<'_>> {
     match node.kind() {
-        "compound_statement" => children(node).into_iter().filter(Node::is_named).collect(),
-        "else_clause" => children(node).into_iter().filter(Node::is_named).flat_map(statements).collect(),
+        "compound_statement" => named(node),
+        "else_clause" => named(node).into_iter().flat_map(statements).collect(),
         _ => vec![node],
     }
 }

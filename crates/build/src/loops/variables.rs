@@ -7,7 +7,7 @@ use tree_sitter::Node;
 
 use super::course::Course;
 use super::waits::{Macro, Waits, callee};
-use crate::parse::{children, identifiers, visit};
+use crate::parse::{children, declarators, declared, descendants, identifiers, named};
 
 /// The way in which a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +134,12 @@ impl<'k, 't> Variables<'k, 't> {
         self.by_name.get(name).copied().filter(|&index| self.list[index].scope.contains(&at))
     }
 
+    pub(super) fn str(&self, node: Node<'_>) -> &'t str {
+        &self.text[node.byte_range()]
+    }
+
     pub(super) fn meant(&self, identifier: Node<'_>) -> Option<usize> {
-        self.find(&self.text[identifier.byte_range()], identifier.start_byte())
+        self.find(self.str(identifier), identifier.start_byte())
     }
 
     pub(super) fn add(&mut self, variable: Variable<'t>) {
@@ -199,7 +203,7 @@ impl<'k, 't> Variables<'k, 't> {
 
     /// Returns whether all threads of the block find the same in a condition, with its parentheses.
     pub(super) fn is_uniform_condition(&self, condition: Node<'t>) -> bool {
-        children(condition).into_iter().filter(Node::is_named).all(|child| self.is_uniform(child))
+        named(condition).into_iter().all(|child| self.is_uniform(child))
     }
 
     /// Finds the variables of which all threads have one value.
@@ -302,7 +306,7 @@ impl<'k, 't> Variables<'k, 't> {
         });
         array.kind() == "identifier"
             && (pointer || self.is_shared(name))
-            && children(index).into_iter().filter(Node::is_named).all(|index| self.is_uniform(index))
+            && named(index).into_iter().all(|index| self.is_uniform(index))
     }
 
     /// Returns whether an expression has one value for all threads of a row.
@@ -335,9 +339,6 @@ impl<'k, 't> Variables<'k, 't> {
 
     /// Returns whether an expression only computes, from parts that are `allowed`.
     fn is_simple(&self, node: Node<'_>, allowed: &Allowed<'_>) -> bool {
-        let all = |nodes: Vec<Node<'_>>| {
-            nodes.into_iter().filter(Node::is_named).all(|node| self.is_simple(node, allowed))
-        };
         match node.kind() {
             "number_literal"
             | "qualified_identifier"
@@ -369,7 +370,7 @@ impl<'k, 't> Variables<'k, 't> {
             | "conditional_expression"
             | "cast_expression"
             | "unary_expression"
-            | "argument_list" => all(children(node)),
+            | "argument_list" => named(node).into_iter().all(|node| self.is_simple(node, allowed)),
             "call_expression" => {
                 let pure = callee(self.text, node)
                     .is_some_and(|name| PURE.contains(&name) || self.computes(name))
@@ -417,26 +418,11 @@ impl<'k, 't> Variables<'k, 't> {
     fn nested(&mut self, body: Node<'t>) {
         self.varying.insert("threadIdx".to_owned());
         let mut names = HashSet::new();
-        visit(body, &mut |node| {
-            if node.kind() == "declaration" || node.kind() == "for_range_loop" {
-                for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
-                    identifiers(self.text, declared(declarator), &mut names);
-                }
-            }
-            true
-        });
+        let declares = |node: &Node<'_>| matches!(node.kind(), "declaration" | "for_range_loop");
+        for declarator in descendants(body).filter(declares).flat_map(declarators) {
+            identifiers(self.text, declared(declarator), &mut names);
+        }
         names.retain(|name| !self.by_name.contains_key(name));
         self.varying.extend(names);
-    }
-}
-
-/// Returns the name that a declarator declares.
-pub(super) fn declared(declarator: Node<'_>) -> Node<'_> {
-    match declarator.child_by_field_name("declarator") {
-        Some(inner) => declared(inner),
-        None if matches!(declarator.kind(), "reference_declarator" | "parenthesized_declarator") => {
-            declarator.named_child(0).map_or(declarator, declared)
-        }
-        None => declarator,
     }
 }

@@ -5,10 +5,12 @@ use std::sync::OnceLock;
 
 use tree_sitter::Node;
 
-use super::variables::declared;
 use crate::diagnostic::Result;
 use crate::headers;
-use crate::parse::{children, identifiers, reach, tree, visit};
+use crate::names::{is_word, last_name};
+use crate::parse::{
+    declarators, declared, descendants, function_name, has_word, identifiers, reach, tree, visit,
+};
 
 /// The functions of the device headers that call the backend to wait, and those that macros define.
 const ROOTS: [&str; 16] = [
@@ -42,17 +44,22 @@ struct Names {
     free: HashMap<String, Words>,
     /// Functions with a parameter that is a reference.
     references: Words,
+    /// The macros that change something.
+    changing: Words,
+    /// The macros that could read memory.
+    reading: Words,
 }
 
 impl Names {
     fn gather(&mut self, text: &str, root: Node<'_>) {
-        visit(root, &mut |node| {
-            let name = |field| node.child_by_field_name(field);
+        for node in descendants(root) {
+            let field = |name| node.child_by_field_name(name);
             match node.kind() {
                 "function_definition" => {
-                    if let (Some(declarator), Some(body)) = (name("declarator"), name("body"))
-                        && let Some(name) = function_name(text, declarator)
+                    if let (Some(declarator), Some(body)) = (field("declarator"), field("body"))
+                        && let Some(name) = function_name(node)
                     {
+                        let name = last_name(&text[name.byte_range()]).to_owned();
                         called(text, body, self.calls.entry(name.clone()).or_default());
                         identifiers(text, body, self.mentions.entry(name.clone()).or_default());
                         if text[declarator.byte_range()].contains('&') {
@@ -61,16 +68,28 @@ impl Names {
                     }
                 }
                 "preproc_def" | "preproc_function_def" => {
-                    if let Some(name) = name("name") {
-                        let name = &text[name.byte_range()];
-                        identifiers(text, node, self.macros.entry(name.to_owned()).or_default());
-                        self.free.entry(name.to_owned()).or_default().extend(free(text, node));
+                    if let Some(name) = field("name") {
+                        let name = text[name.byte_range()].to_owned();
+                        identifiers(text, node, self.macros.entry(name.clone()).or_default());
+                        self.free.entry(name.clone()).or_default().extend(free(text, node));
+                        self.look_into(name, field("value").map_or("", |value| &text[value.byte_range()]));
                     }
                 }
                 _ => {}
             }
-            true
-        });
+        }
+    }
+
+    /// Notes whether something is assigned in a macro, and whether the macro could read memory.
+    fn look_into(&mut self, name: String, value: &str) {
+        let compares =
+            ["==", "<=", ">=", "!="].iter().fold(value.to_owned(), |value, op| value.replace(op, ""));
+        if compares.contains('=') || value.contains("++") || value.contains("--") {
+            self.changing.insert(name.clone());
+        }
+        if value.contains('[') || value.contains("->") {
+            self.reading.insert(name);
+        }
     }
 
     /// Returns the names of functions and macros that lead to one of the roots.
@@ -106,15 +125,10 @@ pub(super) struct Waits {
     waiting: Words,
     /// Functions that read `threadIdx`.
     indexed: Words,
-    macros: HashMap<String, Words>,
-    free: HashMap<String, Words>,
-    references: Words,
+    /// All names; macros of ours neither change anything nor read memory.
+    names: Names,
     /// The functions of the user's.
     functions: Words,
-    /// The macros of the user's that change something.
-    changing: Words,
-    /// The macros of the user's that could read memory.
-    reading: Words,
     /// The variables in memory that kernels can change.
     memory: Words,
 }
@@ -128,10 +142,9 @@ impl Waits {
     ) -> Result<Self> {
         let ours = ours()?;
         let mut names = ours.clone();
-        let (mut changing, mut reading, mut memory) = (Words::new(), Words::new(), Words::new());
+        let mut memory = Words::new();
         let mut gather = |text: &str, root: Node<'_>| {
             names.gather(text, root);
-            look_into_macros(text, root, &mut changing, &mut reading);
             gather_memory(text, root, &mut memory);
         };
         gather(text, root);
@@ -152,22 +165,13 @@ impl Waits {
             indexed.extend(new);
         }
         indexed.retain(|name| names.calls.contains_key(name));
-        Ok(Self {
-            waiting,
-            indexed,
-            macros: names.macros,
-            free: names.free,
-            references: names.references,
-            functions: names.calls.into_keys().filter(|name| !ours.calls.contains_key(name)).collect(),
-            changing,
-            reading,
-            memory,
-        })
+        let functions = names.calls.keys().filter(|name| !ours.calls.contains_key(*name)).cloned().collect();
+        Ok(Self { waiting, indexed, names, functions, memory })
     }
 
     /// Returns whether a function of this name could change its arguments.
     pub(super) fn takes_references(&self, name: &str) -> bool {
-        self.references.contains(name) || matches!(name, "swap" | "exchange" | "get" | "tie" | "ref")
+        self.names.references.contains(name) || matches!(name, "swap" | "exchange" | "get" | "tie" | "ref")
     }
 
     /// Returns whether a node leaves its arguments as they are: it makes a number or a variable, or calls a function without
@@ -186,11 +190,12 @@ impl Waits {
 
     /// Returns what a name means as a macro.
     pub(super) fn macro_of(&self, name: &str) -> Macro {
-        let Some(mut words) = self.macros.get(name).cloned() else { return Macro::None };
-        reach(&mut words, &self.macros);
+        let macros = &self.names.macros;
+        let Some(mut words) = macros.get(name).cloned() else { return Macro::None };
+        reach(&mut words, macros);
         words.insert(name.to_owned());
-        let varies =
-            |word: &String| word == "threadIdx" || self.reading.contains(word) || self.memory.contains(word);
+        let reads = |word: &str| self.names.reading.contains(word) || self.memory.contains(word);
+        let varies = |word: &String| word == "threadIdx" || reads(word);
         let calls = |word: &String| self.indexed.contains(word) || self.waiting.contains(word);
         if words.iter().any(|word| varies(word) || calls(word)) { Macro::Varies } else { Macro::Of(words) }
     }
@@ -208,19 +213,19 @@ impl Waits {
 
     /// Returns the words that a macro puts where it stands; none if the name is no macro's.
     pub(super) fn free_of(&self, name: &str) -> Words {
-        let mut free = self.free.get(name).cloned().unwrap_or_default();
-        reach(&mut free, &self.free);
+        let mut free = self.names.free.get(name).cloned().unwrap_or_default();
+        reach(&mut free, &self.names.free);
         free
     }
 
     /// Returns whether the name is that of a macro that changes something.
     pub(super) fn changes(&self, name: &str) -> bool {
-        self.leads(name, &self.changing)
+        self.leads(name, &self.names.changing)
     }
 
     /// Returns whether the name is that of a macro that could read memory.
     pub(super) fn reads(&self, name: &str) -> bool {
-        self.leads(name, &self.reading)
+        self.leads(name, &self.names.reading)
     }
 
     /// Returns whether a name is none that could touch memory by itself: no macro that does more than compute with values,
@@ -244,11 +249,6 @@ impl Waits {
         words.remove("return").or_else(|| words.remove("goto"))
     }
 
-    /// Returns whether a thread can wait in a function or macro of this name.
-    fn contains(&self, name: &str) -> bool {
-        self.waiting.contains(name)
-    }
-
     /// Returns whether a function that `node` calls, itself or in a macro, reads `threadIdx`.
     pub(super) fn read_index(&self, text: &str, node: Node<'_>) -> bool {
         let mut calls = Words::new();
@@ -257,7 +257,7 @@ impl Waits {
         calls.retain(|name| !self.waiting.contains(name));
         let mut own = Words::new();
         identifiers(text, node, &mut own);
-        let macros = own.iter().filter_map(|word| self.macros.get(word)).flatten();
+        let macros = own.iter().filter_map(|word| self.names.macros.get(word)).flatten();
         // An operator is called without its name, and a failed assertion names its thread.
         self.indexed.iter().any(|name| name.starts_with("operator"))
             || calls.iter().chain(macros).any(|word| word == "assert" || self.indexed.contains(word))
@@ -286,10 +286,10 @@ impl Waits {
                 return false;
             }
             let waits = match node.kind() {
-                "call_expression" => callee(text, node).is_some_and(|name| self.contains(name)),
+                "call_expression" => callee(text, node).is_some_and(|name| self.waiting.contains(name)),
                 "identifier" => {
                     let name = &text[node.byte_range()];
-                    self.macros.contains_key(name) && self.contains(name)
+                    self.names.macros.contains_key(name) && self.waiting.contains(name)
                 }
                 _ => false,
             };
@@ -303,15 +303,13 @@ impl Waits {
     /// does not, as the `x` of `threadIdx.x`.
     pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
         let mut words = Words::new();
-        visit(node, &mut |node| {
-            let is_member =
-                node.kind() == "field_identifier" && !self.free.contains_key(&text[node.byte_range()]);
-            if node.child_count() == 0 && !is_member {
-                identifiers(text, node, &mut words);
+        for leaf in descendants(node).filter(|node| node.child_count() == 0) {
+            let is_member = leaf.kind() == "field_identifier";
+            if !is_member || self.names.free.contains_key(&text[leaf.byte_range()]) {
+                identifiers(text, leaf, &mut words);
             }
-            true
-        });
-        reach(&mut words, &self.free);
+        }
+        reach(&mut words, &self.names.free);
         words
     }
 }
@@ -324,9 +322,8 @@ fn free(text: &str, definition: Node<'_>) -> Words {
     }
     if let Some(value) = definition.child_by_field_name("value") {
         let value = text[value.byte_range()].replace("->", ".");
-        let of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
         let first = |chain: &str| chain.split('.').next().map(str::to_owned);
-        words.extend(value.split(|c| !of_word(c)).filter_map(first));
+        words.extend(value.split(|c| !is_word(c) && c != '.').filter_map(first));
     }
     words.retain(|word| !word.is_empty() && !parameters.contains(word));
     words
@@ -342,6 +339,8 @@ fn ours() -> Result<&'static Names> {
     for text in headers::all() {
         names.gather(text, tree(text)?.root_node());
     }
+    names.changing.clear();
+    names.reading.clear();
     Ok(OURS.get_or_init(|| names))
 }
 
@@ -361,56 +360,18 @@ pub(super) fn callee<'t>(text: &'t str, call: Node<'_>) -> Option<&'t str> {
 }
 
 fn called(text: &str, body: Node<'_>, words: &mut Words) {
-    visit(body, &mut |node| {
-        if node.kind() == "call_expression" {
-            words.extend(callee(text, node).map(str::to_owned));
-        }
-        true
-    });
-}
-
-fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
-    if declarator.kind() == "function_declarator" {
-        let name = declarator.child_by_field_name("declarator")?;
-        return Some(text[name.byte_range()].rsplit("::").next()?.to_owned());
-    }
-    let inner = declarator.child_by_field_name("declarator");
-    inner
-        .or_else(|| children(declarator).into_iter().find(|c| c.kind() == "function_declarator"))
-        .and_then(|d| function_name(text, d))
-}
-
-/// Notes the macros in which something is assigned, and those that could read memory.
-fn look_into_macros(text: &str, root: Node<'_>, changing: &mut Words, reading: &mut Words) {
-    visit(root, &mut |node| {
-        if let "preproc_def" | "preproc_function_def" = node.kind()
-            && let (Some(name), Some(value)) =
-                (node.child_by_field_name("name"), node.child_by_field_name("value"))
-        {
-            let name = text[name.byte_range()].to_owned();
-            let value = &text[value.byte_range()];
-            let compares =
-                ["==", "<=", ">=", "!="].iter().fold(value.to_owned(), |value, op| value.replace(op, ""));
-            if compares.contains('=') || value.contains("++") || value.contains("--") {
-                changing.insert(name.clone());
-            }
-            if value.contains('[') || value.contains("->") {
-                reading.insert(name);
-            }
-        }
-        true
-    });
+    let calls = descendants(body).filter(|node| node.kind() == "call_expression");
+    words.extend(calls.filter_map(|call| callee(text, call)).map(str::to_owned));
 }
 
 /// Notes the variables of a file in memory that kernels can change.
 fn gather_memory(text: &str, root: Node<'_>, memory: &mut Words) {
     visit(root, &mut |node| {
         if node.kind() == "declaration" {
-            let word = |word: &str| children(node).iter().any(|child| &text[child.byte_range()] == word);
-            if !["constexpr", "const", "__constant__"].into_iter().any(word) {
-                for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
-                    memory.insert(text[declared(declarator).byte_range()].to_owned());
-                }
+            let has = |word| has_word(text, node, word);
+            if !["constexpr", "const", "__constant__"].into_iter().any(has) {
+                let names = declarators(node).into_iter().map(declared);
+                memory.extend(names.map(|name| text[name.byte_range()].to_owned()));
             }
         }
         node.kind() != "function_definition"

@@ -5,14 +5,14 @@ use tree_sitter::Node;
 use super::course;
 use super::variables::{Variables, Write};
 use super::waits::{Macro, Waits};
-use crate::parse::{children, visit};
+use crate::parse::{children, descendants};
 
 impl<'t> Variables<'_, 't> {
     /// Returns the places inside of `body` where variables could change.
     pub(super) fn writes_in(&self, body: Node<'t>) -> Vec<Write<'t>> {
         let text = self.text;
         let mut writes = Vec::new();
-        visit(body, &mut |node| {
+        for node in descendants(body) {
             let mut whole = node;
             while let Some(parent) = whole.parent().filter(|parent| parent.kind() == "comma_expression") {
                 whole = parent;
@@ -79,8 +79,7 @@ impl<'t> Variables<'_, 't> {
                 }
                 _ => {}
             }
-            true
-        });
+        }
         writes
     }
 
@@ -145,9 +144,9 @@ pub(super) fn changes<'t>(
     name: &str,
 ) -> usize {
     let named = |node: Option<Node<'t>>| node.is_some_and(|node| &text[whole_of(node).byte_range()] == name);
-    let mut places = 0;
-    visit(node, &mut |node| {
-        places += usize::from(match node.kind() {
+    let is_change = |node: &Node<'t>| {
+        let node = *node;
+        match node.kind() {
             "assignment_expression" => named(node.child_by_field_name("left")),
             "update_expression" => named(node.child_by_field_name("argument")),
             "pointer_expression" if text[node.byte_range()].starts_with('&') => {
@@ -162,10 +161,9 @@ pub(super) fn changes<'t>(
             // A macro could do anything with it.
             "identifier" => waits.free_of(&text[node.byte_range()]).contains(name),
             _ => false,
-        });
-        true
-    });
-    places
+        }
+    };
+    descendants(node).filter(is_change).count()
 }
 
 /// Returns the value to which a reference is bound.

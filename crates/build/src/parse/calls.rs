@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::{children, tree, visit};
-use crate::diagnostic::Result;
+use super::{children, descendants, function_name, initialised};
+use crate::names::{is_word, last_name};
 
 const LOOP: &str = "GS_FOR_EACH";
 
@@ -29,14 +29,11 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Reads this file and `helpers`, the texts of the user's own headers.
-    pub(super) fn collect(text: &str, root: Node<'_>, helpers: &[String]) -> Result<Self> {
+    /// Reads the file and the user's own headers: their texts and roots.
+    pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
         let mut calls = Self { functions: HashMap::new(), all: HashMap::new() };
-        calls.gather(text, root);
-        for helper in helpers {
-            calls.gather(helper, tree(helper)?.root_node());
-        }
-        Ok(calls)
+        texts.iter().for_each(|(text, root)| calls.gather(text, *root));
+        calls
     }
 
     /// Returns whether a kernel's body loops over elements, itself or through a function that it calls.
@@ -63,10 +60,8 @@ impl Calls {
     fn gather(&mut self, text: &str, node: Node<'_>) {
         match node.kind() {
             "function_definition" => {
-                if let Some(declarator) = node.child_by_field_name("declarator")
-                    && let Some(body) = node.child_by_field_name("body")
-                    && let Some(name) = function_name(text, declarator)
-                {
+                if let (Some(name), Some(body)) = (function_name(node), node.child_by_field_name("body")) {
+                    let name = last_name(&text[name.byte_range()]).to_owned();
                     identifiers(text, body, self.functions.entry(name.clone()).or_default());
                     identifiers(text, node, self.all.entry(name).or_default());
                     return;
@@ -83,7 +78,9 @@ impl Calls {
                 }
             }
             "declaration" => {
-                for name in initialised(text, node) {
+                let mut names = Words::new();
+                initialised(node).for_each(|(name, _)| identifiers(text, name, &mut names));
+                for name in names {
                     identifiers(text, node, self.all.entry(name).or_default());
                 }
             }
@@ -115,36 +112,14 @@ pub(crate) fn reach(words: &mut Words, named: &HashMap<String, Words>) {
     }
 }
 
-/// Returns the names of the variables that a declaration gives a value.
-fn initialised(text: &str, declaration: Node<'_>) -> Words {
-    let mut names = Words::new();
-    for child in children(declaration).into_iter().filter(|child| child.kind() == "init_declarator") {
-        if let Some(name) = child.child_by_field_name("declarator") {
-            identifiers(text, name, &mut names);
-        }
-    }
-    names
-}
-
-fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
-    if declarator.kind() == "function_declarator" {
-        let name = declarator.child_by_field_name("declarator")?;
-        return Some(text[name.byte_range()].rsplit("::").next()?.to_owned());
-    }
-    function_name(text, declarator.child_by_field_name("declarator")?)
-}
-
 pub(crate) fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
-    visit(node, &mut |node| {
-        let text = &text[node.byte_range()];
-        if node.child_count() > 0 {
-            return true;
-        } else if node.kind() == "preproc_arg" {
+    for leaf in descendants(node).filter(|node| node.child_count() == 0) {
+        let text = &text[leaf.byte_range()];
+        if leaf.kind() == "preproc_arg" {
             // The body of a macro is one token.
-            words.extend(text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
-        } else if node.kind().ends_with("identifier") {
+            words.extend(text.split(|c| !is_word(c)).map(str::to_owned));
+        } else if leaf.kind().ends_with("identifier") {
             words.insert(text.to_owned());
         }
-        false
-    });
+    }
 }

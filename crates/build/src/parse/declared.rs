@@ -3,7 +3,7 @@
 use tree_sitter::Node;
 
 use super::types::{Place, Types};
-use super::{children, is_constant};
+use super::{children, declarators, initialised, is_constant};
 
 /// The meaning of a name of the file or its headers.
 #[derive(Clone, Copy)]
@@ -84,11 +84,10 @@ impl<'a> Types<'a> {
             let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
             return self.gather_children(body, &inner);
         }
+        // They are known without the enum's name already.
         for (enumerator, value) in self.enumerators(body, scope) {
-            if let Some(value) = value {
-                for prefix in [String::new(), name.map(|name| format!("{name}::")).unwrap_or_default()] {
-                    self.constants.insert(format!("{scope}{prefix}{enumerator}"), Constant::Value(value));
-                }
+            if let (Some(name), Some(value)) = (name, value) {
+                self.constants.insert(format!("{scope}{name}::{enumerator}"), Constant::Value(value));
             }
         }
     }
@@ -108,10 +107,9 @@ impl<'a> Types<'a> {
             }
             return;
         }
-        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
         // `typedef struct Tag { … } Name;`: kernels say `Name` more often.
         let mut own_name = tag;
-        for declarator in declarators {
+        for declarator in declarators(node) {
             let Some(name) = declarator_name(place.at(declarator)) else { continue };
             let qualified = format!("{scope}{name}");
             if declarator.kind() == "type_identifier" && body.is_some() {
@@ -148,13 +146,7 @@ impl<'a> Types<'a> {
         {
             note(name, value);
         }
-        for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
-            if let (Some(name), Some(value)) =
-                (declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value"))
-            {
-                note(name, value);
-            }
-        }
+        initialised(node).for_each(|(name, value)| note(name, value));
     }
 
     /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
@@ -174,13 +166,6 @@ fn own(place: Place<'_>) -> Declared<'_> {
 
 /// Returns the name that a declarator declares.
 pub(super) fn declarator_name(place: Place<'_>) -> Option<&str> {
-    let mut node = place.node;
-    while !node.kind().ends_with("identifier") {
-        let mut cursor = node.walk();
-        node = node.child_by_field_name("declarator").or_else(|| {
-            node.named_children(&mut cursor)
-                .find(|child| child.kind().ends_with("identifier") || child.kind().ends_with("declarator"))
-        })?;
-    }
-    Some(place.at(node).text())
+    let name = place.at(super::declared(place.node));
+    name.node.kind().ends_with("identifier").then(|| name.text())
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::declared::declarator_name;
 use super::kernel::is_plain_name;
 use super::preprocess::Parts;
 use super::types::{Place, Shape, Type, scope};
-use super::{Context, File, children, declared, is_constant, is_include_guard};
+use super::{Context, File, children, declarators, is_constant, is_include_guard};
+use crate::names::last_name;
 use crate::signature::{Global, GlobalType};
 use crate::types::Hazard;
 
@@ -19,7 +21,7 @@ impl<'a> File<'a> {
         }
         for i in 0..globals.len() {
             let name = globals[i].0.name.clone();
-            if globals.iter().enumerate().any(|(j, (other, _))| i != j && last(&other.path) == name) {
+            if globals.iter().enumerate().any(|(j, (other, _))| i != j && last_name(&other.path) == name) {
                 globals[i].0.name = globals[i].0.path.replace("::", "_");
             }
         }
@@ -63,11 +65,10 @@ impl<'a> File<'a> {
         if !(constant || has("__device__")) || ["extern", "constexpr", "__managed__"].into_iter().any(has) {
             return;
         }
-        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
-        for declarator in declarators {
+        for declarator in declarators(node) {
             let at = place.at(declarator);
             // A static member of a class has a path, and may be private.
-            let Some(name) = declared::declarator_name(at).filter(|name| is_plain_name(name)) else {
+            let Some(name) = declarator_name(at).filter(|name| is_plain_name(name)) else {
                 continue;
             };
             let ty = self.types.declaration(place, Some(declarator));
@@ -168,10 +169,6 @@ fn global_type(ty: &Type) -> Result<GlobalType, String> {
         Some(Hazard::Bool) => Err("it holds bools, and a byte may be neither true nor false".to_owned()),
         Some(Hazard::Bytes) => Err("its type has no name in Rust".to_owned()),
     }
-}
-
-fn last(path: &str) -> &str {
-    path.rsplit("::").next().unwrap_or(path)
 }
 
 fn body_kind(node: tree_sitter::Node<'_>) -> Option<&str> {

@@ -7,9 +7,10 @@ use tree_sitter::Node;
 use super::preprocess::Parts;
 use super::templates::Instances;
 use super::types::{Place, Shape, scope};
-use super::{Context, File, child_of_kind, children, doc, shared};
+use super::{Context, File, child_of_kind, children, declared, doc, function_name, shared, visit};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::names::last_name;
 use crate::signature::{Argument, Function, Instance, Kernel, Template};
 use crate::types::{Hazard, Param, ParamType, ValueType};
 
@@ -179,7 +180,7 @@ impl<'a> File<'a> {
     /// Returns the function as C++ names it.
     fn names(&self, node: Node<'a>, declarator: Node<'a>, written: &str, context: Context) -> Function {
         let path = scope(Place { source: self.source, node }) + written.trim_start_matches("::");
-        let name = path.rsplit("::").next().unwrap_or_default();
+        let name = last_name(&path);
         let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
         let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
@@ -369,8 +370,9 @@ impl<'a> File<'a> {
                 Ok(param) => params.push(param),
                 Err(diagnostic) => {
                     self.diagnostics.push(diagnostic);
-                    let name = declarator_name(source, node).unwrap_or_default();
-                    params.push(Param { name, range: node.byte_range(), ty: ParamType::refused() });
+                    let name = param_name(node).map(|name| source.text[name.byte_range()].to_owned());
+                    let (name, range) = (name.unwrap_or_default(), node.byte_range());
+                    params.push(Param { name, range, ty: ParamType::refused() });
                 }
             }
         }
@@ -387,7 +389,8 @@ impl<'a> File<'a> {
     fn param(&mut self, node: Node<'a>, index: usize) -> Result<Param, Diagnostic> {
         let source = self.source;
         let text = &source.text;
-        let name = declarator_name(source, node).unwrap_or_else(|| format!("arg{index}"));
+        let name = param_name(node).map(|name| text[name.byte_range()].to_owned());
+        let name = name.unwrap_or_else(|| format!("arg{index}"));
         let refuse = |message: &str, help: &str| Err(source.diagnostic(node.byte_range(), message, help));
         let Some(type_node) = node.child_by_field_name("type") else {
             return refuse("a parameter without a type", "write `type name`");
@@ -469,7 +472,7 @@ impl<'a> File<'a> {
 /// Returns a parameter's declaration without its name and default.
 fn written_type(source: &SourceFile, param: Node<'_>) -> String {
     let end = param.child_by_field_name("default_value").map_or(param.end_byte(), |value| value.start_byte());
-    let text = match declared(param) {
+    let text = match param_name(param) {
         Some(name) => {
             [&source.text[param.start_byte()..name.start_byte()], &source.text[name.end_byte()..end]].concat()
         }
@@ -500,23 +503,9 @@ fn generic(
     instances.iter().all(known).then_some(number)
 }
 
-fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
-    declared(node).map(|name| source.text[name.byte_range()].to_owned())
-}
-
-/// Returns the identifier that a declaration declares.
-fn declared(node: Node<'_>) -> Option<Node<'_>> {
-    let mut node = node.child_by_field_name("declarator")?;
-    loop {
-        if node.kind() == "identifier" {
-            return Some(node);
-        }
-        let mut cursor = node.walk();
-        node = node.child_by_field_name("declarator").or_else(|| {
-            node.named_children(&mut cursor)
-                .find(|c| c.kind() == "identifier" || c.kind().ends_with("declarator"))
-        })?;
-    }
+/// Returns the identifier that a parameter declares.
+fn param_name(param: Node<'_>) -> Option<Node<'_>> {
+    param.child_by_field_name("declarator").map(declared).filter(|name| name.kind() == "identifier")
 }
 
 /// Returns the linkage specification that a lone kernel is wrapped in, above which its doc comment stands.
@@ -568,30 +557,18 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
 pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
     let mut names = HashSet::new();
     for part in &parts.files {
-        super::visit(part.tree.root_node(), &mut |node| {
+        visit(part.tree.root_node(), &mut |node| {
             if matches!(node.kind(), "function_definition" | "declaration")
                 && child_of_kind(node, "__global__").is_none()
                 && let Some(name) = function_name(node)
             {
-                let path = &part.source.text[name.byte_range()];
-                names.insert(path.rsplit("::").next().unwrap_or(path).trim().to_owned());
+                names.insert(last_name(&part.source.text[name.byte_range()]).trim().to_owned());
             }
             // A kernel's name cannot mean a function in a body.
             !matches!(node.kind(), "compound_statement" | "field_declaration_list")
         });
     }
     names
-}
-
-/// Returns the name in the declaration of a function.
-pub(super) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
-    let mut at = declaration.child_by_field_name("declarator")?;
-    while at.kind() != "function_declarator" {
-        // A reference's declarator has no field for the one inside.
-        let inner = || children(at).into_iter().find(|child| child.kind().ends_with("declarator"));
-        at = at.child_by_field_name("declarator").or_else(inner)?;
-    }
-    at.child_by_field_name("declarator")
 }
 
 /// Refuses names that would collide in the generated code.

@@ -15,6 +15,7 @@ use super::shared::HIP_DYNAMIC_SHARED;
 use super::tree;
 use crate::diagnostic::{Result, SourceFile};
 use crate::headers::includes;
+use crate::names::places_of;
 
 /// A header of the user's, by the name that includes it.
 pub(crate) struct Helper {
@@ -346,12 +347,8 @@ const UNREAD: [(&str, bool); 7] = [
 pub(crate) fn readable(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (word, argument) in UNREAD {
-        for (at, _) in text.match_indices(word) {
+        for at in places_of(text, word) {
             let end = at + word.len();
-            let is_name = |c: char| c.is_alphanumeric() || c == '_';
-            if text[..at].ends_with(is_name) || text[end..].starts_with(is_name) {
-                continue;
-            }
             let end = if argument { closing(text, end) } else { Some(end) };
             if let Some(end) = end {
                 blank(&mut bytes[at..end]);
@@ -381,6 +378,7 @@ pub(crate) fn closing(text: &str, from: usize) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::descendants;
     use super::*;
 
     fn kept(text: &str, defines: &[(&str, &str)]) -> String {
@@ -388,14 +386,10 @@ mod tests {
         let defines: Vec<_> = defines.iter().map(|(n, v)| ((*n).to_owned(), Some((*v).to_owned()))).collect();
         let parts = Parts::read(&source, &[], &defines).unwrap();
         let root = parts.files[0].tree.root_node();
-        let mut names = Vec::new();
-        super::super::visit(root, &mut |node| {
-            if node.kind() == "identifier" && node.parent().is_some_and(|p| p.kind() == "declaration") {
-                names.push(text[node.byte_range()].to_owned());
-            }
-            true
+        let names = descendants(root).filter(|node| {
+            node.kind() == "identifier" && node.parent().is_some_and(|p| p.kind() == "declaration")
         });
-        names.join(" ")
+        names.map(|node| &text[node.byte_range()]).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

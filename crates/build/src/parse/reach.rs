@@ -11,8 +11,9 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::calls::identifiers;
-use super::{children, is_constant, preprocess, tree, visit};
+use super::{children, declarators, declared, descendants, is_constant, named, preprocess, tree, visit};
 use crate::diagnostic::{Error, Result, SourceFile};
+use crate::names::last_name;
 
 /// The words that make a declaration one of the device's.
 const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
@@ -36,16 +37,13 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
         let is_device = node.kind() == "function_definition"
             && DEVICE.iter().any(|word| text[node.byte_range()].contains(word));
         if is_device {
-            visit(node, &mut |inner| {
-                if inner.kind() == "kernel_call_syntax" {
-                    launches.push(source.diagnostic(
-                        inner.byte_range(),
-                        "a kernel that launches kernels is for CUDA alone",
-                        "launch from the Rust program, or leave the other backends out for this file",
-                    ));
-                }
-                true
-            });
+            for launch in descendants(node).filter(|inner| inner.kind() == "kernel_call_syntax") {
+                launches.push(source.diagnostic(
+                    launch.byte_range(),
+                    "a kernel that launches kernels is for CUDA alone",
+                    "launch from the Rust program, or leave the other backends out for this file",
+                ));
+            }
         }
         !is_device
     });
@@ -147,10 +145,7 @@ impl Items<'_> {
                 }
             }
             "template_declaration" => {
-                let inner = children(node)
-                    .into_iter()
-                    .rev()
-                    .find(|child| child.is_named() && child.kind() != "comment");
+                let inner = named(node).into_iter().rfind(|child| child.kind() != "comment");
                 self.item(node, inner.unwrap_or(node));
             }
             "function_definition"
@@ -176,20 +171,21 @@ impl Items<'_> {
             identifiers(self.text, node, &mut self.roots);
             if text.contains("__global__") {
                 let declarator = inner.child_by_field_name("declarator");
-                self.kernels.extend(declarator.and_then(|declarator| declared(self.text, declarator)));
+                self.kernels.extend(declarator.map(|declarator| self.name(declarator)));
             }
             return;
         }
         let (mut names, mut words) = (HashSet::new(), HashSet::new());
         identifiers(self.text, node, &mut words);
-        let declarators: Vec<_> = inner.children_by_field_name("declarator", &mut inner.walk()).collect();
-        names.extend(declarators.iter().filter_map(|declarator| declared(self.text, *declarator)));
+        let declarators = declarators(inner);
+        names.extend(declarators.iter().map(|declarator| self.name(*declarator)));
         names.extend(inner.child_by_field_name("name").map(|name| self.text[name.byte_range()].to_owned()));
         let defined = inner.child_by_field_name("type").filter(|ty| ty.child_by_field_name("body").is_some());
         if let Some(name) = defined.and_then(|ty| ty.child_by_field_name("name")) {
             names.insert(self.text[name.byte_range()].to_owned());
         }
-        let is_operator = declarators.iter().any(|declarator| contains(*declarator, "operator_name"));
+        let mut inside = declarators.into_iter().flat_map(descendants);
+        let is_operator = inside.any(|node| node.kind() == "operator_name");
         let is_constant = is_constant(self.text, inner);
         let function = inner.kind() == "function_definition" && !is_operator;
         let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
@@ -197,6 +193,12 @@ impl Items<'_> {
         let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
         let launches = kind == Kind::Use && text.contains("<<<");
         self.list.push(Item { range: node.start_byte()..end, kind, names, words, launches });
+    }
+
+    /// Returns the name that a declarator declares, without its scope.
+    fn name(&self, declarator: Node<'_>) -> String {
+        let name = last_name(&self.text[declared(declarator).byte_range()]);
+        name.split('<').next().unwrap_or_default().trim().to_owned()
     }
 
     /// Returns the ranges of the declarations that are left out.
@@ -248,27 +250,6 @@ fn is_host(word: &str) -> bool {
     HOST.iter().any(|prefix| {
         word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
     })
-}
-
-/// Returns the name that a declarator declares, without its scope.
-fn declared(text: &str, declarator: Node<'_>) -> Option<String> {
-    match declarator.child_by_field_name("declarator") {
-        Some(inner) => declared(text, inner),
-        None if declarator.kind() == "reference_declarator" => declared(text, declarator.named_child(0)?),
-        None => {
-            let name = text[declarator.byte_range()].rsplit("::").next()?;
-            Some(name.split('<').next()?.trim().to_owned())
-        }
-    }
-}
-
-fn contains(node: Node<'_>, kind: &str) -> bool {
-    let mut found = false;
-    visit(node, &mut |node| {
-        found |= node.kind() == kind;
-        !found
-    });
-    found
 }
 
 #[cfg(test)]

@@ -5,20 +5,13 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use super::kernel::is_plain_name;
-use super::{child_of_kind, children, tree, visit};
-use crate::diagnostic::Result;
+use super::{child_of_kind, has_word, visit};
 
-/// Returns the names of such arrays in this file and in `helpers`, each once.
-pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> Result<Vec<String>> {
+/// Returns the names of such arrays in these texts with their roots, each once.
+pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
     let mut names = BTreeSet::new();
-    gather(text, root, &mut names);
-    for helper in helpers {
-        // Parsing is the slow part: skip headers that cannot matter.
-        if helper.contains("extern") && helper.contains("__shared__") || helper.contains(HIP_DYNAMIC_SHARED) {
-            gather(helper, tree(helper)?.root_node(), &mut names);
-        }
-    }
-    Ok(names.into_iter().collect())
+    texts.iter().for_each(|(text, root)| gather(text, *root, &mut names));
+    names.into_iter().collect()
 }
 
 /// HIP's macro, which takes the type and the name.
@@ -55,5 +48,5 @@ fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
 
 fn is_extern_shared(text: &str, node: Node<'_>) -> bool {
     child_of_kind(node, "storage_class_specifier").is_some_and(|s| &text[s.byte_range()] == "extern")
-        && children(node).iter().any(|c| &text[c.byte_range()] == "__shared__")
+        && has_word(text, node, "__shared__")
 }

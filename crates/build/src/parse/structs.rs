@@ -5,7 +5,7 @@ use tree_sitter::Node;
 use super::declared::declarator_name;
 use super::preprocess::closing;
 use super::types::{Place, Shape, Types, scope};
-use super::{child_of_kind, children};
+use super::{child_of_kind, children, declarators, descendants};
 use crate::diagnostic::Diagnostic;
 use crate::signature::{Field, Struct};
 use crate::types::{Scalar, ValueType};
@@ -115,12 +115,7 @@ impl<'a> Types<'a> {
             ));
         }
         let function = |node: Node<'_>| {
-            let mut found = false;
-            super::visit(node, &mut |node| {
-                found |= node.kind() == "function_declarator" && !is_pointer(node);
-                !found
-            });
-            found
+            descendants(node).any(|node| node.kind() == "function_declarator" && !is_pointer(node))
         };
         match member.kind() {
             "field_declaration" => {}
@@ -144,8 +139,7 @@ impl<'a> Types<'a> {
             "declaration" if function(member) => return Ok(Vec::new()),
             _ => return Err(unbindable(place, of)),
         }
-        let mut cursor = member.walk();
-        let declarators: Vec<_> = member.children_by_field_name("declarator", &mut cursor).collect();
+        let declarators = declarators(member);
         if child_of_kind(member, "storage_class_specifier").is_some()
             || declarators.iter().any(|d| function(*d))
         {

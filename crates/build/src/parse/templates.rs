@@ -9,7 +9,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::types::{self, Types};
-use super::{File, child_of_kind, children, doc, is_constant, visit};
+use super::{File, child_of_kind, children, descendants, doc, initialised, is_constant};
 use crate::contract::LineKind;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
@@ -46,7 +46,7 @@ pub(super) struct Instances {
 pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
     let mut all = Vec::new();
     let constants = constants(source, root);
-    visit(root, &mut |node| {
+    for node in descendants(root) {
         match node.kind() {
             "template_instantiation" if child_of_kind(node, "__global__").is_some() => {
                 let place = Place::Written(node.byte_range());
@@ -66,8 +66,7 @@ pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> 
             }
             _ => {}
         }
-        true
-    });
+    }
     all.extend(script.iter().filter_map(|text| named(text, Place::Script)));
     all
 }
@@ -91,18 +90,12 @@ fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
 fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Option<&'s str>> {
     let mut constants = HashMap::new();
     let text = |node: Node<'_>| &source.text[node.byte_range()];
-    visit(root, &mut |node| {
-        if node.kind() == "declaration" && is_constant(&source.text, node) {
-            for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
-                let name = declarator.child_by_field_name("declarator").map(text);
-                if let (Some(name), Some(value)) = (name, declarator.child_by_field_name("value").map(text)) {
-                    let known = constants.entry(name).or_insert(Some(value));
-                    *known = known.filter(|known| *known == value);
-                }
-            }
-        }
-        true
-    });
+    let is_constant = |node: &Node<'_>| node.kind() == "declaration" && is_constant(&source.text, *node);
+    for (name, value) in descendants(root).filter(is_constant).flat_map(initialised) {
+        let value = text(value);
+        let known = constants.entry(text(name)).or_insert(Some(value));
+        *known = known.filter(|known| *known == value);
+    }
     constants
 }
 

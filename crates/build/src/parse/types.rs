@@ -9,7 +9,7 @@ use super::constants::{self, Name};
 use super::declared::{Constant, Declared};
 use super::instances::StructTemplate;
 use super::preprocess::{Macros, Part, Parts};
-use super::{children, doc};
+use super::{children, doc, function_name};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::identifier;
 use crate::signature::{Argument, Definition, Template};
@@ -102,8 +102,10 @@ pub(super) struct Types<'a> {
     /// The headers that were read and those in quotes that were not found.
     headers: (Vec<String>, Vec<String>),
     docs: Vec<(&'a SourceFile, doc::Docs)>,
+    /// The structs and enums that kernels refer to, each behind those that it contains.
     pub(super) used: Vec<Definition>,
-    halves: Vec<(Scalar, String)>,
+    /// The names of 16-bit floating-point types that kernels refer to.
+    pub(super) halves: Vec<(Scalar, String)>,
     /// The names that are being resolved, against cycles.
     pub(super) open: Vec<String>,
     /// Struct templates, by their names; `None` for one with a specialisation or a second definition.
@@ -144,13 +146,6 @@ impl<'a> Types<'a> {
             types.gather(root, "");
         }
         types
-    }
-
-    /// Returns the structs and enums that kernels refer to, those that they contain first; the tags of some; and the names
-    /// of 16-bit floating-point types.
-    #[allow(clippy::type_complexity)]
-    pub(super) fn into_used(self) -> (Vec<Definition>, Vec<(String, String)>, Vec<(Scalar, String)>) {
-        (self.used, self.tags, self.halves)
     }
 
     /// Returns the documentation above a declaration.
@@ -567,7 +562,7 @@ pub(super) fn scope(place: Place<'_>) -> String {
         }
         // A function may be defined outside of its namespace, by its path.
         if outer.kind() == "function_definition"
-            && let Some(name) = super::kernel::function_name(outer)
+            && let Some(name) = function_name(outer)
             && let Some((path, _)) = place.at(name).text().rsplit_once("::")
         {
             scope = format!("{path}::{scope}");
