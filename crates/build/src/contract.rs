@@ -7,6 +7,7 @@ use std::ops::Range;
 pub(crate) use expr::{Expr, LaunchValue, Operator, Scope};
 
 use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::names::places_of;
 use crate::types::ParamType;
 
 /// A kernel file as contracts read it: everything but the text of doc comments is blank, so that a contract goes on
@@ -166,8 +167,7 @@ impl Contract {
             }
             _ => {}
         }
-        for part in expr::split_commas(text) {
-            let part = range.start + part.start..range.start + part.end;
+        for part in expr::split_commas(source.blanked, range) {
             if source.blanked[part.clone()].trim() == COOPERATIVE
                 && scope.params.iter().all(|p| p.name != COOPERATIVE)
             {
@@ -194,8 +194,7 @@ impl Contract {
             LineKind::Reads => ("reads", &mut self.reads),
             _ => ("optional", &mut self.optional),
         };
-        for part in expr::split_commas(&source.blanked[range.clone()]) {
-            let part = range.start + part.start..range.start + part.end;
+        for part in expr::split_commas(source.blanked, range) {
             let name = source.blanked[part.clone()].trim();
             let refuse = |message: String| {
                 let help = format!("write pointers of the kernel with commas between: `{word}: a, b`");
@@ -218,17 +217,8 @@ impl Contract {
 
     /// Returns the first pointer that may be null and on whose length the launch's shape depends.
     pub(crate) fn covered_optional(&self) -> Option<usize> {
-        let mut found = None;
-        for extent in self.covers.iter().flat_map(|covers| &covers.extents) {
-            extent.for_each_value(&mut |leaf| {
-                if let Expr::Len(index) = leaf
-                    && self.optional.contains(index)
-                {
-                    found = Some(*index);
-                }
-            });
-        }
-        found
+        let extents = self.covers.iter().flat_map(|covers| &covers.extents);
+        extents.flat_map(Expr::lengths).find(|index| self.optional.contains(index))
     }
 
     fn add_covers(
@@ -245,13 +235,10 @@ impl Contract {
                 "a kernel has one default shape",
             ));
         }
-        let (extents_end, block_start) = match find_word(text, "by") {
-            Some(at) => (at, Some(at + 2)),
-            None => (text.len(), None),
-        };
+        let by = places_of(text, "by").next();
+        let (extents_end, block_start) = (by.unwrap_or(text.len()), by.map(|at| at + "by".len()));
         let mut extents = Vec::new();
-        for part in expr::split_commas(&text[..extents_end]) {
-            let part = range.start + part.start..range.start + part.end;
+        for part in expr::split_commas(source.blanked, range.start..range.start + extents_end) {
             let mut parser = expr::Parser::new(source, part, scope);
             let extent = parser.expression()?;
             parser.finish()?;
@@ -333,13 +320,4 @@ fn block_shape(source: Text<'_>, range: Range<usize>, dimensions: usize) -> Resu
 
 fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the offset of `word` where it stands alone.
-fn find_word(text: &str, word: &str) -> Option<usize> {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).map(|(i, _)| i).find(|&i| {
-        !text[..i].chars().next_back().is_some_and(is_name)
-            && !text[i + word.len()..].chars().next().is_some_and(is_name)
-    })
 }

@@ -1,5 +1,6 @@
 //! One kernel's launchers: with the default shape that its contract gives, and with a shape that the caller gives.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::names::Fresh;
@@ -220,14 +221,7 @@ fn write_extent(
     {
         return names.args[*i].clone();
     }
-    let mut lengths = Vec::new();
-    extent.for_each_value(&mut |leaf| {
-        if let Expr::Len(i) = leaf {
-            lengths.push(*i);
-        }
-    });
-    lengths.sort_unstable();
-    lengths.dedup();
+    let lengths: BTreeSet<_> = extent.lengths().collect();
     let name = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() }
         .name(&format!("extent_{axis}"));
     let _ = writeln!(text, "        let {name} = {{");
@@ -279,18 +273,11 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         } else {
             format!("{left} {} {right}", clause.comparison)
         };
-        let mut absent = Vec::new();
-        for side in [&clause.left, &clause.right] {
-            side.for_each_value(&mut |leaf| {
-                if let Expr::Len(i) = leaf
-                    && names.optional[*i]
-                {
-                    absent.push(format!("{}.is_none() || ", names.args[*i]));
-                }
-            });
-        }
+        let lengths = clause.left.lengths().chain(clause.right.lengths());
+        let mut absent: Vec<_> = lengths.filter(|i| kernel.contract.optional.contains(i)).collect();
         absent.dedup();
-        let holds = absent.concat() + &holds;
+        let absent = absent.into_iter().map(|i| format!("{}.is_none() || ", names.args[i]));
+        let holds = absent.collect::<String>() + &holds;
         let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
         let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
     }
@@ -374,13 +361,11 @@ fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
 /// Writes the error of a clause with the values that break it.
 fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names) -> String {
     let mut values: Vec<(String, String)> = Vec::new();
-    for expr in expressions {
-        expr.for_each_value(&mut |leaf| {
-            let label = label(leaf, kernel);
-            if values.iter().all(|(l, _)| *l != label) {
-                values.push((label, expression(leaf, names)));
-            }
-        });
+    for leaf in expressions.iter().flat_map(|expr| expr.values()) {
+        let label = label(leaf, kernel);
+        if values.iter().all(|(l, _)| *l != label) {
+            values.push((label, expression(leaf, names)));
+        }
     }
     let values: Vec<String> = values.into_iter().map(|(l, v)| format!("({l:?}, {v})")).collect();
     format!("::gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))

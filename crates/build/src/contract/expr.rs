@@ -51,16 +51,16 @@ pub(crate) enum Operator {
 
 impl Expr {
     pub(crate) fn is_constant(&self) -> bool {
-        !self.any(&|e| matches!(e, Self::Param(_) | Self::Len(_) | Self::Launch(_)))
+        self.values().is_empty()
     }
 
     pub(crate) fn uses_launch(&self) -> bool {
-        self.any(&|e| matches!(e, Self::Launch(_)))
+        self.values().iter().any(|leaf| matches!(leaf, Self::Launch(_)))
     }
 
     /// Returns whether evaluating can overflow or divide by zero.
     pub(crate) fn computes(&self) -> bool {
-        self.any(&|e| matches!(e, Self::Negate(_) | Self::Binary(..)))
+        matches!(self, Self::Negate(_) | Self::Binary(..))
     }
 
     /// Returns how the value follows that of `leaf`, a length or a value of the launch.
@@ -83,26 +83,25 @@ impl Expr {
         }
     }
 
-    fn any(&self, test: &impl Fn(&Self) -> bool) -> bool {
-        test(self)
-            || match self {
-                Self::Negate(inner) => inner.any(test),
-                Self::Binary(_, left, right) => left.any(test) || right.any(test),
-                _ => false,
-            }
-    }
-
-    /// Calls `f` for every leaf that is not a literal, in source order.
-    pub(crate) fn for_each_value(&self, f: &mut impl FnMut(&Self)) {
+    /// Returns every leaf that is not a literal, in source order.
+    pub(crate) fn values(&self) -> Vec<&Self> {
         match self {
-            Self::Literal(_) => {}
-            Self::Param(_) | Self::Len(_) | Self::Launch(_) => f(self),
-            Self::Negate(inner) => inner.for_each_value(f),
+            Self::Literal(_) => Vec::new(),
+            Self::Param(_) | Self::Len(_) | Self::Launch(_) => vec![self],
+            Self::Negate(inner) => inner.values(),
             Self::Binary(_, left, right) => {
-                left.for_each_value(f);
-                right.for_each_value(f);
+                let mut values = left.values();
+                values.append(&mut right.values());
+                values
             }
         }
+    }
+
+    /// Returns the pointers, by number, of which the expression has the length.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.values()
+            .into_iter()
+            .filter_map(|leaf| if let Self::Len(index) = leaf { Some(*index) } else { None })
     }
 }
 
@@ -112,22 +111,22 @@ pub(crate) struct Scope<'a> {
     pub(crate) params: &'a [Param],
 }
 
-/// Splits at commas outside parentheses.
-pub(crate) fn split_commas(text: &str) -> Vec<Range<usize>> {
+/// Splits a part of a text at commas outside parentheses.
+pub(crate) fn split_commas(text: &str, range: Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
-    let (mut depth, mut start) = (0_i32, 0);
-    for (i, c) in text.char_indices() {
+    let (mut depth, mut start) = (0_i32, range.start);
+    for (i, c) in text[range.clone()].char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
             ',' if depth <= 0 => {
-                parts.push(start..i);
-                start = i + 1;
+                parts.push(start..range.start + i);
+                start = range.start + i + 1;
             }
             _ => {}
         }
     }
-    parts.push(start..text.len());
+    parts.push(start..range.end);
     parts
 }
 

@@ -204,18 +204,9 @@ impl<'a> File<'a> {
         let Some(contract) = contract else { return };
         let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
         let extents = contract.covers.iter().flat_map(|covers| &covers.extents);
-        let mut used = Vec::new();
-        for expression in clauses.chain(extents) {
-            expression.for_each_value(&mut |leaf| {
-                if let Expr::Param(i) = leaf
-                    && generics[*i].is_some()
-                    && !used.contains(i)
-                {
-                    used.push(*i);
-                }
-            });
-        }
-        for i in used {
+        let leaves: Vec<_> = clauses.chain(extents).flat_map(Expr::values).collect();
+        let is_used = |i: &usize| generics[*i].is_some() && leaves.contains(&&Expr::Param(*i));
+        for i in (0..params.len()).filter(is_used) {
             self.diagnostics.push(self.source.diagnostic(
                 params[i].range.clone(),
                 format!("the contract computes with `{}`, whose type the template chooses", params[i].name),
