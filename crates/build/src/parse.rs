@@ -21,8 +21,8 @@ mod types;
 use std::collections::HashSet;
 
 pub(crate) use calls::{identifiers, reach};
-pub(crate) use preprocess::{Helper, closing, readable};
-pub(crate) use shared::HIP_DYNAMIC_SHARED;
+pub(crate) use preprocess::{Helper, readable};
+pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree};
 
 pub(crate) use self::reach::device_part;

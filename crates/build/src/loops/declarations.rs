@@ -1,9 +1,11 @@
 //! Declarations of a kernel in the form that the rest of the rewrite reads.
 
+use std::ops::Range;
+
 use tree_sitter::Node;
 
 use super::edits::{self, Edit};
-use crate::parse::{HIP_DYNAMIC_SHARED, child_of_kind, closing, declarators, declared, descendants, named};
+use crate::parse::{child_of_kind, declarators, declared, descendants, hip_arrays, named};
 
 /// Returns a file in which a function declares its variables as `T v = T(x)` and memory of the launch's size as
 /// `extern __shared__ T v[]`, each line in its place; `None` if it does so already.
@@ -21,14 +23,10 @@ pub(super) fn plain(text: &str, function: Node<'_>) -> Option<String> {
 /// Returns the edits for HIP's older word for memory of the launch's size.
 fn dynamic(text: &str, body: Node<'_>) -> Vec<Edit> {
     let start = body.start_byte();
-    let places = text[body.byte_range()].match_indices(HIP_DYNAMIC_SHARED);
-    let edit = |at: usize| {
-        let open = at + HIP_DYNAMIC_SHARED.len();
-        let end = closing(text, open)?;
-        let (ty, name) = text[open..end].trim().strip_prefix('(')?.strip_suffix(')')?.rsplit_once(',')?;
-        Some((at..end, format!("extern __shared__ {} {}[];", ty.trim(), name.trim())))
+    let edit = |(range, ty, name): (Range<usize>, &str, &str)| {
+        (start + range.start..start + range.end, format!("extern __shared__ {ty} {name}[];"))
     };
-    places.filter_map(|(at, _)| edit(start + at)).collect()
+    hip_arrays(&text[body.byte_range()]).map(edit).collect()
 }
 
 /// Returns the edit for a variable whose values look like the types of a function's parameters: `T v(x);`.

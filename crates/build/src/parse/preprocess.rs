@@ -359,7 +359,7 @@ pub(crate) fn readable(text: &str) -> String {
 }
 
 /// Returns the end of the parentheses that begin behind `from`, on the same line.
-pub(crate) fn closing(text: &str, from: usize) -> Option<usize> {
+pub(super) fn closing(text: &str, from: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text[from..].char_indices() {
         match c {

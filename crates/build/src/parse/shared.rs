@@ -1,10 +1,12 @@
 //! Finds `extern __shared__ T name[]`, the array of dynamic shared memory, and HIP's older macro for it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use tree_sitter::Node;
 
 use super::kernel::is_plain_name;
+use super::preprocess::closing;
 use super::{child_of_kind, has_word, visit};
 
 /// Returns the names of such arrays in these texts with their roots, each once.
@@ -15,23 +17,26 @@ pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
 }
 
 /// HIP's macro, which takes the type and the name.
-pub(crate) const HIP_DYNAMIC_SHARED: &str = "HIP_DYNAMIC_SHARED";
+pub(super) const HIP_DYNAMIC_SHARED: &str = "HIP_DYNAMIC_SHARED";
 
 /// Returns whether a text declares shared memory.
 pub(super) fn is_in(text: &str) -> bool {
     text.contains("__shared__") || text.contains(HIP_DYNAMIC_SHARED)
 }
 
+/// Returns the uses of HIP's macro in a text: their places, types and names.
+pub(crate) fn hip_arrays(text: &str) -> impl Iterator<Item = (Range<usize>, &str, &str)> {
+    text.match_indices(HIP_DYNAMIC_SHARED).filter_map(|(at, word)| {
+        let open = at + word.len();
+        let end = closing(text, open)?;
+        let (ty, name) = text[open..end].trim().strip_prefix('(')?.strip_suffix(')')?.rsplit_once(',')?;
+        Some((at..end, ty.trim(), name.trim()))
+    })
+}
+
 fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
-    for (at, _) in text.match_indices(HIP_DYNAMIC_SHARED) {
-        let arguments = text[at + HIP_DYNAMIC_SHARED.len()..]
-            .trim_start()
-            .strip_prefix('(')
-            .and_then(|rest| rest.split_once(')'));
-        let name =
-            arguments.and_then(|(arguments, _)| arguments.rsplit_once(',')).map(|(_, name)| name.trim());
-        names.extend(name.filter(|name| is_plain_name(name)).map(str::to_owned));
-    }
+    let by_macro = hip_arrays(text).map(|(.., name)| name).filter(|name| is_plain_name(name));
+    names.extend(by_macro.map(str::to_owned));
     visit(root, &mut |node| {
         if node.kind() != "declaration" || !is_extern_shared(text, node) {
             return true;
