@@ -118,7 +118,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     let sources = common.out_dir.join(format!("{name}.source"));
     // Run-time compilers know no host code.
     let device = unit.device_part.as_ref().ok().and_then(Option::as_ref).unwrap_or(&unit.source.text);
-    let source = format!("{device}{}", assertions(&unit.module, &unit.source, &file_name(unit)));
+    let source = format!("{device}{}", assertions(unit, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
     let _ = writeln!(
         text,

@@ -96,9 +96,7 @@ impl Image {
             _ => Ok(()),
         }
     }
-}
 
-impl Image {
     /// Notes the symbols of variables that have others than their names, among `symbols` of a target's image. A variable
     /// that this or another target calls otherwise has none.
     fn add_globals(&mut self, module: &Module, symbols: &[String]) {
@@ -164,7 +162,7 @@ fn write_unit(unit: &Unit, path: &Path, code: &str) -> Result<String> {
 
 /// Returns the assertions that follow the user's file.
 fn checks(unit: &Unit) -> String {
-    assertions(&unit.module, &unit.source, &unit.absolute.display().to_string())
+    assertions(unit, &unit.absolute.display().to_string())
 }
 
 /// Returns the line that includes the user's file. C++ has no way to escape a character of a file's name.

@@ -129,18 +129,29 @@ impl Error {
         Self { diagnostics: Vec::new(), messages: vec![text.into()] }
     }
 
-    /// Succeeds where no diagnostic was collected.
-    pub(crate) fn check(diagnostics: Vec<Diagnostic>) -> Result<()> {
-        if diagnostics.is_empty() { Ok(()) } else { Err(Self { diagnostics, messages: Vec::new() }) }
+    /// Returns a place to collect errors in, for work that goes on after a first failure.
+    pub(crate) fn none() -> Self {
+        Self { diagnostics: Vec::new(), messages: Vec::new() }
     }
 
-    /// Adds an error to those collected so far, for work that goes on after a first failure.
-    #[allow(clippy::unnecessary_wraps)]
-    pub(crate) fn join(collected: Option<Self>, error: Self) -> Option<Self> {
-        let Some(mut collected) = collected else { return Some(error) };
-        collected.diagnostics.extend(error.diagnostics);
-        collected.messages.extend(error.messages);
-        Some(collected)
+    pub(crate) fn is_none(&self) -> bool {
+        self.diagnostics.is_empty() && self.messages.is_empty()
+    }
+
+    /// Adds an error to those collected so far.
+    pub(crate) fn join(&mut self, error: Self) {
+        self.diagnostics.extend(error.diagnostics);
+        self.messages.extend(error.messages);
+    }
+
+    /// Succeeds with `value` where nothing was collected.
+    pub(crate) fn or<T>(self, value: T) -> Result<T> {
+        if self.is_none() { Ok(value) } else { Err(self) }
+    }
+
+    /// Succeeds where no diagnostic was collected.
+    pub(crate) fn check(diagnostics: Vec<Diagnostic>) -> Result<()> {
+        Self { diagnostics, messages: Vec::new() }.or(())
     }
 
     /// Returns the parts of kernel files that cannot be bound; empty where a tool failed.

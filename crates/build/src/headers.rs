@@ -12,7 +12,7 @@ use crate::diagnostic::{Error, Result, SourceFile, text};
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
 /// The headers that only host compilers read, which run-time compilers do not get.
-const CPU_ONLY: &str = "gpustream/cpu/";
+pub(crate) const CPU_ONLY: &str = "gpustream/cpu/";
 
 /// A header that a kernel file includes, directly or not.
 #[derive(Clone, Debug)]
@@ -83,20 +83,10 @@ pub(crate) fn for_devices(header: &Header) -> bool {
     !header.name.starts_with(CPU_ONLY)
 }
 
-/// Returns every header of ours.
-pub(crate) fn all() -> impl Iterator<Item = &'static str> {
-    EMBEDDED.iter().map(|(_, text)| *text)
-}
-
-/// Returns the headers that the CPU's compilation includes around the user's file, which no search from that file
-/// finds.
-pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {
-    EMBEDDED.iter().filter(|(name, _)| name.starts_with(CPU_ONLY)).map(|(_, text)| *text)
-}
-
-/// Returns the same of the compilation for AMD.
-pub(crate) fn for_hip() -> impl Iterator<Item = &'static str> {
-    EMBEDDED.iter().filter(|(name, _)| name.starts_with("gpustream/hip/")).map(|(_, text)| *text)
+/// Returns the texts of our headers below a folder, such as those that a backend's compilation includes around the user's
+/// file: no search from that file finds them.
+pub(crate) fn texts_in(folder: &str) -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter(move |(name, _)| name.starts_with(folder)).map(|(_, text)| *text)
 }
 
 enum Place {

@@ -22,9 +22,8 @@ use crate::unit::Unit;
 /// [`out_dir`](Self::out_dir).
 #[derive(Default)]
 pub struct Kernels {
-    files: Vec<PathBuf>,
-    /// Files that are compiled for these backends alone.
-    limited: Vec<(PathBuf, BTreeSet<Backend>)>,
+    /// Each with the backends that it is compiled for; `None` for all.
+    files: Vec<(PathBuf, Option<BTreeSet<Backend>>)>,
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
@@ -46,7 +45,7 @@ impl Kernels {
     /// `gpustream::include_kernels!("saxpy")`.
     #[must_use]
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.files.push(path.into());
+        self.files.push((path.into(), None));
         self
     }
 
@@ -61,15 +60,14 @@ impl Kernels {
     /// ```
     #[must_use]
     pub fn file_for(mut self, path: impl Into<PathBuf>, backends: impl IntoIterator<Item = Backend>) -> Self {
-        let path = path.into();
-        self.limited.push((path.clone(), backends.into_iter().collect()));
-        self.file(path)
+        self.files.push((path.into(), Some(backends.into_iter().collect())));
+        self
     }
 
     /// Adds several kernel files.
     #[must_use]
     pub fn files<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
-        self.files.extend(paths.into_iter().map(Into::into));
+        self.files.extend(paths.into_iter().map(|path| (path.into(), None)));
         self
     }
 
@@ -264,7 +262,7 @@ impl Kernels {
             cargo.watched.push(format!("env-changed={name}"));
         }
         cargo.watch(Path::new("build.rs"));
-        for file in &self.files {
+        for (file, _) in &self.files {
             cargo.watch(file);
         }
     }
@@ -276,39 +274,35 @@ impl Kernels {
         }
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
-        let mut failed: Option<Error> = None;
+        let mut failed = Error::none();
         let script = Script { defines: &self.defines, instances: &self.instances };
-        for path in &self.files {
-            let limit = self.limited.iter().find(|(limited, _)| limited == path);
-            let unit = Unit::read(path, limit.map(|(_, backends)| backends), &includes, script);
-            match unit {
+        for (path, only) in &self.files {
+            match Unit::read(path, only.as_ref(), &includes, script) {
                 Ok(unit) => {
                     for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
                         cargo.watch(header);
                     }
                     if let Some(other) = units.iter().find(|u| u.module.name == unit.module.name) {
-                        let error = Error::message(format!(
+                        failed.join(Error::message(format!(
                             "{} and {} have the same name, and so would their bindings in {}",
                             other.source.path.display(),
                             path.display(),
                             out_dir.display()
-                        ));
-                        failed = Error::join(failed, error);
+                        )));
                     }
                     units.push(unit);
                 }
-                Err(error) => failed = Error::join(failed, error),
+                Err(error) => failed.join(error),
             }
         }
         for instance in &self.instances {
             if failed.is_none() && !units.iter().any(|unit| unit.module.instantiates(instance)) {
-                let message = format!(
+                failed.join(Error::message(format!(
                     "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
-                );
-                failed = Error::join(failed, Error::message(message));
+                )));
             }
         }
-        failed.map_or(Ok(units), Err)
+        failed.or(units)
     }
 }
 

@@ -93,11 +93,11 @@ impl Plan {
         if named {
             plan.warnings.extend(units.iter().filter_map(|unit| limit(unit, &backends)));
         }
-        let mut failed = None;
+        let mut failed = Error::none();
         if wanted(Backend::Cpu) {
             match plan_cpu(choices) {
                 Ok(cpu) => plan.cpu = Some(cpu),
-                Err(error) => failed = Error::join(failed, missing(error, Backend::Cpu)),
+                Err(error) => failed.join(missing(error, Backend::Cpu)),
             }
         }
         // Without a request, only compilers that the machine is set up for are used: others cost time at every build,
@@ -108,7 +108,7 @@ impl Plan {
                 Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
                     plan.cuda = Some((nvcc, archs));
                 }
-                Err(error) if explicit => failed = Error::join(failed, missing(error, Backend::Cuda)),
+                Err(error) if explicit => failed.join(missing(error, Backend::Cuda)),
                 _ => {}
             }
         }
@@ -124,15 +124,13 @@ impl Plan {
                     }
                     plan.hip = Some((compiler, archs));
                 }
-                Err(error) if explicit => failed = Error::join(failed, missing(error, Backend::Hip)),
+                Err(error) if explicit => failed.join(missing(error, Backend::Hip)),
                 _ => {}
             }
         }
-        failed.map_or(Ok(plan), Err)
+        failed.or(plan)
     }
-}
 
-impl Plan {
     /// Returns the executables of the compilers, where links end: a new version is a reason to build again.
     pub(crate) fn compilers(&self) -> Vec<PathBuf> {
         let paths = [

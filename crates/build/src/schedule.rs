@@ -67,16 +67,16 @@ pub(crate) fn run(
     }
 
     let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
-    let mut failed = None;
+    let mut failed = Error::none();
     let mut failed_for = BTreeSet::new();
     for (job, result) in jobs.iter().zip(run_jobs(&jobs, workers, progress)) {
         match result {
             Ok(output) => outputs[job.unit].push(output),
-            Err(error) if failed_for.insert((job.unit, job.backend)) => failed = Error::join(failed, error),
+            Err(error) if failed_for.insert((job.unit, job.backend)) => failed.join(error),
             Err(_) => {}
         }
     }
-    failed.map_or(Ok(outputs), Err)
+    failed.or(outputs)
 }
 
 /// Runs the jobs. Returns the results in the order of the jobs.

@@ -23,10 +23,15 @@ pub(crate) struct Unit {
     pub(crate) device_part: Result<Option<String>>,
 }
 
+/// Returns a path as C++ writes it between quotes.
+pub(crate) fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
 impl Unit {
     /// Returns the path as C++ writes it between quotes.
     pub(crate) fn quoted_path(&self) -> String {
-        self.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"")
+        quoted(&self.absolute.display().to_string())
     }
 
     /// Returns a text that stands for the file, so that compilers name the file's lines.

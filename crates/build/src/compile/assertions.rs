@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::diagnostic::SourceFile;
+use crate::names::is_word;
 use crate::signature::{Definition, Enum, Global, Module, Struct};
 use crate::types::{ParamType, ValueType};
+use crate::unit::{Unit, quoted};
 
 /// The text of types and their comparison. `gs_check_any` stands for any one of several types,
 /// `gs_check_address` for any pointer, and `gs_check_bytes` for anything. NVRTC has an `offsetof` of its own.
@@ -76,7 +77,8 @@ const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
 
 /// Returns the assertions for a file's structs and kernels, which stand behind the file. An assertion about a kernel is
 /// reported at the kernel's lines of `file`.
-pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> String {
+pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
+    let module = &unit.module;
     let mut text = DECLARATIONS.to_owned();
     // The names of the types are the vendors', so that a file may define them where a vendor does not.
     for (_, name) in &module.halves {
@@ -91,8 +93,8 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             Definition::Enum(definition) => write_enum(&mut text, definition),
         }
     }
-    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
-    let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
+    let file = quoted(file);
+    let place = |offset: usize| format!("#line {} \"{file}\"\n", unit.source.position(offset).0);
     // Types of the parameters may be those of the kernels' namespaces.
     let namespaces: BTreeSet<_> =
         module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
@@ -160,7 +162,7 @@ fn identifiers(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().map(|line| line.strip_prefix("#define ").unwrap_or(line));
     let lines = lines.filter(|line| !line.starts_with('#'));
     let code = lines.flat_map(|line| line.split('"').step_by(2));
-    let words = code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    let words = code.flat_map(|code| code.split(|c| !is_word(c)));
     words.filter(|word| word.starts_with(|c: char| !c.is_numeric())).collect()
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
-use crate::headers::{for_hosts, write_if_changed};
+use crate::headers::{CPU_ONLY, texts_in, write_if_changed};
 use crate::loops::{self, Form, Lines, Loops};
 use crate::report::{KernelReport, Threads};
 use crate::signature::{Global, Instance, Kernel};
@@ -88,7 +88,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     };
     let commands = format!("{:?} {LARGEST_FRAME} {:?}", command(&source), link());
     let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
-    parts.extend(for_hosts().map(|text| -> &str { text }));
+    parts.extend(texts_in(CPU_ONLY).map(|text| -> &str { text }));
     let what = format!("the CPU ({level})");
     // The forms that were left out, for later builds too.
     let left_out = image.with_extension("left-out");

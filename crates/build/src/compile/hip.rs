@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Common, Image, Output, SHELL, beside, device_code, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::{for_hip, write_if_changed};
+use crate::headers::{texts_in, write_if_changed};
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
@@ -52,7 +52,7 @@ pub(crate) fn compile(
         command
     };
     let image = common.out_dir.join(&image);
-    let compat = for_hip().collect::<String>();
+    let compat = texts_in("gpustream/hip/").collect::<String>();
     let parts = [&*format!("{:?}", command()), &compiler.version, &text, &compat];
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
         execute(command(), unit, Backend::Hip, &format!("HIP ({arch})"))
