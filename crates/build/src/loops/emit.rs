@@ -1,7 +1,6 @@
 //! The C++ text of a kernel's steps, in the words of `gpustream/cpu/loops.cuh`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt::Write as _;
 
 use super::course::{Course, first_of};
 use super::lanes::Lanes;
@@ -76,10 +75,10 @@ impl<'e, 't> Emitter<'e, 't> {
             if variable.declaration.is_none() {
                 self.declare(index);
                 let name = &variable.name;
-                let _ = writeln!(
-                    self.out,
-                    "gs_cpu_each(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ gs_of_{name}.at[gs_turn.thread] = {name}; }});"
-                );
+                self.line(format!(
+                    "gs_cpu_each(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ gs_of_{name}.at[gs_turn.thread] = {name}; \
+                     }});"
+                ));
             }
         }
         self.steps(steps);
@@ -173,7 +172,7 @@ impl<'e, 't> Emitter<'e, 't> {
         let Variable { name, ty, extents, .. } = &self.variables.list[index];
         let space = if extents.is_empty() { "" } else { " " };
         let values = if self.twofold.contains(&index) { "twofold" } else { "values" };
-        let _ = writeln!(self.out, "gs_cpu_{values}<{ty}{space}{extents}> gs_of_{name};");
+        self.line(format!("gs_cpu_{values}<{ty}{space}{extents}> gs_of_{name};"));
     }
 
     /// Returns a variable's own declaration.
@@ -206,10 +205,15 @@ impl<'e, 't> Emitter<'e, 't> {
         format!("const {ty} gs_first_{name} = {before}{first}{after}, {name} = gs_first_{name} + gs_turn.x;")
     }
 
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.out.push_str(text.as_ref());
+        self.out.push('\n');
+    }
+
     /// Writes the line of the user's file to which the next line belongs.
     fn place(&mut self, at: usize) {
         let (line, _) = self.source.position(at);
-        let _ = writeln!(self.out, "#line {line} \"{}\"", self.path);
+        self.line(format!("#line {line} \"{}\"", self.path));
     }
 
     fn steps(&mut self, steps: &[Step]) {
@@ -218,7 +222,7 @@ impl<'e, 't> Emitter<'e, 't> {
                 Step::Loop(one) => self.one(one),
                 Step::Common(piece) => {
                     self.place(piece.at);
-                    let _ = writeln!(self.out, "{}", piece.text);
+                    self.line(&piece.text);
                 }
                 Step::Declare(index) => {
                     let variable = &self.variables.list[*index];
@@ -226,7 +230,7 @@ impl<'e, 't> Emitter<'e, 't> {
                         Kind::Uniform => {
                             self.place(variable.declarator.start_byte());
                             let declaration = self.declaration(variable, true);
-                            let _ = writeln!(self.out, "{declaration}");
+                            self.line(declaration);
                         }
                         Kind::Own if !self.is_local(*index) => self.declare(*index),
                         Kind::Own | Kind::Again => {}
@@ -234,9 +238,9 @@ impl<'e, 't> Emitter<'e, 't> {
                 }
                 Step::Inside { head, body, tail } => {
                     self.place(head.at);
-                    let _ = writeln!(self.out, "{} {{", head.text);
+                    self.line(format!("{} {{", head.text));
                     self.steps(body);
-                    let _ = writeln!(self.out, "}} {tail}");
+                    self.line(format!("}} {tail}"));
                 }
                 Step::Branch { side, condition, negated, body, .. } => {
                     self.branch(*side, condition, *negated, body);
@@ -260,7 +264,7 @@ impl<'e, 't> Emitter<'e, 't> {
             let Variable { name, scope, .. } = &self.variables.list[index];
             // A thread beside the branch reads its value again behind it.
             let keeps = self.branch.is_some_and(|branch| scope.start < branch);
-            let _ = writeln!(self.out, "gs_threads.template renew<{keeps}>(gs_of_{name});");
+            self.line(format!("gs_threads.template renew<{keeps}>(gs_of_{name});"));
         }
     }
 
@@ -279,8 +283,7 @@ impl<'e, 't> Emitter<'e, 't> {
             Purpose::Gather(number) => (format!("const auto gs_value_{number} = "), "gather", turn, "});"),
             Purpose::Vote(number) => (format!("const auto gs_vote_{number} = "), "vote", turn, "});"),
         };
-        let _ =
-            writeln!(self.out, "{result}gs_cpu_{over}<{how}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{");
+        self.line(format!("{result}gs_cpu_{over}<{how}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{"));
         self.bind(&pieces.iter().collect::<Vec<_>>());
         let (before, after) = match purpose {
             Purpose::Gather(_) | Purpose::Vote(_) => ("return (", ");"),
@@ -289,7 +292,7 @@ impl<'e, 't> Emitter<'e, 't> {
         };
         self.pieces(pieces, before, after);
         self.store(written, read);
-        let _ = writeln!(self.out, "{tail}");
+        self.line(tail);
     }
 
     /// Writes the pieces of a loop, each between two texts.
@@ -298,7 +301,7 @@ impl<'e, 't> Emitter<'e, 't> {
             self.place(piece.at);
             match piece.declares {
                 None => {
-                    let _ = writeln!(self.out, "{before}{}{after}", piece.text);
+                    self.line(format!("{before}{}{after}", piece.text));
                 }
                 Some(index) => self.initialise(index, piece),
             }
@@ -313,7 +316,7 @@ impl<'e, 't> Emitter<'e, 't> {
             let variable = &self.variables.list[index];
             if variable.kind == Kind::Own && self.is_copied(index) && !self.is_local(index) {
                 let place = if read.contains(&index) { "next" } else { "at" };
-                let _ = writeln!(self.out, "gs_of_{0}.{place}[gs_turn.thread] = {0};", variable.name);
+                self.line(format!("gs_of_{0}.{place}[gs_turn.thread] = {0};", variable.name));
             }
         }
     }
@@ -323,11 +326,8 @@ impl<'e, 't> Emitter<'e, 't> {
         let Loop { pieces, written, read, .. } = one;
         let (head, counter) = rows.map_or((None, None), |rows| (Some(&rows.head), rows.counter.as_ref()));
         let how = self.how(pieces, head.is_some_and(|head| head.reads_index));
-        let _ = writeln!(
-            self.out,
-            "gs_cpu_each_row<{how}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
-        );
-        self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
+        self.line(format!("gs_cpu_each_row<{how}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"));
+        self.line("const gs_cpu_row gs_row = gs_turn;");
         let facts = pieces
             .iter()
             .map(|piece| Piece { words: piece.row.words.clone(), ..Piece::bare(piece.at, String::new()) });
@@ -335,35 +335,34 @@ impl<'e, 't> Emitter<'e, 't> {
         self.bind(&head.into_iter().chain(&facts).collect::<Vec<_>>());
         if let Some(head) = head {
             self.place(head.at);
-            let _ = writeln!(self.out, "{} {{", head.text);
+            self.line(format!("{} {{", head.text));
         }
         let touched: BTreeSet<_> = pieces.iter().flat_map(|piece| &piece.row.touched).collect();
         let mut holds: BTreeSet<_> = pieces.iter().flat_map(|piece| &piece.row.conditions).collect();
         let mut guard = String::new();
         for touched in touched {
-            let _ = writeln!(self.out, "gs_row.behind({touched});");
+            self.line(format!("gs_row.behind({touched});"));
         }
         if let Some(counter) = counter {
-            let _ = writeln!(self.out, "gs_row.ahead({});", counter.ahead);
+            self.line(format!("gs_row.ahead({});", counter.ahead));
             holds.insert(&counter.holds);
             guard = format!("if (gs_within || {}) ", counter.condition);
         }
-        let _ = if holds.is_empty() {
-            writeln!(self.out, "gs_row.each<{how}>([&](const auto gs_turn) GS_CPU_LOOP {{")
+        if holds.is_empty() {
+            self.line(format!("gs_row.each<{how}>([&](const auto gs_turn) GS_CPU_LOOP {{"));
         } else {
-            writeln!(
-                self.out,
-                "gs_row.each_within<{how}>({}, [&](const auto gs_turn, const auto gs_within) GS_CPU_LOOP {{",
-                holds.into_iter().map(String::as_str).collect::<Vec<_>>().join(" && ")
-            )
-        };
+            let holds = holds.into_iter().map(String::as_str).collect::<Vec<_>>().join(" && ");
+            self.line(format!(
+                "gs_row.each_within<{how}>({holds}, [&](const auto gs_turn, const auto gs_within) GS_CPU_LOOP {{"
+            ));
+        }
         if let Some(counter) = counter {
-            let _ = writeln!(self.out, "{}", counter.declaration);
+            self.line(&counter.declaration);
         }
         self.bind(&pieces.iter().collect::<Vec<_>>());
         self.pieces(pieces, &guard, "");
         self.store(written, read);
-        let _ = writeln!(self.out, "}});\n{}}});", if head.is_some() { "}\n" } else { "" });
+        self.line(format!("}});\n{}}});", if head.is_some() { "}\n" } else { "" }));
     }
 
     /// Writes a loop over the threads for which a condition holds.
@@ -371,42 +370,40 @@ impl<'e, 't> Emitter<'e, 't> {
         let how = self.how(pieces.iter().chain([condition]), false);
         if let Some(Places { distance, every }) = places {
             let every = every.as_deref().unwrap_or("0");
-            let _ = writeln!(
-                self.out,
+            self.line(format!(
                 "gs_cpu_each_at<{how}>(gs_threads, {every}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
-            );
+            ));
             self.bind(&[distance]);
             self.place(distance.at);
-            let _ = writeln!(self.out, "return {};", distance.text);
+            self.line(format!("return {};", distance.text));
         } else {
-            let _ = writeln!(
-                self.out,
+            self.line(format!(
                 "gs_cpu_each_of_few<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
-            );
+            ));
             self.holds(condition);
         }
-        self.out.push_str("}, [&](const auto gs_turn) GS_CPU_LOOP {\n");
+        self.line("}, [&](const auto gs_turn) GS_CPU_LOOP {");
         let asked = places.as_ref().map(|_| condition);
         self.bind(&asked.into_iter().chain(pieces).collect::<Vec<_>>());
         if let Some(condition) = asked {
             self.place(condition.at);
-            let _ = writeln!(self.out, "if {}", condition.text);
+            self.line(format!("if {}", condition.text));
         }
         self.pieces(pieces, "", "");
         self.store(written, &HashSet::new());
-        self.out.push_str("});\n");
+        self.line("});");
     }
 
     /// Writes the value of a condition for one thread.
     fn holds(&mut self, condition: &Piece) {
         self.bind(&[condition]);
         self.place(condition.at);
-        let _ = writeln!(self.out, "return bool{};", condition.text);
+        self.line(format!("return bool{};", condition.text));
     }
 
     /// Writes the variables that a loop mentions: references to their values, or new ones.
     fn bind(&mut self, pieces: &[&Piece]) {
-        self.out.push_str("const uint3 threadIdx = gs_turn.index;\n");
+        self.line("const uint3 threadIdx = gs_turn.index;");
         for index in self.needed(pieces.iter().copied()) {
             let variable = &self.variables.list[index];
             let name = &variable.name;
@@ -415,18 +412,18 @@ impl<'e, 't> Emitter<'e, 't> {
                 Kind::Again => {
                     let declaration = self.again(variable);
                     self.place(variable.declarator.start_byte());
-                    let _ = writeln!(self.out, "{declaration}");
+                    self.line(declaration);
                 }
                 // A copy, so that the compiler may store it whether or not a branch changes it.
                 Kind::Own if !self.is_local(index) => {
                     let by = if self.is_copied(index) { "" } else { "&" };
-                    let _ = writeln!(self.out, "auto{by} {name} = gs_of_{name}.at[gs_turn.thread];");
+                    self.line(format!("auto{by} {name} = gs_of_{name}.at[gs_turn.thread];"));
                 }
                 // Declared with its value where the kernel gives one.
                 Kind::Own if pieces.iter().any(|piece| piece.declares == Some(index)) => {}
                 Kind::Own => {
                     let declaration = self.declaration(variable, false);
-                    let _ = writeln!(self.out, "{declaration}");
+                    self.line(declaration);
                 }
             }
         }
@@ -459,42 +456,41 @@ impl<'e, 't> Emitter<'e, 't> {
             let value = if parenthesised { format!("{}{value}", variable.ty) } else { value.to_owned() };
             format!("{name} = {value};")
         };
-        let _ = writeln!(self.out, "{line}");
+        self.line(line);
     }
 
     /// Writes statements in vectors, and the steps of threads that are no whole warps.
     fn lanes(&mut self, lanes: &Lanes, otherwise: &[Step]) {
         let types: Vec<_> = lanes.types.iter().map(String::as_str).collect();
-        let _ = writeln!(
-            self.out,
+        self.line(format!(
             "if (!gs_cpu_in_lanes<{}>(gs_threads, [&](const auto& gs_turn) GS_CPU_LOOP {{\n\
              const auto threadIdx = gs_turn.index;",
             types.join(", ")
-        );
+        ));
         for &index in &lanes.used {
             let Variable { name, kind, ty, .. } = &self.variables.list[index];
-            let _ = match kind {
-                Kind::Uniform => Ok(()),
-                Kind::Again => lanes.again.get(&index).map_or(Ok(()), |text| writeln!(self.out, "{text}")),
+            match kind {
+                Kind::Uniform => {}
+                Kind::Again => lanes.again.get(&index).into_iter().for_each(|text| self.line(text)),
                 Kind::Own if self.is_local(index) => {
-                    writeln!(self.out, "auto {name} = gs_turn.template as<{ty}>(0);")
+                    self.line(format!("auto {name} = gs_turn.template as<{ty}>(0);"));
                 }
-                Kind::Own => writeln!(self.out, "auto {name} = gs_turn.load(gs_of_{name}.at);"),
-            };
+                Kind::Own => self.line(format!("auto {name} = gs_turn.load(gs_of_{name}.at);")),
+            }
         }
         for (at, text) in &lanes.statements {
             self.place(*at);
-            let _ = writeln!(self.out, "{text}");
+            self.line(text);
         }
         for &index in &lanes.written {
             let name = &self.variables.list[index].name;
             if !self.is_local(index) {
-                let _ = writeln!(self.out, "gs_turn.store(gs_of_{name}.at, {name});");
+                self.line(format!("gs_turn.store(gs_of_{name}.at, {name});"));
             }
         }
-        self.out.push_str("})) {\n");
+        self.line("})) {");
         self.steps(otherwise);
-        self.out.push_str("}\n");
+        self.line("}");
     }
 
     /// Writes one side of a branch. The outermost branch has a form for whole warps beside the one for any threads; within it,
@@ -503,29 +499,26 @@ impl<'e, 't> Emitter<'e, 't> {
         let around = self.branch.replace(condition.at);
         // Both sides are told apart before the first changes anything.
         let name = if negated { format!("gs_other_{side}") } else { format!("gs_side_{side}") };
+        let (branch, turn) =
+            (format!("gs_cpu_threads {name} = gs_cpu_branch"), "[&](const auto gs_turn) GS_CPU_LOOP");
         if negated {
-            let _ = writeln!(
-                self.out,
-                "gs_cpu_threads {name} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
-                 !gs_side_{side}.runs[gs_turn.thread]; }});"
-            );
+            self.line(format!(
+                "{branch}(gs_threads, {turn} {{ return !gs_side_{side}.runs[gs_turn.thread]; }});"
+            ));
         } else {
             let how = self.how([condition], false);
-            let _ = writeln!(
-                self.out,
-                "gs_cpu_threads {name} = gs_cpu_branch<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
-            );
+            self.line(format!("{branch}<{how}>(gs_threads, {turn} {{"));
             self.holds(condition);
-            self.out.push_str("});\n");
+            self.line("});");
         }
         let (head, tail) = if around.is_none() {
             (format!("gs_cpu_enter({name}, [&](auto& gs_threads) GS_CPU_LOOP {{"), "});")
         } else {
             (format!("if ({name}.any()) {{\ngs_cpu_threads& gs_threads = {name};"), "}")
         };
-        let _ = writeln!(self.out, "{head}");
+        self.line(head);
         self.steps(body);
-        let _ = writeln!(self.out, "{tail}");
+        self.line(tail);
         self.branch = around;
     }
 }
