@@ -2,25 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod fixture;
+
 use std::fs;
 
-use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
-use tempfile::TempDir;
-
-/// Compiles kernels for the CPU.
-fn compiled(text: &str) -> (TempDir, Built) {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("k.cu");
-    fs::write(&file, text).unwrap();
-    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
-    let kernels = Kernels::new().file(file).out_dir(dir.path().join("out")).environment_overrides(false);
-    let built = kernels.backend(Backend::Cpu).cpu_level(level).build().unwrap();
-    (dir, built)
-}
+use fixture::{build, cpu};
+use gpustream_build::{KernelReport, Threads};
 
 /// Returns how the threads of each kernel run, in order: `alone`, `loops`, or the line and the reason.
 fn threads(text: &str) -> Vec<String> {
-    let (_dir, built) = compiled(text);
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, cpu).unwrap();
     let say = |kernel: &KernelReport| match kernel.threads.as_ref().unwrap() {
         Threads::Alone => "alone".to_owned(),
         Threads::Loops => "loops".to_owned(),
@@ -30,13 +22,12 @@ fn threads(text: &str) -> Vec<String> {
     built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
 }
 
-/// Returns of each kernel's form whether all its loops let each thread touch memory in any order.
-fn in_any_order(text: &str) -> Vec<bool> {
-    let (_dir, built) = compiled(text);
+/// Returns the second forms of kernels, each from its name on.
+fn forms(text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, cpu).unwrap();
     let code = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
-    let is_loop = |line: &&str| line.contains("gs_cpu_each<") || line.contains("gs_row.each");
-    let forms = code.split(" void gs_loops_").skip(1);
-    forms.map(|form| form.lines().filter(is_loop).all(|line| line.contains("gs_cpu_any_order"))).collect()
+    code.split(" void gs_loops_").skip(1).map(str::to_owned).collect()
 }
 
 #[test]
@@ -346,9 +337,8 @@ __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
 ";
     assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
     // Levels are compiled side by side, and all of them from this file.
-    let (_dir, built) = compiled(text);
-    let source = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
-    assert!(source.contains(" gs_loops_1_pinned("), "{source}");
+    let forms = forms(text);
+    assert!(forms[1].starts_with("1_pinned("), "{forms:?}");
 }
 
 /// The first nine kernels touch places that can be told apart; in each other one, two could be one.
@@ -386,16 +376,17 @@ __global__ void by_macro(int* x) { int own[2] = {1, 2}; __syncthreads(); PART(x[
 __global__ void field(int* x) { Pair v[2] = {}; __syncthreads(); v[x[TID] % 2].x = 3; x[TID] = v[0].x + v[0].y; }
 __global__ void by_element(int* x) { __syncthreads(); x[x[TID]] = 1; x[TID] = x[TID + 1]; }
 ";
-    let found = in_any_order(text);
+    let is_loop = |line: &&str| line.contains("gs_cpu_each<") || line.contains("gs_row.each");
+    let in_any_order =
+        |form: &String| form.lines().filter(is_loop).all(|line| line.contains("gs_cpu_any_order"));
+    let found: Vec<bool> = forms(text).iter().map(in_any_order).collect();
     let expected: Vec<bool> = (0..found.len()).map(|kernel| kernel < 9).collect();
     assert_eq!((found.len(), found), (20, expected));
 }
 
 /// Returns of each kernel's form in how many places whole warps compute in vectors.
 fn in_lanes(text: &str) -> Vec<usize> {
-    let (_dir, built) = compiled(text);
-    let code = fs::read_to_string(built.out_dir.join("k.cpu.cpp")).unwrap();
-    code.split(" void gs_loops_").skip(1).map(|form| form.matches("gs_cpu_in_lanes<").count()).collect()
+    forms(text).iter().map(|form| form.matches("gs_cpu_in_lanes<").count()).collect()
 }
 
 #[test]

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod fixture;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use gpustream_build::{Backend, Error, Kernels};
+use fixture::{build, cpu};
+use gpustream_build::Error;
 
 fn guide() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpustream/src/guide/writing_kernels.md");
@@ -17,11 +20,7 @@ fn guide() -> String {
 /// Returns the bindings of a file for the CPU.
 fn bindings(text: &str) -> Result<String, Error> {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("k.cu");
-    fs::write(&file, text).unwrap();
-    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
-    let kernels = Kernels::new().file(file).out_dir(dir.path().join("out"));
-    let built = kernels.backend(Backend::Cpu).cpu_level(level).build()?;
+    let built = build(dir.path(), text, cpu)?;
     Ok(fs::read_to_string(&built.files[0].bindings).unwrap())
 }
 
