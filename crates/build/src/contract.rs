@@ -4,18 +4,32 @@ mod expr;
 
 use std::ops::Range;
 
-pub(crate) use expr::{Expr, LaunchValue, Operator, Scope};
+pub(crate) use expr::{Expr, LaunchValue, Operator};
 
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::places_of;
-use crate::types::ParamType;
+use crate::types::{Param, ParamType};
 
-/// A kernel file as contracts read it: everything but the text of doc comments is blank, so that a contract goes on
-/// from line to line. Offsets are those of the file.
+/// The surroundings of a kernel's contract: the text that it is read from, and the names that it may use.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a> {
+pub(crate) struct Scope<'a> {
     pub(crate) file: &'a SourceFile,
-    pub(crate) blanked: &'a str,
+    /// The file's text: everything but the text of doc comments is blank, so that a contract goes on from line to line.
+    /// Offsets are those of the file.
+    pub(crate) text: &'a str,
+    pub(crate) kernel: &'a str,
+    pub(crate) params: &'a [Param],
+}
+
+impl Scope<'_> {
+    fn refuse(self, range: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+        self.file.diagnostic(range, message, help)
+    }
+
+    /// Returns the parameter of this name, by number.
+    fn find(self, name: &str) -> Option<usize> {
+        self.params.iter().position(|param| param.name == name)
+    }
 }
 
 /// The promises and requests of a kernel's author.
@@ -127,17 +141,16 @@ impl Contract {
     pub(crate) fn add(
         &mut self,
         kind: LineKind,
-        source: Text<'_>,
         range: Range<usize>,
-        scope: &Scope<'_>,
+        scope: Scope<'_>,
         diagnostics: &mut Vec<Diagnostic>,
     ) {
         let result = match kind {
-            LineKind::Requires => self.add_requires(source, range, scope, diagnostics),
-            LineKind::Covers => self.add_covers(source, range, scope),
-            LineKind::Reads | LineKind::Optional => self.add_pointers(kind, source, range, scope),
+            LineKind::Requires => self.add_requires(range, scope, diagnostics),
+            LineKind::Covers => self.add_covers(range, scope),
+            LineKind::Reads | LineKind::Optional => self.add_pointers(kind, range, scope),
             LineKind::Types => Ok(()),
-            LineKind::Misspelt => Err(source.file.diagnostic(
+            LineKind::Misspelt => Err(scope.refuse(
                 range.start.saturating_sub(1)..range.start,
                 "this looks like a contract line",
                 "write `requires: n <= len(x)` or `covers: n`, in lower case",
@@ -148,18 +161,17 @@ impl Contract {
 
     fn add_requires(
         &mut self,
-        source: Text<'_>,
         range: Range<usize>,
-        scope: &Scope<'_>,
+        scope: Scope<'_>,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<(), Diagnostic> {
         // Even a line with mistakes in it says that the kernel has a contract.
         self.safe = true;
-        let text = &source.blanked[range.clone()];
+        let text = &scope.text[range.clone()];
         match text.trim() {
             "nothing" => return Ok(()),
             "" => {
-                return Err(source.file.diagnostic(
+                return Err(scope.refuse(
                     range,
                     "an empty `requires:` line",
                     "write conditions such as `requires: n <= len(x)`, or `requires: nothing`",
@@ -167,14 +179,12 @@ impl Contract {
             }
             _ => {}
         }
-        for part in expr::split_commas(source.blanked, range) {
-            if source.blanked[part.clone()].trim() == COOPERATIVE
-                && scope.params.iter().all(|p| p.name != COOPERATIVE)
-            {
+        for part in expr::split_commas(scope.text, range) {
+            if scope.text[part.clone()].trim() == COOPERATIVE && scope.find(COOPERATIVE).is_none() {
                 self.cooperative = true;
                 continue;
             }
-            match clause(source, part, scope) {
+            match clause(part, scope) {
                 Ok(clause) => self.requires.push(clause),
                 Err(diagnostic) => diagnostics.push(diagnostic),
             }
@@ -186,21 +196,20 @@ impl Contract {
     fn add_pointers(
         &mut self,
         kind: LineKind,
-        source: Text<'_>,
         range: Range<usize>,
-        scope: &Scope<'_>,
+        scope: Scope<'_>,
     ) -> Result<(), Diagnostic> {
         let (word, list) = match kind {
             LineKind::Reads => ("reads", &mut self.reads),
             _ => ("optional", &mut self.optional),
         };
-        for part in expr::split_commas(source.blanked, range) {
-            let name = source.blanked[part.clone()].trim();
+        for part in expr::split_commas(scope.text, range) {
+            let name = scope.text[part.clone()].trim();
             let refuse = |message: String| {
                 let help = format!("write pointers of the kernel with commas between: `{word}: a, b`");
-                Err(source.file.diagnostic(expr::trimmed(source.blanked, part.clone()), message, help))
+                Err(scope.refuse(expr::trimmed(scope.text, part.clone()), message, help))
             };
-            match scope.params.iter().position(|param| param.name == name) {
+            match scope.find(name) {
                 Some(index) => match scope.params[index].ty {
                     ParamType::Pointer { volatile: true, .. } => {
                         return refuse(format!("`{name}` is volatile: `{word}:` is for ordinary memory"));
@@ -221,29 +230,20 @@ impl Contract {
         extents.flat_map(Expr::lengths).find(|index| self.optional.contains(index))
     }
 
-    fn add_covers(
-        &mut self,
-        source: Text<'_>,
-        range: Range<usize>,
-        scope: &Scope<'_>,
-    ) -> Result<(), Diagnostic> {
-        let text = &source.blanked[range.clone()];
+    fn add_covers(&mut self, range: Range<usize>, scope: Scope<'_>) -> Result<(), Diagnostic> {
+        let text = &scope.text[range.clone()];
         if self.covers.is_some() {
-            return Err(source.file.diagnostic(
-                range,
-                "a second `covers:` line",
-                "a kernel has one default shape",
-            ));
+            return Err(scope.refuse(range, "a second `covers:` line", "a kernel has one default shape"));
         }
         let by = places_of(text, "by").next();
         let (extents_end, block_start) = (by.unwrap_or(text.len()), by.map(|at| at + "by".len()));
         let mut extents = Vec::new();
-        for part in expr::split_commas(source.blanked, range.start..range.start + extents_end) {
-            let mut parser = expr::Parser::new(source, part, scope);
+        for part in expr::split_commas(scope.text, range.start..range.start + extents_end) {
+            let mut parser = expr::Parser::new(part, scope);
             let extent = parser.expression()?;
             parser.finish()?;
             if extent.uses_launch() {
-                return Err(source.file.diagnostic(
+                return Err(scope.refuse(
                     range,
                     "`covers:` cannot depend on the launch it describes",
                     "use integer parameters and len(pointer)",
@@ -252,16 +252,16 @@ impl Contract {
             extents.push(extent);
         }
         if extents.is_empty() || extents.len() > 3 {
-            return Err(source.file.diagnostic(
+            return Err(scope.refuse(
                 range,
                 format!("`covers:` has {} extents", extents.len()),
                 "write one to three: `covers: n`, `covers: width, height by 16, 16`",
             ));
         }
         let block = match block_start {
-            Some(start) => Some(block_shape(source, range.start + start..range.end, extents.len())?),
+            Some(start) => Some(block_shape(range.start + start..range.end, scope, extents.len())?),
             None if extents.len() > 1 => {
-                return Err(source.file.diagnostic(
+                return Err(scope.refuse(
                     range,
                     "`covers:` in more than one dimension needs a block shape",
                     "add it: `covers: width, height by 16, 16`",
@@ -274,16 +274,16 @@ impl Contract {
     }
 }
 
-fn clause(source: Text<'_>, range: Range<usize>, scope: &Scope<'_>) -> Result<Clause, Diagnostic> {
-    let text = in_one_line(&source.blanked[range.clone()]);
-    let mut parser = expr::Parser::new(source, range.clone(), scope);
+fn clause(range: Range<usize>, scope: Scope<'_>) -> Result<Clause, Diagnostic> {
+    let text = in_one_line(&scope.text[range.clone()]);
+    let mut parser = expr::Parser::new(range.clone(), scope);
     let left = parser.expression()?;
     let comparison = parser.comparison()?;
     let right = parser.expression()?;
     parser.finish()?;
     if left.is_constant() && right.is_constant() {
-        return Err(source.file.diagnostic(
-            expr::trimmed(source.blanked, range),
+        return Err(scope.refuse(
+            expr::trimmed(scope.text, range),
             "this condition names no parameter of the kernel",
             "compare a parameter, len(pointer), grid.x, block.x or shared; or write `requires: nothing`",
         ));
@@ -291,10 +291,10 @@ fn clause(source: Text<'_>, range: Range<usize>, scope: &Scope<'_>) -> Result<Cl
     Ok(Clause { text, left, comparison, right })
 }
 
-fn block_shape(source: Text<'_>, range: Range<usize>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
+fn block_shape(range: Range<usize>, scope: Scope<'_>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
     let error = |message: String| {
-        Err(source.file.diagnostic(
-            expr::trimmed(source.blanked, range.clone()),
+        Err(scope.refuse(
+            expr::trimmed(scope.text, range.clone()),
             message,
             format!(
                 "write {dimensions} positive integers whose product is at most {MAX_BLOCK}, as in `by 16, 16`"
@@ -302,7 +302,7 @@ fn block_shape(source: Text<'_>, range: Range<usize>, dimensions: usize) -> Resu
         ))
     };
     let mut block = Vec::new();
-    for part in source.blanked[range.clone()].split(',') {
+    for part in scope.text[range.clone()].split(',') {
         match part.trim().parse::<u32>() {
             Ok(threads) if threads > 0 => block.push(threads),
             _ => return error(format!("`{}` is no block size", part.trim())),

@@ -81,7 +81,7 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
         warnings: Vec::new(),
     };
     file.walk(root, Context::default());
-    file.diagnostics.extend(file.docs.unused_contracts(source));
+    file.diagnostics.extend(file.docs.unused_contracts());
     if file.kernels.is_empty() {
         file.diagnostics.append(&mut file.unused);
     }
@@ -157,7 +157,7 @@ pub(crate) fn tree(text: &str) -> Result<Tree> {
 struct File<'a> {
     source: &'a SourceFile,
     types: types::Types<'a>,
-    docs: doc::Docs,
+    docs: doc::Docs<'a>,
     calls: calls::Calls,
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::Text;
+use super::Scope;
 use crate::diagnostic::Diagnostic;
-use crate::types::{Param, ParamType, ValueType};
+use crate::types::{ParamType, ValueType};
 
 /// An integer expression, which is evaluated in checked 128-bit arithmetic.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,12 +105,6 @@ impl Expr {
     }
 }
 
-/// The names that an expression may use.
-pub(crate) struct Scope<'a> {
-    pub(crate) kernel: &'a str,
-    pub(crate) params: &'a [Param],
-}
-
 /// Splits a part of a text at commas outside parentheses.
 pub(crate) fn split_commas(text: &str, range: Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
@@ -148,8 +142,7 @@ enum Token<'a> {
 
 /// A recursive-descent parser over part of a source file.
 pub(crate) struct Parser<'a> {
-    source: Text<'a>,
-    scope: &'a Scope<'a>,
+    scope: Scope<'a>,
     range: Range<usize>,
     at: usize,
     /// The number of parentheses and signs around the parser's place.
@@ -167,19 +160,19 @@ const SYMBOLS: [&str; 24] = [
 ];
 
 impl<'a> Parser<'a> {
-    pub(crate) fn new(source: Text<'a>, range: Range<usize>, scope: &'a Scope<'a>) -> Self {
-        let range = trimmed(source.blanked, range);
-        Self { source, scope, at: range.start, range, depth: 0 }
+    pub(crate) fn new(range: Range<usize>, scope: Scope<'a>) -> Self {
+        let range = trimmed(scope.text, range);
+        Self { scope, at: range.start, range, depth: 0 }
     }
 
     fn skip_space(&mut self) {
-        let rest = &self.source.blanked[self.at..self.range.end];
+        let rest = &self.scope.text[self.at..self.range.end];
         self.at += rest.len() - rest.trim_start().len();
     }
 
     fn peek(&mut self) -> Result<(Token<'a>, Range<usize>), Diagnostic> {
         self.skip_space();
-        let rest: &'a str = &self.source.blanked[self.at..self.range.end];
+        let rest: &'a str = &self.scope.text[self.at..self.range.end];
         let Some(first) = rest.chars().next() else {
             // The error points at the last character, which lies on this line.
             return Ok((Token::End, self.at.saturating_sub(1).max(self.range.start)..self.at));
@@ -209,7 +202,7 @@ impl<'a> Parser<'a> {
     }
 
     fn error(&self, range: Range<usize>, message: impl Into<String>) -> Diagnostic {
-        self.source.file.diagnostic(
+        self.scope.refuse(
             range,
             message,
             "conditions compare integer expressions: `requires: n <= len(x), rows * pitch <= len(y)`",
@@ -235,7 +228,7 @@ impl<'a> Parser<'a> {
         let (token, range) = self.peek()?;
         Err(match token {
             Token::End => self.error(range, "a comparison is missing here"),
-            Token::Symbol("=") => self.source.file.diagnostic(range, "`=` is no comparison", "write `==`"),
+            Token::Symbol("=") => self.scope.refuse(range, "`=` is no comparison", "write `==`"),
             _ => self.error(range, "expected a comparison: < <= > >= == !="),
         })
     }
@@ -245,12 +238,12 @@ impl<'a> Parser<'a> {
         let (token, range) = self.peek()?;
         match token {
             Token::End => Ok(()),
-            Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") => Err(self.source.file.diagnostic(
+            Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") => Err(self.scope.refuse(
                 range,
                 "comparisons cannot be chained",
                 "write two conditions: `0 <= i, i < n`",
             )),
-            Token::Symbol("&&" | "||") => Err(self.source.file.diagnostic(
+            Token::Symbol("&&" | "||") => Err(self.scope.refuse(
                 range,
                 "conditions have no && and ||",
                 "separate conditions with commas; all of them must hold",
@@ -303,14 +296,16 @@ impl<'a> Parser<'a> {
                 Ok(inner)
             }
             Token::Number(digits) => self.number(digits, range),
-            Token::Name("grid") if self.find("grid").is_none() => {
+            Token::Name("grid") if self.scope.find("grid").is_none() => {
                 Ok(Expr::Launch(LaunchValue::Grid(self.axis("grid", range)?)))
             }
-            Token::Name("block") if self.find("block").is_none() => {
+            Token::Name("block") if self.scope.find("block").is_none() => {
                 Ok(Expr::Launch(LaunchValue::Block(self.axis("block", range)?)))
             }
-            Token::Name("shared") if self.find("shared").is_none() => Ok(Expr::Launch(LaunchValue::Shared)),
-            Token::Name("len") if self.find("len").is_none() => self.length(range),
+            Token::Name("shared") if self.scope.find("shared").is_none() => {
+                Ok(Expr::Launch(LaunchValue::Shared))
+            }
+            Token::Name("len") if self.scope.find("len").is_none() => self.length(range),
             Token::Name(name) => self.parameter(name, range),
             Token::End => Err(self.error(range, "an expression is missing here")),
             Token::Symbol(symbol) => Err(self.error(range, format!("`{symbol}` cannot begin an expression"))),
@@ -329,7 +324,7 @@ impl<'a> Parser<'a> {
         let plain: String = digits.chars().filter(|&c| c != '_' && c != '\'').collect();
         let plain = plain.trim_end_matches(['u', 'U', 'l', 'L']);
         if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(self.source.file.diagnostic(
+            return Err(self.scope.refuse(
                 range,
                 format!("`{digits}` is octal in C++"),
                 "write it without the zero in front, as a decimal number",
@@ -351,15 +346,11 @@ impl<'a> Parser<'a> {
                 _ => {}
             }
         }
-        Err(self.source.file.diagnostic(
+        Err(self.scope.refuse(
             range,
             format!("`{of}` has three parts"),
             format!("write {of}.x, {of}.y or {of}.z"),
         ))
-    }
-
-    fn find(&self, name: &str) -> Option<usize> {
-        self.scope.params.iter().position(|p| p.name == name)
     }
 
     fn unknown(&self, name: &str, range: Range<usize>) -> Diagnostic {
@@ -374,7 +365,7 @@ impl<'a> Parser<'a> {
             })
             .collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        self.source.file.diagnostic(
+        self.scope.refuse(
             range,
             format!("`{name}` is not a parameter of kernel `{}`", self.scope.kernel),
             format!("names that can be used: {names}; and grid.x, block.x (y, z), shared"),
@@ -383,16 +374,16 @@ impl<'a> Parser<'a> {
 
     fn length(&mut self, range: Range<usize>) -> Result<Expr, Diagnostic> {
         if self.accept(&["("])?.is_none() {
-            return Err(self.source.file.diagnostic(range, "`len` of what?", "write len(pointer)"));
+            return Err(self.scope.refuse(range, "`len` of what?", "write len(pointer)"));
         }
         let (token, range) = self.next()?;
         let Token::Name(name) = token else {
             return Err(self.error(range, "`len` takes the name of a pointer parameter"));
         };
-        let index = self.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
+        let index = self.scope.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
         let ty = &self.scope.params[index].ty;
         if !matches!(ty, ParamType::Pointer { .. }) && !ty.is_refused() {
-            return Err(self.source.file.diagnostic(
+            return Err(self.scope.refuse(
                 range,
                 format!("`{name}` is not a pointer, so it has no length"),
                 format!("write `{name}` alone"),
@@ -403,16 +394,16 @@ impl<'a> Parser<'a> {
     }
 
     fn parameter(&mut self, name: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
-        let index = self.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
+        let index = self.scope.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
         match &self.scope.params[index].ty {
             ty if ty.is_refused() => Ok(Expr::Param(index)),
             ParamType::Value(ValueType::Scalar(scalar)) if scalar.is_integer() => Ok(Expr::Param(index)),
-            ParamType::Value(_) => Err(self.source.file.diagnostic(
+            ParamType::Value(_) => Err(self.scope.refuse(
                 range,
                 format!("`{name}` is not an integer"),
                 "contracts compute with integer parameters and lengths",
             )),
-            ParamType::Pointer { .. } => Err(self.source.file.diagnostic(
+            ParamType::Pointer { .. } => Err(self.scope.refuse(
                 range,
                 format!("`{name}` is a pointer"),
                 format!("its number of elements is len({name})"),
@@ -427,7 +418,7 @@ mod tests {
 
     use super::*;
     use crate::diagnostic::SourceFile;
-    use crate::types::Scalar;
+    use crate::types::{Param, Scalar};
 
     fn params() -> Vec<Param> {
         let param = |name: &str, ty| Param { name: name.to_owned(), range: 0..0, ty };
@@ -442,8 +433,8 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Expr, Diagnostic> {
         let (source, params) = (SourceFile::new("k.cu", text), params());
-        let scope = Scope { kernel: "k", params: &params };
-        let mut parser = Parser::new(Text { file: &source, blanked: text }, 0..text.len(), &scope);
+        let scope = Scope { file: &source, text, kernel: "k", params: &params };
+        let mut parser = Parser::new(0..text.len(), scope);
         let expr = parser.expression()?;
         parser.finish()?;
         Ok(expr)

@@ -8,8 +8,8 @@ use super::{children, declarators, initialised, is_constant};
 /// The meaning of a name of the file or its headers.
 #[derive(Clone, Copy)]
 pub(super) enum Declared<'a> {
-    Struct(Place<'a>),
-    Enum(Place<'a>),
+    /// A struct, a union or an enum.
+    Own(Place<'a>),
     /// The type and the declarator of a `typedef` or a `using`.
     Alias(Place<'a>, Option<Node<'a>>),
 }
@@ -17,7 +17,7 @@ pub(super) enum Declared<'a> {
 impl<'a> Declared<'a> {
     pub(super) fn place(self) -> Place<'a> {
         match self {
-            Self::Struct(place) | Self::Enum(place) | Self::Alias(place, _) => place,
+            Self::Own(place) | Self::Alias(place, _) => place,
         }
     }
 }
@@ -39,7 +39,7 @@ impl<'a> Types<'a> {
                 let Some(body) = node.child_by_field_name("body") else { return };
                 let name = node.child_by_field_name("name").map(|name| place.at(name).text());
                 if let Some(name) = name {
-                    self.declare(&format!("{scope}{name}"), own(place));
+                    self.declare(&format!("{scope}{name}"), Declared::Own(place));
                 }
                 self.gather_body(place.at(body), name, scope);
             }
@@ -113,7 +113,7 @@ impl<'a> Types<'a> {
             let Some(name) = declarator_name(place.at(declarator)) else { continue };
             let qualified = format!("{scope}{name}");
             if declarator.kind() == "type_identifier" && body.is_some() {
-                self.declare(&qualified, own(aliased));
+                self.declare(&qualified, Declared::Own(aliased));
                 if own_name == tag {
                     own_name = Some(name);
                     self.tags.extend(tag.map(|tag| (qualified, format!("{scope}{tag}"))));
@@ -125,7 +125,7 @@ impl<'a> Types<'a> {
         if let (Some(_), Some(tag)) = (body, tag)
             && own_name == Some(tag)
         {
-            self.declare(&format!("{scope}{tag}"), own(aliased));
+            self.declare(&format!("{scope}{tag}"), Declared::Own(aliased));
         }
     }
 
@@ -157,11 +157,6 @@ impl<'a> Types<'a> {
         }
         self.declared.insert(name.to_owned(), declared);
     }
-}
-
-/// Returns the declaration of a struct or an enum.
-fn own(place: Place<'_>) -> Declared<'_> {
-    if place.node.kind() == "enum_specifier" { Declared::Enum(place) } else { Declared::Struct(place) }
 }
 
 /// Returns the name that a declarator declares.

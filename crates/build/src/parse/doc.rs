@@ -5,7 +5,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::visit;
-use crate::contract::{LineKind, Text, line_kind};
+use crate::contract::{LineKind, line_kind};
 use crate::diagnostic::{Diagnostic, SourceFile};
 
 /// One line of a doc comment: its bytes in the file, without the comment's own marks.
@@ -16,12 +16,13 @@ pub(super) struct DocLine {
 }
 
 /// A file's doc comments, joined where they follow each other without a gap.
-pub(super) struct Docs {
+pub(super) struct Docs<'a> {
+    pub(super) source: &'a SourceFile,
     blocks: Vec<Block>,
     /// Contracts in ordinary comments, and where their comments end.
     ordinary: Vec<(Range<usize>, usize)>,
     /// The file, blank except for the text of its doc comments.
-    blanked: String,
+    pub(super) blanked: String,
 }
 
 struct Block {
@@ -32,8 +33,8 @@ struct Block {
     used: bool,
 }
 
-impl Docs {
-    pub(super) fn collect(source: &SourceFile, root: Node<'_>) -> Self {
+impl<'a> Docs<'a> {
+    pub(super) fn collect(source: &'a SourceFile, root: Node<'_>) -> Self {
         let mut comments = Vec::new();
         visit(root, &mut |node| {
             if node.kind() == "comment" {
@@ -70,18 +71,13 @@ impl Docs {
             }
         }
         let blanked = blanked(&source.text, blocks.iter().flat_map(|block| &block.lines));
-        Self { blocks, ordinary: all, blanked }
-    }
-
-    /// Returns the file as contracts read it.
-    pub(super) fn text<'a>(&'a self, source: &'a SourceFile) -> Text<'a> {
-        Text { file: source, blanked: &self.blanked }
+        Self { source, blocks, ordinary: all, blanked }
     }
 
     /// Returns the doc comment that ends directly above `start`.
-    pub(super) fn above(&mut self, source: &SourceFile, start: usize) -> Vec<DocLine> {
+    pub(super) fn above(&mut self, start: usize) -> Vec<DocLine> {
         for block in &mut self.blocks {
-            if block.end_byte <= start && adjacent(&source.text, block.end_byte, start) {
+            if block.end_byte <= start && adjacent(&self.source.text, block.end_byte, start) {
                 block.used = true;
                 return block.lines.clone();
             }
@@ -90,18 +86,18 @@ impl Docs {
     }
 
     /// Returns the contract in an ordinary comment that ends directly above `start`.
-    pub(super) fn ordinary_above(&self, source: &SourceFile, start: usize) -> Option<Range<usize>> {
-        let above = |end: usize| end <= start && adjacent(&source.text, end, start);
+    pub(super) fn ordinary_above(&self, start: usize) -> Option<Range<usize>> {
+        let above = |end: usize| end <= start && adjacent(&self.source.text, end, start);
         self.ordinary.iter().find(|(_, end)| above(*end)).map(|(contract, _)| contract.clone())
     }
 
     /// Returns an error for each contract line that belongs to no kernel: the line would silently check nothing.
-    pub(super) fn unused_contracts(&self, source: &SourceFile) -> Vec<Diagnostic> {
+    pub(super) fn unused_contracts(&self) -> Vec<Diagnostic> {
         let is_contract =
             |line: &DocLine| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _)));
         let unused = self.blocks.iter().filter(|block| !block.used).flat_map(|block| &block.lines);
         let unused = unused.filter(|line| is_contract(line)).map(|line| {
-            source.diagnostic(
+            self.source.diagnostic(
                 line.range.clone(),
                 "this contract stands above no kernel",
                 "put it directly above `extern \"C\" __global__`, with no blank line or other comment between",
@@ -109,7 +105,7 @@ impl Docs {
         });
         let split = self.blocks.iter().filter(|block| block.used && block.lines.iter().any(is_contract));
         let strays = split.filter_map(|block| block.stray.clone()).map(|range| {
-            source.diagnostic(
+            self.source.diagnostic(
                 range,
                 "this part of the contract stands in an ordinary comment, which nothing reads",
                 "begin each of its lines with `///`",

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use super::templates::{Parameter, argument, parameter, split};
-use super::types::{MAX_DEPTH, Place, Shape, Type, Types, scope};
+use super::templates::{Parameter, argument, parameters, split};
+use super::types::{Place, Shape, Type, Types, scope};
 use super::{child_of_kind, children};
 use crate::diagnostic::Diagnostic;
 use crate::signature::{Argument, Definition};
@@ -61,36 +61,25 @@ impl<'a> Types<'a> {
         let Some(template) = template else {
             return Err(refuse(" with a specialisation or more than one definition"));
         };
-        let parameters =
-            self.parameters(template).ok_or_else(|| refuse(" whose parameters cannot be read"))?;
+        let parameters = parameters(self, template.declaration.at(template.parameters));
+        let parameters: Option<Vec<_>> = parameters.into_iter().map(Result::ok).collect();
+        let parameters = parameters.ok_or_else(|| refuse(" whose parameters cannot be read"))?;
         let arguments = self.arguments(&parameters, arguments, place).map_err(|why| refuse(&why))?;
         let list: Vec<_> = arguments.iter().map(Argument::cpp).collect();
         let full = format!("{path}<{}>", list.join(", "));
-        if let Some(known) = self.used.iter().find(|known| known.cpp() == full) {
-            return Ok(Type::of(Shape::Value(known.value())));
-        }
-        if self.open.contains(&full) || self.open.len() > MAX_DEPTH {
-            return Err(place.refuse(format!("`{full}` refers to itself"), "spell the type out"));
+        if let Some(known) = self.known(&full) {
+            return Ok(known);
         }
         // Within the struct its own names count, and none of a kernel's template.
         let names = parameters.into_iter().map(|parameter| parameter.template.name);
         let own: HashMap<_, _> = names.zip(arguments).collect();
         let outer = std::mem::replace(&mut self.substituted, own);
-        self.open.push(full.clone());
-        self.own_types(template.declaration);
-        let defined = self.define(&full, template.declaration);
-        self.open.pop();
+        let defined = self.resolving(&full, place, |types| {
+            types.own_types(template.declaration);
+            types.define(&full, template.declaration)
+        });
         self.substituted = outer;
-        let definition = Definition::Struct(defined?);
-        let ty = Type::of(Shape::Value(definition.value()));
-        self.used.push(definition);
-        Ok(ty)
-    }
-
-    fn parameters(&mut self, template: StructTemplate<'a>) -> Option<Vec<Parameter>> {
-        let list = children(template.parameters).into_iter();
-        let nodes = list.filter(|node| node.is_named() && node.kind() != "comment");
-        nodes.map(|node| parameter(self, template.declaration.at(node)).ok()).collect()
+        Ok(self.note(Definition::Struct(defined?)))
     }
 
     /// Reads the arguments as they are written at `place`, and those that are left out.

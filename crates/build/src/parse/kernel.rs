@@ -43,7 +43,7 @@ impl<'a> File<'a> {
         };
         let Some(body) = node.child_by_field_name("body") else {
             // A forward declaration; the definition counts.
-            let lines = self.docs.above(source, outermost(node).start_byte());
+            let lines = self.docs.above(outermost(node).start_byte());
             if let Some((_, range)) = doc::contract(&lines).first() {
                 self.diagnostics.push(source.diagnostic(
                     range.clone(),
@@ -57,7 +57,7 @@ impl<'a> File<'a> {
         let names = self.names(node, function, &path, context);
         let name = names.name().to_owned();
         self.check_place(keyword, name_node, &name, context);
-        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        let doc_lines = self.docs.above(outermost(node).start_byte());
         if context.class {
             return;
         }
@@ -92,7 +92,7 @@ impl<'a> File<'a> {
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
-        if let Some(range) = self.docs.ordinary_above(source, outermost(node).start_byte()) {
+        if let Some(range) = self.docs.ordinary_above(outermost(node).start_byte()) {
             let warning = format!(
                 "this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its lines with `///`"
             );
@@ -192,9 +192,9 @@ impl<'a> File<'a> {
     fn contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
         let mut contract = Contract::default();
         let before = self.diagnostics.len();
-        let text = self.docs.text(self.source);
+        let scope = Scope { file: self.source, text: &self.docs.blanked, kernel, params };
         for (kind, range) in doc::contract(lines) {
-            contract.add(kind, text, range, &Scope { kernel, params }, &mut self.diagnostics);
+            contract.add(kind, range, scope, &mut self.diagnostics);
         }
         (self.diagnostics.len() == before).then_some(contract)
     }

@@ -220,16 +220,13 @@ impl<'s> Parts<'s> {
             "if" => self.macros.condition(rest, 0),
             "ifdef" => self.macros.is_defined(rest.trim()),
             "ifndef" => negated(self.macros.is_defined(rest.trim())),
-            "elif" => {
+            "elif" | "else" => {
                 let last = open.last_mut()?;
-                let value = if last.taken { Some(0) } else { self.macros.condition(rest, 0) };
-                last.next(value);
-                return Some(last.known);
-            }
-            "else" => {
-                let last = open.last_mut()?;
-                let value = if last.taken { Some(0) } else { Some(1) };
-                last.next(value);
+                last.next(match word {
+                    _ if last.taken => Some(0),
+                    "elif" => self.macros.condition(rest, 0),
+                    _ => Some(1),
+                });
                 return Some(last.known);
             }
             "endif" => return Some(open.pop()?.known),

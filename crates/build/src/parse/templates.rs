@@ -9,7 +9,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::types::{self, Types};
-use super::{File, child_of_kind, children, descendants, doc, initialised, is_constant};
+use super::{File, child_of_kind, descendants, doc, initialised, is_constant, named};
 use crate::contract::LineKind;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
@@ -67,7 +67,7 @@ pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> 
             _ => {}
         }
     }
-    all.extend(script.iter().filter_map(|text| named(text, Place::Script)));
+    all.extend(script.iter().filter_map(|text| by_text(text, Place::Script)));
     all
 }
 
@@ -105,12 +105,12 @@ fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wan
         node = node.child_by_field_name("declarator")?;
     }
     matches!(node.kind(), "template_function" | "qualified_identifier")
-        .then(|| named(&source.text[node.byte_range()], place))
+        .then(|| by_text(&source.text[node.byte_range()], place))
         .flatten()
 }
 
 /// Reads `path<arguments>`.
-fn named(text: &str, place: Place) -> Option<Wanted> {
+fn by_text(text: &str, place: Place) -> Option<Wanted> {
     let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
     let arguments = split(arguments).map(str::to_owned).collect();
     Some(Wanted { path: path.trim().to_owned(), arguments, place })
@@ -196,18 +196,18 @@ impl<'a> File<'a> {
     ) -> Option<Instances> {
         let source = self.source;
         let mut failed = Vec::new();
+        let node = declaration.child_by_field_name("parameters")?;
+        let read = parameters(&mut self.types, types::Place { source, node });
         let mut parameters = Vec::new();
-        for node in declaration.child_by_field_name("parameters").map(children).unwrap_or_default() {
-            if node.is_named() && node.kind() != "comment" {
-                match parameter(&mut self.types, types::Place { source, node }) {
-                    Ok(parameter) => parameters.push(parameter),
-                    Err(diagnostic) => failed.push(diagnostic),
-                }
+        for parameter in read {
+            match parameter {
+                Ok(parameter) => parameters.push(parameter),
+                Err(diagnostic) => failed.push(diagnostic),
             }
         }
         let mut lists = Vec::new();
         for range in listed {
-            let text = self.docs.text(source).blanked;
+            let text = &self.docs.blanked;
             failed.extend(list(source, text, range.clone(), (&mut self.types, &parameters), &mut lists));
         }
         let mut instances: Vec<(Vec<Argument>, bool)> = Vec::new();
@@ -231,10 +231,7 @@ impl<'a> File<'a> {
         {
             let (written, range) = match place {
                 Place::Written(range) => (true, range.clone()),
-                Place::Launched | Place::Script => (
-                    false,
-                    declaration.child_by_field_name("parameters").map_or(0..0, |list| list.byte_range()),
-                ),
+                Place::Launched | Place::Script => (false, node.byte_range()),
             };
             let given = texts.len();
             let mut texts = texts.clone();
@@ -272,23 +269,32 @@ impl<'a> File<'a> {
     }
 }
 
-pub(super) fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Parameter, Diagnostic> {
+/// Reads the parameters of a template.
+pub(super) fn parameters<'a>(
+    types: &mut Types<'a>,
+    list: types::Place<'a>,
+) -> Vec<Result<Parameter, Diagnostic>> {
+    let nodes = named(list.node).into_iter().filter(|node| node.kind() != "comment");
+    nodes.map(|node| parameter(types, list.at(node))).collect()
+}
+
+fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Parameter, Diagnostic> {
     let node = place.node;
     let text = |node: Node<'a>| place.at(node).text().to_owned();
     let field = |name| node.child_by_field_name(name);
     let refuse = |message: &str, help: &str| Err(place.refuse(message, help));
-    let named = |name: Option<Node<'a>>| match name {
+    let name_of = |name: Option<Node<'a>>| match name {
         Some(name) => Ok(text(name)),
         None => Err(place.refuse("a template parameter without a name", "give it a name")),
     };
     let of_type = |name| Template { name, constant: None, of_enum: None };
     let (template, default) = match node.kind() {
-        "type_parameter_declaration" => (of_type(named(child_of_kind(node, "type_identifier"))?), None),
+        "type_parameter_declaration" => (of_type(name_of(child_of_kind(node, "type_identifier"))?), None),
         "optional_type_parameter_declaration" => {
-            (of_type(named(field("name"))?), field("default_type").map(text))
+            (of_type(name_of(field("name"))?), field("default_type").map(text))
         }
         "parameter_declaration" | "optional_parameter_declaration" => {
-            let name = named(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
+            let name = name_of(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
             let Some((constant, of_enum)) = field("type").and_then(|ty| types.number(place.at(ty))) else {
                 return refuse(
                     &format!("`{name}` is no integer, bool, enum or type"),

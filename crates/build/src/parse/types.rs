@@ -101,13 +101,13 @@ pub(super) struct Types<'a> {
     pub(super) tags: Vec<(String, String)>,
     /// The headers that were read and those in quotes that were not found.
     headers: (Vec<String>, Vec<String>),
-    docs: Vec<(&'a SourceFile, doc::Docs)>,
+    docs: Vec<doc::Docs<'a>>,
     /// The structs and enums that kernels refer to, each behind those that it contains.
     pub(super) used: Vec<Definition>,
     /// The names of 16-bit floating-point types that kernels refer to.
     pub(super) halves: Vec<(Scalar, String)>,
     /// The names that are being resolved, against cycles.
-    pub(super) open: Vec<String>,
+    open: Vec<String>,
     /// Struct templates, by their names; `None` for one with a specialisation or a second definition.
     pub(super) templates: HashMap<String, Option<StructTemplate<'a>>>,
     /// The arguments for which a template's parameters stand while an instance's declaration is read, and the types that
@@ -118,7 +118,7 @@ pub(super) struct Types<'a> {
 }
 
 /// The depth of constants that stand for constants at which an expression is given up.
-pub(super) const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 impl<'a> Types<'a> {
     pub(super) fn collect(source: &'a SourceFile, parts: &'a Parts<'a>) -> Self {
@@ -142,7 +142,7 @@ impl<'a> Types<'a> {
         };
         for part in &parts.files {
             let root = Place { source: part.source, node: part.tree.root_node() };
-            types.docs.push((part.source, doc::Docs::collect(part.source, root.node)));
+            types.docs.push(doc::Docs::collect(part.source, root.node));
             types.gather(root, "");
         }
         types
@@ -150,13 +150,12 @@ impl<'a> Types<'a> {
 
     /// Returns the documentation above a declaration.
     pub(super) fn docs(&mut self, place: Place<'a>) -> Vec<String> {
-        let Some((_, docs)) = self.docs.iter_mut().find(|(source, _)| std::ptr::eq(*source, place.source))
-        else {
+        let Some(docs) = self.docs.iter_mut().find(|docs| std::ptr::eq(docs.source, place.source)) else {
             return Vec::new();
         };
         let outer = parent(place.node);
         let node = if outer.kind() == "type_definition" { outer } else { place.node };
-        let lines = docs.above(place.source, node.start_byte());
+        let lines = docs.above(node.start_byte());
         doc::text_lines(&place.source.text, &lines)
     }
 
@@ -405,16 +404,10 @@ impl<'a> Types<'a> {
             _ => {}
         }
         if let Some((full, declared)) = declared {
-            if let Some(known) = self.used.iter().find(|known| known.cpp() == full) {
-                return value(known.value());
+            if let Some(known) = self.known(&full) {
+                return Ok(known);
             }
-            if self.open.contains(&full) || self.open.len() > MAX_DEPTH {
-                return Err(place.refuse(format!("`{name}` refers to itself"), "spell the type out"));
-            }
-            self.open.push(full.clone());
-            let resolved = self.resolve_declared(&full, declared);
-            self.open.pop();
-            return resolved;
+            return self.resolving(&full, place, |types| types.resolve_declared(&full, declared));
         }
         if let Some(known) = vector_from_cpp(&name).or_else(|| handle_from_cpp(&name)) {
             return value(known);
@@ -438,19 +431,45 @@ impl<'a> Types<'a> {
                     _ => Ok(ty),
                 };
             }
-            Declared::Struct(place) => Definition::Struct(self.define(name, place)?),
-            Declared::Enum(place) => Definition::Enum(self.define_enum(name, place)?),
+            Declared::Own(place) if place.node.kind() == "enum_specifier" => {
+                Definition::Enum(self.define_enum(name, place)?)
+            }
+            Declared::Own(place) => Definition::Struct(self.define(name, place)?),
         };
+        Ok(self.note(definition))
+    }
+
+    /// Returns a struct or an enum that was resolved before.
+    pub(super) fn known(&self, full: &str) -> Option<Type> {
+        let known = self.used.iter().find(|known| known.cpp() == full)?;
+        Some(Type::of(Shape::Value(known.value())))
+    }
+
+    /// Notes a struct or an enum that a kernel refers to.
+    pub(super) fn note(&mut self, definition: Definition) -> Type {
         let ty = Type::of(Shape::Value(definition.value()));
         self.used.push(definition);
-        Ok(ty)
+        ty
+    }
+
+    /// Resolves a name, unless it is being resolved already.
+    pub(super) fn resolving<T>(
+        &mut self,
+        name: &str,
+        place: Place<'a>,
+        resolve: impl FnOnce(&mut Self) -> Result<T, Diagnostic>,
+    ) -> Result<T, Diagnostic> {
+        if self.open.iter().any(|open| open == name) || self.open.len() > MAX_DEPTH {
+            return Err(place.refuse(format!("`{name}` refers to itself"), "spell the type out"));
+        }
+        self.open.push(name.to_owned());
+        let resolved = resolve(self);
+        self.open.pop();
+        resolved
     }
 
     /// Returns the type that a macro stands for: names, qualifiers and stars.
     fn resolve_macro(&mut self, name: &str, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
-        if self.open.iter().any(|open| open == name) || self.open.len() > MAX_DEPTH {
-            return Err(place.refuse(format!("`{name}` refers to itself"), "spell the type out"));
-        }
         let spaced = text.replace('*', " * ");
         let (mut words, mut stars, mut constant, mut volatile) = (Vec::new(), 0, false, false);
         for word in spaced.split_whitespace() {
@@ -471,10 +490,7 @@ impl<'a> Types<'a> {
                 "write the type, or a typedef of it",
             ));
         }
-        self.open.push(name.to_owned());
-        let resolved = self.resolve_name(&inner, place);
-        self.open.pop();
-        let mut ty = resolved?;
+        let mut ty = self.resolving(name, place, |types| types.resolve_name(&inner, place))?;
         ty.constant |= constant;
         ty.volatile |= volatile;
         for _ in 0..stars {
