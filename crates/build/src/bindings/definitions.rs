@@ -61,10 +61,8 @@ fn write_struct(text: &mut String, definition: &Struct) {
 /// Writes the member that fills a gap; its name is of its place.
 fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
     if from < to {
-        let fresh = super::names::Fresh {
-            taken: definition.fields.iter().map(|field| field.name.as_str()).collect(),
-        };
-        let name = fresh.name(&format!("padding_{from}"));
+        let taken = definition.fields.iter().map(|field| &field.name);
+        let name = super::names::fresh(&format!("padding_{from}"), taken);
         let _ = writeln!(
             text,
             "    /// Bytes without a meaning.\n    pub {name}: ::gpustream::Padding<{}>,",

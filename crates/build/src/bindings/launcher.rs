@@ -3,43 +3,47 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::names::Fresh;
+use super::names::fresh;
 use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
 use crate::names::identifier;
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
 
-/// The names that a launcher uses for itself.
-struct Names {
+/// A kernel, and the names that its launchers use for themselves.
+struct Names<'a> {
+    kernel: &'a Kernel,
     stream: String,
     launch: String,
     config: String,
     args: Vec<String>,
-    /// Whether each of `args` is an `Option`.
-    optional: Vec<bool>,
     /// The file and line of the kernel.
-    place: String,
+    place: &'a str,
+}
+
+impl Names<'_> {
+    /// Returns whether an argument is an `Option`.
+    fn is_optional(&self, param: usize) -> bool {
+        self.kernel.contract.optional.contains(&param)
+    }
+
+    /// Returns the name of a value of the launcher's own, which no parameter has.
+    fn fresh(kernel: &Kernel, name: &str) -> String {
+        fresh(name, kernel.params.iter().map(|param| &param.name))
+    }
 }
 
 /// Writes the launchers of a kernel, which stands at `place`.
 pub(super) fn write(text: &mut String, kernel: &Kernel, place: &str) {
-    let args: Vec<String> = kernel.params.iter().map(|p| identifier(&p.name)).collect();
-    let fresh = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() };
-    let names = Names {
-        stream: fresh.name("stream"),
-        launch: fresh.name("launch"),
-        config: fresh.name("config"),
-        optional: (0..args.len()).map(|number| kernel.contract.optional.contains(&number)).collect(),
-        args,
-        place: place.to_owned(),
-    };
+    let [stream, launch, config] = ["stream", "launch", "config"].map(|name| Names::fresh(kernel, name));
+    let args = kernel.params.iter().map(|p| identifier(&p.name)).collect();
+    let names = Names { kernel, stream, launch, config, args, place };
     match &kernel.contract.covers {
         Some(covers) => {
-            write_default(text, kernel, covers, &names);
-            write_with(text, kernel, &format!("{}_with", kernel.name), &names);
+            write_default(text, covers, &names);
+            write_with(text, &format!("{}_with", kernel.name), &names);
         }
-        None => write_with(text, kernel, &kernel.name, &names),
+        None => write_with(text, &kernel.name, &names),
     }
 }
 
@@ -51,7 +55,8 @@ fn write_tail(text: &mut String, kernel: &Kernel) {
 }
 
 /// Writes doc comment, attributes and signature, up to the opening brace.
-fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bool, names: &Names) {
+fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names<'_>) {
+    let kernel = names.kernel;
     text.push('\n');
     if !kernel.contract.safe {
         let _ = writeln!(text, "    ::gpustream::__generated! {{");
@@ -171,13 +176,14 @@ fn strided(kernel: &Kernel, covers: &Covers) -> bool {
     kernel.strided && covers.block.is_none()
 }
 
-fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Names) {
-    write_head(text, kernel, &kernel.name, false, names);
+fn write_default(text: &mut String, covers: &Covers, names: &Names<'_>) {
+    let kernel = names.kernel;
+    write_head(text, &kernel.name, false, names);
     let extents: Vec<String> = covers
         .extents
         .iter()
         .zip(["x", "y", "z"])
-        .map(|(extent, axis)| write_extent(text, kernel, covers, extent, axis, names))
+        .map(|(extent, axis)| write_extent(text, covers, extent, axis, names))
         .collect();
     let shape = match &covers.block {
         None if kernel.strided && kernel.shares => format!("filling({})", extents[0]),
@@ -208,22 +214,15 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
 }
 
 /// Evaluates one extent of `covers:`. Returns the name or expression of the result, a usize.
-fn write_extent(
-    text: &mut String,
-    kernel: &Kernel,
-    covers: &Covers,
-    extent: &Expr,
-    axis: &str,
-    names: &Names,
-) -> String {
+fn write_extent(text: &mut String, covers: &Covers, extent: &Expr, axis: &str, names: &Names<'_>) -> String {
+    let kernel = names.kernel;
     if let Expr::Param(i) = extent
         && kernel.params[*i].ty == ParamType::Value(ValueType::Scalar(Scalar::Usize))
     {
         return names.args[*i].clone();
     }
     let lengths: BTreeSet<_> = extent.lengths().collect();
-    let name = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() }
-        .name(&format!("extent_{axis}"));
+    let name = Names::fresh(kernel, &format!("extent_{axis}"));
     let _ = writeln!(text, "        let {name} = {{");
     for i in lengths {
         if let ParamType::Pointer { .. } = &kernel.params[i].ty {
@@ -239,14 +238,14 @@ fn write_extent(
         "            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
          }};\n            extent\n        }};",
         expression(extent, names),
-        violated(kernel, &clause, &[extent], names)
+        violated(&clause, &[extent], names)
     );
     name
 }
 
-fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
-    write_head(text, kernel, method, true, names);
-    let Names { stream, launch, config, .. } = names;
+fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
+    write_head(text, method, true, names);
+    let Names { kernel, stream, launch, config, .. } = names;
     let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
     // Each view is taken once: the same view is checked and launched, whatever the argument's own `view` answers next
     // time.
@@ -274,11 +273,11 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
             format!("{left} {} {right}", clause.comparison)
         };
         let lengths = clause.left.lengths().chain(clause.right.lengths());
-        let mut absent: Vec<_> = lengths.filter(|i| kernel.contract.optional.contains(i)).collect();
+        let mut absent: Vec<_> = lengths.filter(|i| names.is_optional(*i)).collect();
         absent.dedup();
         let absent = absent.into_iter().map(|i| format!("{}.is_none() || ", names.args[i]));
         let holds = absent.collect::<String>() + &holds;
-        let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
+        let violated = violated(&clause.text, &[&clause.left, &clause.right], names);
         let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
     }
     let mut args = Vec::new();
@@ -297,7 +296,7 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
                 format!("::gpustream::Arg::value(&{arg})")
             }
             ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
-            ParamType::Pointer { .. } if names.optional[number] => {
+            ParamType::Pointer { .. } if names.is_optional(number) => {
                 let (borrow, method) =
                     if is_written(kernel, number) { ("&mut ", "write") } else { ("&", "read") };
                 format!(
@@ -359,7 +358,8 @@ fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
 }
 
 /// Writes the error of a clause with the values that break it.
-fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names) -> String {
+fn violated(clause: &str, expressions: &[&Expr], names: &Names<'_>) -> String {
+    let kernel = names.kernel;
     let mut values: Vec<(String, String)> = Vec::new();
     for leaf in expressions.iter().flat_map(|expr| expr.values()) {
         let label = label(leaf, kernel);
@@ -386,13 +386,13 @@ fn label(leaf: &Expr, kernel: &Kernel) -> String {
 
 /// Returns an expression of type i128 in Rust. Arithmetic uses `?` on overflow, so the expression stands in a closure
 /// that returns an Option.
-fn expression(expr: &Expr, names: &Names) -> String {
+fn expression(expr: &Expr, names: &Names<'_>) -> String {
     match expr {
         Expr::Literal(value) => format!("{value}_i128"),
         Expr::Param(i) => format!("({} as i128)", names.args[*i]),
         Expr::Len(i) => {
             let arg = &names.args[*i];
-            if names.optional[*i] {
+            if names.is_optional(*i) {
                 return format!("({arg}.as_ref().map_or(0, |view| view.len()) as i128)");
             }
             format!("({arg}.len() as i128)")

@@ -5,18 +5,11 @@ pub(super) fn field(kernel: &str) -> String {
     format!("kernel_{kernel}")
 }
 
-/// Names for a launcher's own values that no parameter has.
-pub(super) struct Fresh<'a> {
-    pub(super) taken: Vec<&'a str>,
-}
-
-impl Fresh<'_> {
-    /// Returns `name`, followed by as many underscores as it takes.
-    pub(super) fn name(&self, name: &str) -> String {
-        let mut name = name.to_owned();
-        while self.taken.contains(&name.as_str()) {
-            name.push('_');
-        }
-        name
+/// Returns `name`, followed by as many underscores as it takes to be none of those that are `taken`.
+pub(super) fn fresh<'a>(name: &str, taken: impl Iterator<Item = &'a String> + Clone) -> String {
+    let mut name = name.to_owned();
+    while taken.clone().any(|other| *other == name) {
+        name.push('_');
     }
+    name
 }
