@@ -4,6 +4,8 @@ pub(crate) mod amdgpu;
 pub(crate) mod nvidia;
 pub(crate) mod symbols;
 
+use object::{ObjectSymbol, SymbolKind};
+
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Instance, Kernel};
 
@@ -42,6 +44,12 @@ pub(crate) fn compare(
         (kernel.name_range.clone(), what)
     };
     Some(source.diagnostic(range, what, "a macro may have changed the declaration: write the types out"))
+}
+
+/// Returns the names of the variables among an image's symbols.
+fn variables<'a>(symbols: impl Iterator<Item = impl ObjectSymbol<'a>>) -> Vec<String> {
+    let data = symbols.filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
+    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
 }
 
 #[cfg(test)]

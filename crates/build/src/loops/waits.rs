@@ -94,18 +94,24 @@ impl Names {
 
     /// Returns the names of functions and macros that lead to one of the roots.
     fn leading_to(&self, roots: impl IntoIterator<Item = &'static str>) -> Words {
-        let mut waiting: Words = roots.into_iter().map(str::to_owned).collect();
-        loop {
+        let roots = roots.into_iter().map(str::to_owned).collect();
+        grown(roots, |waiting| {
             let waits = |word: &String| waiting.contains(word);
             let waiting_macro = |word: &String| waits(word) && self.macros.contains_key(word);
             let named = self.calls.iter().chain(&self.macros).filter(|(_, words)| words.iter().any(waits));
             let mentioned = self.mentions.iter().filter(|(_, words)| words.iter().any(waiting_macro));
-            let leading = named.chain(mentioned).map(|(name, _)| name);
-            let new: Vec<String> = leading.filter(|name| !waits(name)).cloned().collect();
-            if new.is_empty() {
-                return waiting;
-            }
-            waiting.extend(new);
+            named.chain(mentioned).map(|(name, _)| name.clone()).collect()
+        })
+    }
+}
+
+/// Returns words, with the `more` that follow from those that there are.
+fn grown(mut words: Words, more: impl Fn(&Words) -> Words) -> Words {
+    loop {
+        let before = words.len();
+        words.extend(more(&words));
+        if words.len() == before {
+            return words;
         }
     }
 }
@@ -154,16 +160,11 @@ impl Waits {
         let waiting = names.leading_to(ROOTS);
         let reads = |words: &Words| words.contains("threadIdx");
         let readers = names.mentions.iter().chain(&names.macros).filter(|(_, words)| reads(words));
-        let mut indexed: Words = readers.map(|(name, _)| name.clone()).collect();
-        loop {
-            let calls = |words: &Words| words.iter().any(|word| indexed.contains(word));
-            let callers = names.calls.iter().filter(|(name, words)| !indexed.contains(*name) && calls(words));
-            let new: Vec<String> = callers.map(|(name, _)| name.clone()).collect();
-            if new.is_empty() {
-                break;
-            }
-            indexed.extend(new);
-        }
+        let readers = readers.map(|(name, _)| name.clone()).collect();
+        let mut indexed = grown(readers, |indexed| {
+            let callers = names.calls.iter().filter(|(_, calls)| !calls.is_disjoint(indexed));
+            callers.map(|(name, _)| name.clone()).collect()
+        });
         indexed.retain(|name| names.calls.contains_key(name));
         let functions = names.calls.keys().filter(|name| !ours.calls.contains_key(*name)).cloned().collect();
         Ok(Self { waiting, indexed, names, functions, memory })

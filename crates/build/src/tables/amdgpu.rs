@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
-use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
+use object::{Endianness, Object as _, ObjectSymbol as _};
 use rmpv::Value;
 
 use super::ParamTable;
@@ -50,22 +50,14 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
 /// Returns the symbols of a code object's variables that the driver finds.
 pub(crate) fn variables(code_object: &[u8]) -> Vec<String> {
     let Ok(file) = ElfFile64::<Endianness>::parse(code_object) else { return Vec::new() };
-    let data =
-        file.dynamic_symbols().filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
-    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
+    super::variables(file.dynamic_symbols())
 }
 
 fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
-    let kernels = field(metadata, "amdhsa.kernels").and_then(Value::as_array);
-    kernels
-        .into_iter()
-        .flatten()
+    list(metadata, "amdhsa.kernels")
         .filter_map(|kernel| {
             let number = |name| field(kernel, name).and_then(Value::as_u64).unwrap_or(0) as u32;
-            let params = field(kernel, ".args")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
+            let params = list(kernel, ".args")
                 .filter(|arg| {
                     let kind = field(arg, ".value_kind").and_then(Value::as_str);
                     !kind.is_some_and(|kind| kind.starts_with("hidden"))
@@ -102,6 +94,10 @@ fn with_code_sizes(mut kernels: HashMap<String, Kernel>, file: &ElfFile64<'_>) -
 
 fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     map.as_map()?.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value)
+}
+
+fn list<'a>(map: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    field(map, name).and_then(Value::as_array).into_iter().flatten()
 }
 
 #[cfg(test)]

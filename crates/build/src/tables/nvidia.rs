@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use object::{Object as _, ObjectSection as _};
 
 use super::ParamTable;
 
@@ -41,8 +41,7 @@ pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
 /// Returns the symbols of a cubin's variables.
 pub(crate) fn variables(cubin: &[u8]) -> Vec<String> {
     let Ok(file) = object::File::parse(cubin) else { return Vec::new() };
-    let data = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
-    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
+    super::variables(file.symbols())
 }
 
 fn records(mut data: &[u8]) -> Option<ParamTable> {
@@ -75,7 +74,7 @@ pub(crate) struct Resources {
 
 /// Reads the output of `ptxas -v`, by kernel and target.
 pub(crate) fn resources(log: &str) -> HashMap<(String, String), Resources> {
-    let mut all = HashMap::new();
+    let mut all: HashMap<_, Resources> = HashMap::new();
     let mut current = None;
     for line in log.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
@@ -85,16 +84,13 @@ pub(crate) fn resources(log: &str) -> HashMap<(String, String), Resources> {
             }
         }
         let Some(key) = &current else { continue };
-        let entry = || -> Resources { all.get(key).copied().unwrap_or_default() };
+        let number = |words| number_before(line, words).unwrap_or(0);
         if line.contains("bytes spill stores") {
-            let spills = number_before(line, " bytes spill stores")
-                .unwrap_or(0)
-                .saturating_add(number_before(line, " bytes spill loads").unwrap_or(0));
-            all.insert(key.clone(), Resources { spills, ..entry() });
+            let spills = number(" bytes spill stores").saturating_add(number(" bytes spill loads"));
+            all.entry(key.clone()).or_default().spills = spills;
         } else if line.contains("Used ") {
-            let registers = number_before(line, " registers").unwrap_or(0);
-            let shared = number_before(line, " bytes smem").unwrap_or(0);
-            all.insert(key.clone(), Resources { registers, shared, ..entry() });
+            let entry = all.entry(key.clone()).or_default();
+            (entry.registers, entry.shared) = (number(" registers"), number(" bytes smem"));
         }
     }
     all
