@@ -6,7 +6,6 @@ mod globals;
 mod launcher;
 mod names;
 
-use std::fmt::Write as _;
 use std::fs;
 
 use sha2::{Digest as _, Sha256};
@@ -57,79 +56,70 @@ fn file_name(unit: &Unit) -> String {
 /// Writes `docs` as a Rust doc comment, `instead` where there are none.
 fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
     if docs.is_empty() {
-        let _ = writeln!(text, "{indent}/// {instead}");
+        text.push_str(&format!("{indent}/// {instead}\n"));
     }
     for line in docs {
-        let _ = writeln!(text, "{}", format!("{indent}/// {line}").trim_end());
+        text.push_str(&format!("{}\n", format!("{indent}/// {line}").trim_end()));
     }
 }
 
 fn write_kernels_struct(text: &mut String, unit: &Unit) {
     let Module { kernels, .. } = &unit.module;
-    let _ = writeln!(
-        text,
-        "/// The kernels of `{}`, loaded on one device. Clones are handles of the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
-         module: ::gpustream::Module,",
+    text.push_str(&format!("/// The kernels of `{}`, loaded on one device. Clones are handles of the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
+         module: ::gpustream::Module,\n",
         file_name(unit)
-    );
+    ));
     for kernel in kernels {
         let ty = match &kernel.template[..] {
             [] => "::gpustream::Kernel".to_owned(),
             _ => format!("[::gpustream::Kernel; {}]", kernel.instances.len()),
         };
-        let _ = writeln!(text, "    {}: {ty},", names::field(&kernel.name));
+        text.push_str(&format!("    {}: {ty},\n", names::field(&kernel.name)));
     }
     text.push_str("}\n\n");
 }
 
 fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common) -> Result<()> {
     let Module { name, kernels, .. } = &unit.module;
-    let _ = writeln!(
-        text,
-        "{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for the device, once per\n    \
+    text.push_str(&format!("{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for the device, once per\n    \
          /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` where an image is not the one that was built; \
          `NoImageForDevice` where there is neither image\n    /// nor run-time compiler; `ArgumentMismatch` where an \
-         image's parameters are not those that these launchers\n    /// were made for.\n    pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {{"
-    );
+         image's parameters are not those that these launchers\n    /// were made for.\n    pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {{\n"
+    ));
     text.push_str("        const IMAGES: &[::gpustream::Image<'static>] = &[\n");
     let mut checksums = String::new();
     for image in images {
         let bytes = fs::read(&image.path)
             .map_err(|e| Error::message(format!("cannot read {}: {e}", image.path.display())))?;
         let checksum = Sha256::digest(&bytes).iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
-        let _ = writeln!(checksums, "            ::gpustream::codegen::Checksum::new({checksum:?}),");
+        checksums.push_str(&format!("            ::gpustream::codegen::Checksum::new({checksum:?}),\n"));
         let file = image.path.file_name().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(
-            text,
-            "            ::gpustream::Image {{ backend: {:?}, targets: &{:?}, bytes: include_bytes!({file:?}), symbols: &{:?} \
-             }},",
+        text.push_str(&format!("            ::gpustream::Image {{ backend: {:?}, targets: &{:?}, bytes: include_bytes!({file:?}), symbols: &{:?} \
+             }},\n",
             image.backend.name(),
             image.targets,
             image.symbols
-        );
+        ));
     }
     text.push_str("        ];\n");
-    let _ = writeln!(
-        text,
-        "        static CHECKSUMS: [::gpustream::codegen::Checksum; {}] = [\n{checksums}        ];",
+    text.push_str(&format!(
+        "        static CHECKSUMS: [::gpustream::codegen::Checksum; {}] = [\n{checksums}        ];\n",
         images.len()
-    );
+    ));
 
     let sources = common.out_dir.join(format!("{name}.source"));
     // Run-time compilers know no host code.
     let device = unit.device_part.as_ref().ok().and_then(Option::as_ref).unwrap_or(&unit.source.text);
     let source = format!("{device}{}", assertions(unit, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
-    let _ = writeln!(
-        text,
-        "        const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {{\n            name: {:?},\n            \
-         text: include_str!(\"{name}.source/kernel.cu\"),\n            headers: &[",
+    text.push_str(&format!("        const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {{\n            name: {:?},\n            \
+         text: include_str!(\"{name}.source/kernel.cu\"),\n            headers: &[\n",
         file_name(unit)
-    );
+    ));
     for (i, header) in unit.headers.iter().filter(|h| for_devices(h)).enumerate() {
         let path = match &header.path {
             None if vendor::built_in(&header.name).is_some() => {
-                let _ = writeln!(text, "                ({:?}, {:?}),", header.name, header.text);
+                text.push_str(&format!("                ({:?}, {:?}),\n", header.name, header.text));
                 continue;
             }
             Some(_) => {
@@ -140,7 +130,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
             None if header.name.starts_with("gpustream/") => format!("gpustream-include/{}", header.name),
             None => format!("gpustream-include/gpustream/{}", header.name),
         };
-        let _ = writeln!(text, "                ({:?}, include_str!({path:?})),", header.name);
+        text.push_str(&format!("                ({:?}, include_str!({path:?})),\n", header.name));
     }
     let options: Vec<String> = common.options(Backend::Cuda).filter(|o| o.starts_with("-D")).collect();
     // HIPRTC knows no path that begins with `::`.
@@ -151,10 +141,8 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         .map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance, "")))
         .chain(globals::addresses(&unit.module))
         .collect();
-    let _ = writeln!(
-        text,
-        "            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};"
-    );
+    text.push_str(&format!("            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};\n"
+    ));
 
     // The source of a file for some backends would not compile for others.
     let source = match &unit.only {
@@ -165,15 +153,13 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         }
     };
     if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
-        let _ = writeln!(text, "        use ::gpustream::codegen::param;");
+        text.push_str("        use ::gpustream::codegen::param;\n");
     }
-    let _ = writeln!(
-        text,
-        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: {source}, globals: &[{}] }};\n        \
+    text.push_str(&format!("        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: {source}, globals: &[{}] }};\n        \
          // SAFETY: the images are those that were built from the source, as their checksums show.\n        let module = \
-         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{",
+         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{\n",
         globals::list(&unit.module)
-    );
+    ));
     for kernel in kernels {
         let load = |instance: &Instance| {
             let params: Vec<String> = instance
@@ -188,7 +174,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
             [] => loaded.concat(),
             _ => format!("[{}]", loaded.join(", ")),
         };
-        let _ = writeln!(text, "            {}: {loaded},", names::field(&kernel.name));
+        text.push_str(&format!("            {}: {loaded},\n", names::field(&kernel.name)));
     }
     text.push_str(
         "            module,\n        })\n    }\n\n    /// Returns the loaded module, for all that has no generated launcher.\n    \

@@ -1,7 +1,5 @@
 //! Structs and enums of a kernel file, in Rust.
 
-use std::fmt::Write as _;
-
 use super::{ALLOW, write_docs};
 use crate::names::identifier;
 use crate::signature::{Definition, Enum, Struct};
@@ -11,12 +9,11 @@ pub(super) fn write(text: &mut String, definition: &Definition) {
         Definition::Struct(definition) => write_struct(text, definition),
         Definition::Enum(definition) => write_enum(text, definition),
     }
-    let _ = writeln!(
-        text,
+    text.push_str(&format!(
         "{ALLOW}\nimpl ::core::default::Default for {0} {{\n    fn default() -> Self {{\n        \
-         ::gpustream::Zeroable::zeroed()\n    }}\n}}\n",
+         ::gpustream::Zeroable::zeroed()\n    }}\n}}\n\n",
         definition.name()
-    );
+    ));
 }
 
 /// Writes a struct with C's layout. Padding is a member, so that every byte of it has a value.
@@ -25,10 +22,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
     write_docs(text, "", &definition.docs, &format!("`{name}`, as the kernels declare it."));
     let natural = definition.fields.iter().map(|field| field.ty.rust_align()).max().unwrap_or(1);
     let explicit = if natural < *align { format!(", align({align})") } else { String::new() };
-    let _ = writeln!(
-        text,
-        "{ALLOW}\n#[repr(C{explicit})]\n#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{"
-    );
+    text.push_str(&format!(
+        "{ALLOW}\n#[repr(C{explicit})]\n#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{\n"
+    ));
     let mut end = 0;
     for field in &definition.fields {
         write_padding(text, definition, end, field.offset);
@@ -37,37 +33,34 @@ fn write_struct(text: &mut String, definition: &Struct) {
         for extent in field.extents.iter().rev() {
             ty = format!("[{ty}; {extent}]");
         }
-        let _ = writeln!(text, "    pub {}: {ty},", identifier(&field.name));
+        text.push_str(&format!("    pub {}: {ty},\n", identifier(&field.name)));
         end = field.offset + field.layout().0;
     }
     write_padding(text, definition, end, *size);
-    let _ = writeln!(text, "}}");
-    let _ = writeln!(
-        text,
-        "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
+    text.push_str("}\n");
+    text.push_str(&format!("// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
          ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
          // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.\n\
          ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
-         const _: () = {{\n    assert!(::core::mem::size_of::<{name}>() == {size} && ::core::mem::align_of::<{name}>() == {align});"
-    );
+         const _: () = {{\n    assert!(::core::mem::size_of::<{name}>() == {size} && ::core::mem::align_of::<{name}>() == {align});\n"
+    ));
     for field in &definition.fields {
         let (offset, field) = (field.offset, identifier(&field.name));
-        let _ = writeln!(text, "    assert!(::core::mem::offset_of!({name}, {field}) == {offset});");
+        text.push_str(&format!("    assert!(::core::mem::offset_of!({name}, {field}) == {offset});\n"));
     }
-    let _ = writeln!(text, "}};");
+    text.push_str("};\n");
 }
 
 /// Writes the member that fills a gap; its name is of its place.
 fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
     if from < to {
-        let taken = definition.fields.iter().map(|field| &field.name);
-        let name = super::names::fresh(&format!("padding_{from}"), taken);
-        let _ = writeln!(
-            text,
-            "    /// Bytes without a meaning.\n    pub {name}: ::gpustream::Padding<{}>,",
+        let is_taken = |name: &str| definition.fields.iter().any(|field| field.name == name);
+        let name = super::names::fresh(&format!("padding_{from}"), is_taken);
+        text.push_str(&format!(
+            "    /// Bytes without a meaning.\n    pub {name}: ::gpustream::Padding<{}>,\n",
             to - from
-        );
+        ));
     }
 }
 
@@ -76,23 +69,18 @@ fn write_enum(text: &mut String, definition: &Enum) {
     let Enum { name, docs, repr, values, .. } = definition;
     write_docs(text, "", docs, &format!("`{name}`, as the kernels declare it; it may hold any integer."));
     let integer = repr.rust();
-    let _ = writeln!(
-        text,
-        "{ALLOW}\n#[repr(transparent)]\n#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub struct {name}(pub {integer});\n\n\
-         {ALLOW}\nimpl {name} {{"
-    );
+    text.push_str(&format!("{ALLOW}\n#[repr(transparent)]\n#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub struct {name}(pub {integer});\n\n\
+         {ALLOW}\nimpl {name} {{\n"
+    ));
     for (value_name, value) in values {
-        let _ = writeln!(
-            text,
-            "    /// `{value_name}`, which is {value}.\n    pub const {}: Self = Self({value}_i128 as {integer});",
+        text.push_str(&format!("    /// `{value_name}`, which is {value}.\n    pub const {}: Self = Self({value}_i128 as {integer});\n",
             identifier(value_name)
-        );
+        ));
     }
-    let _ = writeln!(
-        text,
+    text.push_str(&format!(
         "}}\n// SAFETY: an integer is valid for all bit patterns, zero included.\n\
          ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
          // SAFETY: an integer is valid for all bit patterns, and has no padding.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n"
-    );
+         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\n"
+    ));
 }

@@ -1,7 +1,5 @@
 //! The launchers of templates: one for all instances, with a trait that says which instance is meant.
 
-use std::fmt::Write as _;
-
 use super::ALLOW;
 use crate::names::identifier;
 use crate::signature::{Argument, Kernel, Module, Template};
@@ -17,12 +15,10 @@ pub(super) fn write_types(text: &mut String, module: &Module) {
         if let Argument::Type { cpp, ty: None } = argument
             && !written.contains(&cpp)
         {
-            let _ = writeln!(
-                text,
-                "/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
-                 Copy, Debug)]\npub struct {};\n",
+            text.push_str(&format!("/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
+                 Copy, Debug)]\npub struct {};\n\n",
                 named(cpp)
-            );
+            ));
             written.push(cpp);
         }
     }
@@ -44,21 +40,17 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     };
     let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" };
     let rest = listed(kernel.template.iter().map(parameter), subject);
-    let _ = writeln!(
-        text,
-        "::gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
+    text.push_str(&format!("::gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
          Safety\n/// `INSTANCE` is that of these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
          \"`{kernel_name}` was not compiled for {what}\", note = \"there are {instances}\")]\npub unsafe trait {name} \
-         [{rest}] [{supertrait}] {{\n    /// The number of the instance.\n    const INSTANCE: usize;\n}}\n}}"
-    );
+         [{rest}] [{supertrait}] {{\n    /// The number of the instance.\n    const INSTANCE: usize;\n}}\n}}\n"
+    ));
     for (number, instance) in kernel.instances.iter().enumerate() {
         let subject_type = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
         let rest = listed(instance.arguments.iter().map(rust), subject);
-        let _ = writeln!(
-            text,
-            "// SAFETY: the array of kernels has this instance at this place.\n::gpustream::__generated!(unsafe impl \
-             [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});"
-        );
+        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this place.\n::gpustream::__generated!(unsafe impl \
+             [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});\n"
+        ));
     }
     text.push('\n');
 }
@@ -113,7 +105,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     let mut bounds = format!("where {ty}: {requirement}");
     for (number, parameter) in kernel.template.iter().enumerate() {
         if Some(number) != subject(kernel) && is_element(kernel, number) {
-            let _ = write!(bounds, ", {}: {PLAIN}", identifier(&parameter.name));
+            bounds += &format!(", {}: {PLAIN}", identifier(&parameter.name));
         }
     }
     bounds

@@ -1,7 +1,5 @@
 //! The methods of variables: one that finds the variable, and for constants one that sets it.
 
-use std::fmt::Write as _;
-
 use super::write_docs;
 use crate::names::identifier;
 use crate::signature::{Global, GlobalType, Module};
@@ -47,13 +45,11 @@ pub(super) fn write(text: &mut String, global: &Global) {
     );
     text.push('\n');
     write_docs(text, "    ", &about, "");
-    let _ = writeln!(
-        text,
-        "    pub fn {}(&self) -> ::gpustream::Result<::gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
+    text.push_str(&format!("    pub fn {}(&self) -> ::gpustream::Result<::gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
          asserted the type, and kernels' authors vouch for all values of it.\n        \
-         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}",
+         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
         identifier(name),
-    );
+    ));
     if !constant {
         return;
     }
@@ -74,10 +70,8 @@ pub(super) fn write(text: &mut String, global: &Global) {
     }
     text.push('\n');
     write_docs(text, "    ", &about, "");
-    let _ = writeln!(
-        text,
-        "    #[track_caller]\n    pub fn set_{name}(&self, stream: &::gpustream::Stream, {parameter}) -> ::gpustream::Result<()> \
-         {{\n        self.{}()?.upload(stream, {values})\n    }}",
+    text.push_str(&format!("    #[track_caller]\n    pub fn set_{name}(&self, stream: &::gpustream::Stream, {parameter}) -> ::gpustream::Result<()> \
+         {{\n        self.{}()?.upload(stream, {values})\n    }}\n",
         identifier(name)
-    );
+    ));
 }

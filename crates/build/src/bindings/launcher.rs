@@ -1,7 +1,6 @@
 //! One kernel's launchers: with the default shape that its contract gives, and with a shape that the caller gives.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use super::names::fresh;
 use super::{generic, write_docs};
@@ -29,7 +28,7 @@ impl Names<'_> {
 
     /// Returns the name of a value of the launcher's own, which no parameter has.
     fn fresh(kernel: &Kernel, name: &str) -> String {
-        fresh(name, kernel.params.iter().map(|param| &param.name))
+        fresh(name, |name| kernel.params.iter().any(|param| param.name == name))
     }
 }
 
@@ -50,7 +49,7 @@ pub(super) fn write(text: &mut String, kernel: &Kernel, place: &str) {
 /// Closes an `unsafe fn`, which a macro of the library writes: the user's crate may forbid it.
 fn write_tail(text: &mut String, kernel: &Kernel) {
     if !kernel.contract.safe {
-        let _ = writeln!(text, "    }}");
+        text.push_str("    }\n");
     }
 }
 
@@ -59,7 +58,7 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
     let kernel = names.kernel;
     text.push('\n');
     if !kernel.contract.safe {
-        let _ = writeln!(text, "    ::gpustream::__generated! {{");
+        text.push_str("    ::gpustream::__generated! {\n");
     }
     let Contract { safe, requires, cooperative, covers, reads, optional } = &kernel.contract;
     let mut docs = kernel.docs.clone();
@@ -118,21 +117,21 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
         parameters if !*safe => format!(" [{parameters}]"),
         parameters => format!("<{parameters}>"),
     };
-    let _ = writeln!(text, "    pub {safety}fn {}{parameters}(", identifier(method));
-    let _ = writeln!(text, "        &self,\n        {}: &::gpustream::Stream,", names.stream);
+    text.push_str(&format!("    pub {safety}fn {}{parameters}(\n", identifier(method)));
+    text.push_str(&format!("        &self,\n        {}: &::gpustream::Stream,\n", names.stream));
     if takes_launch {
-        let _ = writeln!(text, "        {}: &::gpustream::Launch,", names.launch);
+        text.push_str(&format!("        {}: &::gpustream::Launch,\n", names.launch));
     }
     for (number, arg) in names.args.iter().enumerate() {
-        let _ = writeln!(text, "        {arg}: {},", argument_type(kernel, number));
+        text.push_str(&format!("        {arg}: {},\n", argument_type(kernel, number)));
     }
     let (result, bounds) = ("::gpustream::Result<()>", generic::bounds(kernel));
-    let _ = match (&*bounds, kernel.contract.safe) {
-        ("", true) => writeln!(text, "    ) -> {result} {{"),
-        ("", false) => writeln!(text, "    ) -> ({result}) {{"),
-        (bounds, true) => writeln!(text, "    ) -> {result}\n    {bounds} {{"),
-        (bounds, false) => writeln!(text, "    ) -> ({result}) [{bounds}] {{"),
-    };
+    text.push_str(&match (&*bounds, kernel.contract.safe) {
+        ("", true) => format!("    ) -> {result} {{\n"),
+        ("", false) => format!("    ) -> ({result}) {{\n"),
+        (bounds, true) => format!("    ) -> {result}\n    {bounds} {{\n"),
+        (bounds, false) => format!("    ) -> ({result}) [{bounds}] {{\n"),
+    });
 }
 
 fn argument_type(kernel: &Kernel, param: usize) -> String {
@@ -197,18 +196,16 @@ fn write_default(text: &mut String, covers: &Covers, names: &Names<'_>) {
             format!("covering_blocks([{}], {block:?})", extents.join(", "))
         }
     };
-    let _ = writeln!(text, "        let {} = ::gpustream::Launch::{shape};", names.launch);
+    text.push_str(&format!("        let {} = ::gpustream::Launch::{shape};\n", names.launch));
     let mut args = vec![names.stream.clone(), format!("&{}", names.launch)];
     args.extend(names.args.iter().cloned());
     let call = format!("self.{}_with{}({})", kernel.name, turbofish(kernel), args.join(", "));
     if kernel.contract.safe {
-        let _ = writeln!(text, "        {call}\n    }}");
+        text.push_str(&format!("        {call}\n    }}\n"));
     } else {
-        let _ = writeln!(
-            text,
-            "        // SAFETY: the caller's promise is the same.\n        ::gpustream::__generated!(unsafe {{ {call} \
-             }})\n    }}"
-        );
+        text.push_str(&format!("        // SAFETY: the caller's promise is the same.\n        ::gpustream::__generated!(unsafe {{ {call} \
+             }})\n    }}\n"
+        ));
         write_tail(text, kernel);
     }
 }
@@ -223,30 +220,29 @@ fn write_extent(text: &mut String, covers: &Covers, extent: &Expr, axis: &str, n
     }
     let lengths: BTreeSet<_> = extent.lengths().collect();
     let name = Names::fresh(kernel, &format!("extent_{axis}"));
-    let _ = writeln!(text, "        let {name} = {{");
+    text.push_str(&format!("        let {name} = {{\n"));
     for i in lengths {
         if let ParamType::Pointer { .. } = &kernel.params[i].ty {
             let (arg, element) = (&names.args[i], generic::element(kernel, i));
-            let _ =
-                writeln!(text, "            let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg});");
+            text.push_str(&format!(
+                "            let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg});\n"
+            ));
         }
     }
     // An extent that is negative or overflows is a violation like any other.
     let clause = format!("a size to cover (`covers: {}`)", covers.text);
-    let _ = writeln!(
-        text,
-        "            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
-         }};\n            extent\n        }};",
+    text.push_str(&format!("            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
+         }};\n            extent\n        }};\n",
         expression(extent, names),
         violated(&clause, &[extent], names)
-    );
+    ));
     name
 }
 
 fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     write_head(text, method, true, names);
     let Names { kernel, stream, launch, config, .. } = names;
-    let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
+    text.push_str(&format!("        if {launch}.is_empty() {{\n            return Ok(());\n        }}\n"));
     // Each view is taken once: the same view is checked and launched, whatever the argument's own `view` answers next
     // time.
     for (number, arg) in names.args.iter().enumerate() {
@@ -256,13 +252,14 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     let cooperative = kernel.contract.cooperative;
     let resolved = cooperative || requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch());
     if cooperative {
-        let _ = writeln!(
-            text,
-            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &{}, {stream})?;",
+        text.push_str(&format!(
+            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &{}, {stream})?;\n",
             generic::loaded(kernel)
-        );
+        ));
     } else if resolved {
-        let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
+        text.push_str(&format!(
+            "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;\n"
+        ));
     }
     for clause in requires {
         let left = expression(&clause.left, names);
@@ -278,7 +275,9 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         let absent = absent.into_iter().map(|i| format!("{}.is_none() || ", names.args[i]));
         let holds = absent.collect::<String>() + &holds;
         let violated = violated(&clause.text, &[&clause.left, &clause.right], names);
-        let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
+        text.push_str(&format!(
+            "        if !({holds}) {{\n            return Err({violated});\n        }}\n"
+        ));
     }
     let mut args = Vec::new();
     for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
@@ -292,7 +291,7 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         args.push(match &param.ty {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
                 // C++ and Rust agree on a bool's two values; as a byte it is plain data.
-                let _ = writeln!(text, "        let {arg} = u8::from({arg});");
+                text.push_str(&format!("        let {arg} = u8::from({arg});\n"));
                 format!("::gpustream::Arg::value(&{arg})")
             }
             ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
@@ -317,17 +316,15 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     } else {
         "the caller promises that the kernel's work is sound"
     };
-    let _ = writeln!(
-        text,
-        "        // SAFETY: {safety}.\n        // Arguments match the compiled parameters, which were compared at load."
-    );
+    text.push_str(&format!("        // SAFETY: {safety}.\n        // Arguments match the compiled parameters, which were compared at load.\n"
+    ));
     let (args, loaded) = (args.join(", "), generic::loaded(kernel));
     let call = if resolved {
         format!("::gpustream::codegen::launch(&{loaded}, {stream}, &{config}, &[{args}])")
     } else {
         format!("{loaded}.launch({stream}, {launch}, &[{args}])")
     };
-    let _ = writeln!(text, "        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}");
+    text.push_str(&format!("        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}\n"));
     write_tail(text, kernel);
 }
 
@@ -344,16 +341,13 @@ fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
         let (element, (traits, method)) = (generic::element(kernel, param), memory(*volatile, mutable));
         let binding = if mutable && !*volatile { "mut " } else { "" };
         if kernel.contract.optional.contains(&param) {
-            let _ = writeln!(
-                text,
-                "        let {binding}{arg} = {arg}.map(|memory| ::gpustream::{traits}::<{element}>::{method}(memory));"
-            );
+            text.push_str(&format!("        let {binding}{arg} = {arg}.map(|memory| ::gpustream::{traits}::<{element}>::{method}(memory));\n"
+            ));
             return;
         }
-        let _ = writeln!(
-            text,
-            "        let {binding}{arg} = ::gpustream::{traits}::<{element}>::{method}({arg});"
-        );
+        text.push_str(&format!(
+            "        let {binding}{arg} = ::gpustream::{traits}::<{element}>::{method}({arg});\n"
+        ));
     }
 }
 

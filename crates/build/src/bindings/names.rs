@@ -5,10 +5,10 @@ pub(super) fn field(kernel: &str) -> String {
     format!("kernel_{kernel}")
 }
 
-/// Returns `name`, followed by as many underscores as it takes to be none of those that are `taken`.
-pub(super) fn fresh<'a>(name: &str, taken: impl Iterator<Item = &'a String> + Clone) -> String {
+/// Returns `name`, followed by as many underscores as it takes until nothing else has the name.
+pub(super) fn fresh(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = name.to_owned();
-    while taken.clone().any(|other| *other == name) {
+    while is_taken(&name) {
         name.push('_');
     }
     name

@@ -6,7 +6,6 @@
 //! compilers have none) and use no name that a macro could stand for: each one is undefined first.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use crate::names::is_word;
 use crate::signature::{Definition, Enum, Global, Module, Struct};
@@ -82,10 +81,8 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     let mut text = DECLARATIONS.to_owned();
     // The names of the types are the vendors', so that a file may define them where a vendor does not.
     for (_, name) in &module.halves {
-        let _ = writeln!(
-            text,
-            "static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");"
-        );
+        text.push_str(&format!("static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");\n"
+        ));
     }
     for (number, definition) in module.definitions.iter().enumerate() {
         match definition {
@@ -101,37 +98,31 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     let (scope, end) = if namespaces.is_empty() { ("", "") } else { ("namespace gs_check_scope {\n", "}\n") };
     text.push_str(scope);
     for namespace in namespaces {
-        let _ = writeln!(text, "using namespace ::{namespace};");
+        text.push_str(&format!("using namespace ::{namespace};\n"));
     }
     for (kernel, instance) in module.functions() {
         let (name, address) = (kernel.key(instance), kernel.address(instance, "::"));
-        let _ = writeln!(
-            text,
-            "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
-             number of parameters than its declaration has as written: does a macro change them?\");",
+        text.push_str(&format!("{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
+             number of parameters than its declaration has as written: does a macro change them?\");\n",
             place(kernel.name_range.start),
             kernel.params.len()
-        );
+        ));
         for (i, (param, ty)) in kernel.params.iter().zip(&instance.params).enumerate() {
-            let _ = writeln!(
-                text,
-                "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
+            text.push_str(&format!("{}static_assert(gs_check_kernel<decltype({address})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
                  the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
-                 an #if change it?\");",
+                 an #if change it?\");\n",
                 place(param.range.start),
                 parameter(ty, module),
                 param.name
-            );
+            ));
         }
     }
     for Global { path, ty, .. } in &module.globals {
         let Some(ty) = ty else { continue };
-        let _ = writeln!(
-            text,
-            "static_assert(gs_check_fits<decltype(::{path}), {}>::gs_check_holds, \"{path}: the compiler sees another type of \
-             variable than its declaration has as written: does a macro or an #if change it?\");",
+        text.push_str(&format!("static_assert(gs_check_fits<decltype(::{path}), {}>::gs_check_holds, \"{path}: the compiler sees another type of \
+             variable than its declaration has as written: does a macro or an #if change it?\");\n",
             value(&ty.whole(), module)
-        );
+        ));
     }
     text.push_str(end);
     let undefined =
@@ -151,7 +142,7 @@ fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (kernel, instance) in module.functions() {
         if !kernel.template.is_empty() && !instance.written {
-            let _ = writeln!(text, "{}{}", place(kernel.name_range.start), kernel.instantiation(instance));
+            text.push_str(&format!("{}{}\n", place(kernel.name_range.start), kernel.instantiation(instance)));
         }
     }
     text
@@ -168,18 +159,14 @@ fn identifiers(text: &str) -> BTreeSet<&str> {
 
 fn write_enum(text: &mut String, definition: &Enum) {
     let Enum { cpp, repr, values, .. } = definition;
-    let _ = writeln!(
-        text,
-        "static_assert(sizeof({cpp}) == {0} && alignof({cpp}) == {0}, \"{cpp}: the compiler lays it out differently\");",
+    text.push_str(&format!("static_assert(sizeof({cpp}) == {0} && alignof({cpp}) == {0}, \"{cpp}: the compiler lays it out differently\");\n",
         repr.size()
-    );
+    ));
     for (name, value) in values {
-        let _ = writeln!(
-            text,
-            "static_assert((long long)({cpp}::{name}) == {}, \"{cpp}::{name}: the compiler sees another value than is \
-             written\");",
+        text.push_str(&format!("static_assert((long long)({cpp}::{name}) == {}, \"{cpp}::{name}: the compiler sees another value than is \
+             written\");\n",
             literal(*value)
-        );
+        ));
     }
 }
 
@@ -195,25 +182,22 @@ fn write_struct(text: &mut String, number: usize, definition: &Struct, module: &
     if name.contains('<') {
         // A macro would take the commas between the arguments for its own.
         word = format!("gs_check_struct_{number}");
-        let _ = writeln!(text, "typedef {name} {word};");
+        text.push_str(&format!("typedef {name} {word};\n"));
     }
-    let _ = writeln!(
-        text,
+    text.push_str(&format!(
         "static_assert(sizeof({name}) == {} && alignof({name}) == {}, \"{name}: the compiler lays it out \
-         differently\");",
+         differently\");\n",
         definition.size, definition.align
-    );
+    ));
     for field in definition.fields.iter().filter(|field| field.in_cpp) {
         let extents = field.extents.iter().map(|extent| format!("[{extent}]")).collect::<Vec<_>>().concat();
-        let _ = writeln!(
-            text,
-            "static_assert(gs_check_offset({word}, {0}) == {1}, \"{name}::{0}: the compiler places it \
+        text.push_str(&format!("static_assert(gs_check_offset({word}, {0}) == {1}, \"{name}::{0}: the compiler places it \
              elsewhere\");\nstatic_assert(gs_check_fits<decltype({name}::{0}), {2}{extents}>::gs_check_holds, \
-             \"{name}::{0}: the compiler sees another type than is written\");",
+             \"{name}::{0}: the compiler sees another type than is written\");\n",
             field.name,
             field.offset,
             qualified(field.constant, field.volatile, &value(&field.ty, module))
-        );
+        ));
     }
 }
 

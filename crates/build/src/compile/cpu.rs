@@ -4,7 +4,6 @@
 //! used, so they have an image of their own. That image takes a sixth of the compile time, since it is not made to be
 //! fast.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
@@ -179,13 +178,13 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
     texts.push(&unit.source.text);
     for name in ["cooperative_groups.h", "curand_kernel.h"] {
         if texts.iter().any(|text| text.contains(name)) {
-            let _ = writeln!(text, "#include <{name}>");
+            text.push_str(&format!("#include <{name}>\n"));
         }
     }
     let ours =
         unit.headers.iter().filter(|header| header.path.is_none() && header.name.starts_with("gpustream/"));
     for name in ours.map(|header| &header.name) {
-        let _ = writeln!(text, "#include <{name}>");
+        text.push_str(&format!("#include <{name}>\n"));
     }
     match loops.text(unit, lines)? {
         Some(rewritten) => text.push_str(&rewritten),
@@ -194,21 +193,21 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
     text.push_str(&checks(unit));
     // The words of the module table, which could be the file's macros.
     for word in ["run", "params", "at", "count", "bytes", "visibility", "used"] {
-        let _ = writeln!(text, "#undef {word}");
+        text.push_str(&format!("#undef {word}\n"));
     }
     for name in &unit.module.dynamic_shared {
-        let _ = writeln!(text, "GS_CPU_DYNAMIC_SHARED({name})");
+        text.push_str(&format!("GS_CPU_DYNAMIC_SHARED({name})\n"));
     }
     text.push_str("GS_CPU_GLOBALS(\n");
     for Global { path, .. } in &unit.module.globals {
-        let _ = writeln!(text, "  GS_CPU_GLOBAL({path:?}, ::{path})");
+        text.push_str(&format!("  GS_CPU_GLOBAL({path:?}, ::{path})\n"));
     }
     text.push_str(")\nGS_CPU_MODULE(\n");
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
             (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
         let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
-        let _ = writeln!(text, "  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})");
+        text.push_str(&format!("  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})\n"));
     }
     text.push_str(")\n");
     Ok(text)
