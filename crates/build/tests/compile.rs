@@ -107,21 +107,6 @@ fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     assert!(error.contains("undeclared_name"), "{error}");
 }
 
-/// An existing CUDA kernel, with none of this project's words in it.
-const PLAIN: &str = r#"extern "C" __global__ void plain(const float* a, const float* b, float* c, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) c[i] = sqrtf(a[i]) + b[i];
-}
-"#;
-
-#[test]
-fn a_plain_cuda_kernel_compiles_for_every_backend() {
-    let dir = tempfile::tempdir().unwrap();
-    for backend in compilable("a_plain_cuda_kernel_compiles_for_every_backend") {
-        build(dir.path(), PLAIN, on(backend)).unwrap();
-    }
-}
-
 /// Kernels without `extern "C"`, in namespaces and overloaded.
 const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
 
@@ -204,10 +189,15 @@ void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x
     }
 }
 
-/// Kernels that are defined by their path, and templates whose parameters are enumerators.
+/// Kernels with none of this project's words: a plain one, one that is defined by its path, and templates whose parameters
+/// are enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {
     const TEXT: &str = "
+extern \"C\" __global__ void plain(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = sqrtf(a[i]) + b[i];
+}
 namespace shapes { struct Point { float x, y; }; __global__ void move_by(Point* p, Point by); }
 __global__ void shapes::move_by(Point* p, Point by) {
     __shared__ float sum[32];
@@ -234,6 +224,7 @@ void host(REAL* x) { apply<REAL, Add><<<1, 32>>>(x, 2.0); }
         let file = &built.files[0];
         let names: Vec<_> = file.kernels.iter().map(|k| k.kernel.clone()).collect();
         for name in [
+            "plain",
             "move_by",
             "apply<int, (Op)0, (modes::Mode)0>",
             "apply<float, (Op)5, (modes::Mode)200>",

@@ -4,20 +4,17 @@ use super::*;
 
 #[test]
 fn a_strided_loop_is_found_through_helpers() {
-    let source = SourceFile::new(
-        "k.cu",
-        r#"
+    let text = r#"
 template <typename T> __device__ void inner(T* x, size_t n) { GS_FOR_EACH_WIDE(i, n) { x[i] = 0; } }
 template <typename T> __device__ void outer(T* x, size_t n) { inner(x, n); }
 extern "C" __global__ void direct(float* x, size_t n) { GS_FOR_EACH(i, n) { x[i] = 0; } }
 extern "C" __global__ void through(float* x, size_t n) { outer<float>(x, n); }
 extern "C" __global__ void header(float* x, size_t n) { mine::from_header(x, n); }
 extern "C" __global__ void guarded(float* x, size_t n) { /* GS_FOR_EACH */ size_t i = threadIdx.x; if (i < n) x[i] = 0; }
-"#,
-    );
-    let helper = "namespace mine { inline __device__ void from_header(float* x, size_t n) \
+"#;
+    let header = "namespace mine { inline __device__ void from_header(float* x, size_t n) \
                   { GS_FOR_EACH(i, n) { x[i] = 0; } } }";
-    let module = parse(&source, &[super::helper(helper)], Script::default()).unwrap();
+    let module = with_header(text, header).unwrap();
     let strided: Vec<_> = module.kernels.iter().map(|k| (k.name.as_str(), k.strided)).collect();
     assert_eq!(strided, [("direct", true), ("through", true), ("header", true), ("guarded", false)]);
 }
@@ -50,12 +47,10 @@ fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
         "extern \"C\" __global__ void k(unsigned* a) { mine::meet(a); }",
     ];
     let header = "namespace mine { inline __device__ void meet(unsigned* a) { gs::grid_barrier(a); } }";
-    let header = super::helper(header);
     for text in USES {
         let with = |contract: &str| {
             let at = text.find("extern").unwrap();
-            let text = format!("{}/// requires: {contract}\n{}", &text[..at], &text[at..]);
-            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), Script::default())
+            with_header(&format!("{}/// requires: {contract}\n{}", &text[..at], &text[at..]), header)
         };
         let module = with("1 <= len(a)").unwrap();
         assert!(module.kernels[0].contract.cooperative, "{text}");
@@ -64,8 +59,7 @@ fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
         let module = with("cooperative, 1 <= len(a)").unwrap();
         assert!(module.warnings.is_empty());
         assert!(module.kernels[0].contract.cooperative && module.kernels[0].contract.requires.len() == 1);
-        let unsafe_one =
-            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), Script::default()).unwrap();
+        let unsafe_one = with_header(text, header).unwrap();
         assert!(!unsafe_one.kernels[0].contract.safe);
     }
     let none = "__device__ void meet(unsigned* a) { gs::grid_barrier(a); }\n/// requires: 1 <= len(a)\n\

@@ -25,10 +25,10 @@ extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __
     assert_eq!(
         types,
         [
-            ("a", ParamType::Value(ValueType::Scalar(Scalar::F32))),
+            ("a", value(Scalar::F32)),
             ("x", pointer(Scalar::F32, false)),
             ("y", pointer(Scalar::F32, true)),
-            ("n", ParamType::Value(ValueType::Scalar(Scalar::Usize))),
+            ("n", value(Scalar::Usize)),
         ]
     );
     assert_eq!(kernel.instances[0].param_table(), [(0, 4), (8, 8), (16, 8), (24, 8)]);

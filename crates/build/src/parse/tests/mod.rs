@@ -10,24 +10,27 @@ use proptest::prelude::*;
 
 use super::{Helper, Script, parse};
 use crate::contract::{Expr, LaunchValue};
-use crate::diagnostic::SourceFile;
+use crate::diagnostic::{Result, SourceFile};
 use crate::signature::Module;
 use crate::types::{ParamType, Scalar, ValueType};
 
-/// Returns a header that a file may include as `k.cuh`.
-fn helper(text: impl Into<String>) -> Helper {
-    Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) }
+/// Reads a file with a header `k.cuh` that the file may include.
+fn with_header(text: &str, header: &str) -> Result<Module> {
+    let header = Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", header) };
+    parse(&SourceFile::new("k.cu", text), &[header], Script::default())
+}
+
+fn parsed(text: &str) -> Result<Module> {
+    parse(&SourceFile::new("k.cu", text), &[], Script::default())
 }
 
 fn read(text: &str) -> Module {
-    parse(&SourceFile::new("k.cu", text), &[], Script::default()).unwrap_or_else(|e| panic!("{e}"))
+    parsed(text).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Returns the errors as `line:column: message | help`.
 fn errors(text: &str) -> Vec<String> {
-    let Err(error) = parse(&SourceFile::new("k.cu", text), &[], Script::default()) else {
-        panic!("accepted:\n{text}");
-    };
+    let Err(error) = parsed(text) else { panic!("accepted:\n{text}") };
     assert!(!error.diagnostics().is_empty(), "{error}");
     let line = |d: &crate::Diagnostic| format!("{}:{}: {} | {}", d.line, d.column, d.message, d.help);
     error.diagnostics().iter().map(line).collect()
@@ -42,6 +45,10 @@ fn refused(text: &str, position: &str, parts: &[&str]) {
     for part in parts {
         assert!(errors[0].contains(part), "no `{part}` in {}", errors[0]);
     }
+}
+
+fn value(scalar: Scalar) -> ParamType {
+    ParamType::Value(ValueType::Scalar(scalar))
 }
 
 fn pointer(scalar: Scalar, mutable: bool) -> ParamType {
@@ -84,7 +91,7 @@ proptest! {
     #[test]
     fn any_comment_ends_in_an_answer(comment: String) {
         let text = format!("/// {comment}\nextern \"C\" __global__ void k(const float* x, int n) {{}}\n/** {comment}");
-        let _ = parse(&SourceFile::new("k.cu", text), &[], Script::default());
+        let _ = parsed(&text);
     }
 
     #[test]
@@ -100,7 +107,7 @@ proptest! {
         ),
     ) {
         let text = words.concat();
-        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[], Script::default());
-        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[helper(text)], Script::default());
+        let _ = parsed(&text);
+        let _ = with_header("extern \"C\" __global__ void f() {}\n", &text);
     }
 }

@@ -23,7 +23,7 @@ fn each_choice_of_listed_types_and_numbers_is_an_instance() {
     let [kernel] = &module.kernels[..] else { panic!("{module:?}") };
     assert_eq!(kernel.generics, [Some(0), Some(0)]);
     let types: Vec<_> = kernel.instances.iter().map(|instance| instance.params[1].clone()).collect();
-    let [single, half] = [Scalar::F32, Scalar::F16].map(|scalar| ParamType::Value(ValueType::Scalar(scalar)));
+    let [single, half] = [Scalar::F32, Scalar::F16].map(value);
     assert_eq!(types, [single.clone(), single, half.clone(), half]);
     assert_eq!(kernel.instances[2].param_table(), [(0, 8), (8, 2)]);
 }

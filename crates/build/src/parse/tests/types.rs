@@ -45,22 +45,22 @@ fn scalars_and_pointers_become_types_of_rust() {
         ("const volatile unsigned int* x", volatile(false)),
         ("unsigned* volatile x", pointer(Scalar::U32, true)),
         ("unsigned char* __restrict x", pointer(Scalar::U8, true)),
-        ("std::size_t x", ParamType::Value(ValueType::Scalar(Scalar::Usize))),
-        ("const long long x", ParamType::Value(ValueType::Scalar(Scalar::I64))),
-        ("unsigned long long int x", ParamType::Value(ValueType::Scalar(Scalar::U64))),
-        ("gs::half x", ParamType::Value(ValueType::Scalar(Scalar::F16))),
+        ("std::size_t x", value(Scalar::Usize)),
+        ("const long long x", value(Scalar::I64)),
+        ("unsigned long long int x", value(Scalar::U64)),
+        ("gs::half x", value(Scalar::F16)),
         ("const gs::bfloat16* x", pointer(Scalar::Bf16, false)),
         ("gs::u64* x", pointer(Scalar::U64, true)),
         ("__nv_bfloat16* x", pointer(Scalar::Bf16, true)),
-        ("bool x", ParamType::Value(ValueType::Scalar(Scalar::Bool))),
-        ("uint8_t x", ParamType::Value(ValueType::Scalar(Scalar::U8))),
+        ("bool x", value(Scalar::Bool)),
+        ("uint8_t x", value(Scalar::U8)),
         ("float4 x", vector("float4", Scalar::F32, 4, 16)),
         ("double3 x", vector("double3", Scalar::F64, 3, 8)),
         ("ulong2 x", vector("ulong2", Scalar::U64, 2, 16)),
         ("__half2 x", vector("__half2", Scalar::F16, 2, 4)),
         ("__nv_bfloat162 x", vector("__nv_bfloat162", Scalar::Bf16, 2, 4)),
         ("dim3 x", vector("dim3", Scalar::U32, 3, 4)),
-        ("char x", ParamType::Value(ValueType::Scalar(Scalar::Char))),
+        ("char x", value(Scalar::Char)),
         ("const char* x", pointer(Scalar::Char, false)),
         ("bool* x", pointer(Scalar::StoredBool, true)),
         ("clock_t* x", pointer(Scalar::I64, true)),
@@ -142,20 +142,20 @@ fn names_are_followed_through_typedefs_and_macros() {
         (
             "typedef unsigned int uint, *words;",
             "words x, uint y",
-            vec![pointer(Scalar::U32, true), ParamType::Value(ValueType::Scalar(Scalar::U32))],
+            vec![pointer(Scalar::U32, true), value(Scalar::U32)],
         ),
         ("typedef const float cfloat;", "cfloat* x", vec![pointer(Scalar::F32, false)]),
         (
             "typedef unsigned long long ulong;\nusing std::size_t;",
             "ulong* x, size_t n",
-            vec![pointer(Scalar::U64, true), ParamType::Value(ValueType::Scalar(Scalar::Usize))],
+            vec![pointer(Scalar::U64, true), value(Scalar::Usize)],
         ),
         (
             "typedef float vec[3];",
             "vec x, vec* y",
             vec![f32(), memory(array(ValueType::Scalar(Scalar::F32), 3), true)],
         ),
-        ("using size_t = std::size_t;", "size_t n", vec![ParamType::Value(ValueType::Scalar(Scalar::Usize))]),
+        ("using size_t = std::size_t;", "size_t n", vec![value(Scalar::Usize)]),
         (
             "namespace a { typedef float real; }\nusing namespace a;",
             "real* x, a::real* y",
@@ -252,11 +252,11 @@ extern "C" __global__ void k(Mode m, const enum Mode* p, Small s, Anonymous a, S
 fn types_come_from_the_users_headers() {
     let header = "#ifndef K_CUH\n#define K_CUH\n#define N 4\n#define real double\n/// A pair.\nstruct Pair { real a[N]; };\n#endif\n";
     let text = "#include \"k.cuh\"\nextern \"C\" __global__ void k(const Pair* p, real r) {}";
-    let module = parse(&SourceFile::new("k.cu", text), &[helper(header)], Script::default()).unwrap();
+    let module = with_header(text, header).unwrap();
     assert_eq!((structs(&module)[0].size, &*structs(&module)[0].docs), (32, &["A pair.".to_owned()][..]));
 
     let refused = |header: &str, text: &str| {
-        let error = parse(&SourceFile::new("k.cu", text), &[helper(header)], Script::default()).unwrap_err();
+        let error = with_header(text, header).unwrap_err();
         let diagnostics = error.diagnostics().to_vec();
         assert_eq!(diagnostics.len(), 1, "{diagnostics:#?}");
         diagnostics[0].clone()
