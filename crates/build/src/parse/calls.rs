@@ -32,7 +32,9 @@ impl Calls {
     /// Reads the file and the user's own headers: their texts and roots.
     pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
         let mut calls = Self { functions: HashMap::new(), all: HashMap::new() };
-        texts.iter().for_each(|(text, root)| calls.gather(text, *root));
+        for (text, root) in texts {
+            calls.gather(text, *root);
+        }
         calls
     }
 

@@ -12,7 +12,9 @@ use super::{child_of_kind, has_word, visit};
 /// Returns the names of such arrays in these texts with their roots, each once.
 pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
     let mut names = BTreeSet::new();
-    texts.iter().for_each(|(text, root)| gather(text, *root, &mut names));
+    for (text, root) in texts {
+        gather(text, *root, &mut names);
+    }
     names.into_iter().collect()
 }
 
