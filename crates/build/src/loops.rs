@@ -36,7 +36,7 @@ use tree_sitter::Node;
 
 use self::course::Course;
 use self::declare::declare;
-use self::emit::{Body, Emitter};
+use self::emit::Emitter;
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
 use self::variables::{Kind, Variable, Variables};
@@ -327,7 +327,7 @@ fn as_loops(
     let strides = steps.strides;
     let stored = std::mem::take(&mut steps.stored);
     let body = Emitter::new(source, path, &variables, stored).body(&list);
-    let Body { text: body, attributes } = body.map_err(|variable| Refusal {
+    let (body, attributes) = body.map_err(|variable| Refusal {
         at: variable.declarator.start_byte(),
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;

@@ -105,7 +105,7 @@ impl Plan {
         if wanted(Backend::Cuda) {
             let archs = choices.targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
-                Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
+                Ok(nvcc) if explicit || nvcc.system || has_driver(&NVIDIA) => {
                     plan.cuda = Some((nvcc, archs));
                 }
                 Err(error) if explicit => failed.join(missing(error, Backend::Cuda)),
@@ -113,7 +113,7 @@ impl Plan {
             }
         }
         if wanted(Backend::Hip) {
-            match plan_hip(choices, explicit || has_gpu(Backend::Hip)) {
+            match plan_hip(choices, explicit || has_driver(&AMD)) {
                 Ok((compiler, archs, left_out)) => {
                     if !left_out.is_empty() {
                         plan.warnings.push(format!(
@@ -186,29 +186,30 @@ fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Ve
     Ok((compiler, archs, left_out))
 }
 
-/// Returns whether the vendor's kernel driver is here; WSL has one device for all.
-fn has_gpu(backend: Backend) -> bool {
-    let devices: &[&str] = match backend {
-        Backend::Cpu => return true,
-        Backend::Cuda => &["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"],
-        Backend::Hip => &["/dev/kfd"],
-    };
-    devices.iter().any(|device| Path::new(device).exists())
+/// The marks of the vendors' kernel drivers; WSL has one device for all.
+const NVIDIA: [&str; 3] = ["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"];
+const AMD: [&str; 1] = ["/dev/kfd"];
+
+/// Returns whether a kernel driver with one of these marks is here.
+fn has_driver(marks: &[&str]) -> bool {
+    marks.iter().any(|mark| Path::new(mark).exists())
 }
 
 /// Returns the note about a file that is not for all of the environment's backends.
 fn limit(unit: &Unit, asked: &BTreeSet<Backend>) -> Option<String> {
-    let names = |backends: &mut dyn Iterator<Item = &Backend>| {
-        let names: Vec<_> = backends.map(|backend| backend.name()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
+    let (compiled, left_out): (Vec<_>, Vec<_>) = asked.iter().partition(|backend| unit.is_for(**backend));
+    let names = |backends: &[&Backend]| backends.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
+    let outcome = match &compiled[..] {
+        [] => "no image".to_owned(),
+        compiled => format!("images for {} alone", names(compiled)),
     };
-    let left_out = names(&mut asked.iter().filter(|backend| !unit.is_for(**backend)))?;
-    let compiled = names(&mut asked.iter().filter(|backend| unit.is_for(**backend)));
-    let outcome = compiled.map_or("no image".to_owned(), |names| format!("images for {names} alone"));
-    Some(format!(
-        "{}: {outcome}, since the build script names its backends ({BACKENDS} also asks for {left_out})",
-        unit.source.path.display()
-    ))
+    (!left_out.is_empty()).then(|| {
+        format!(
+            "{}: {outcome}, since the build script names its backends ({BACKENDS} also asks for {})",
+            unit.source.path.display(),
+            names(&left_out)
+        )
+    })
 }
 
 /// Returns an environment variable's comma list, if the variable is set.

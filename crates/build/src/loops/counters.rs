@@ -10,32 +10,20 @@ use super::waits::Waits;
 use super::writes::changes;
 use crate::parse::{children, declared, descendants, identifiers, named};
 
-/// The parts of a loop.
-struct Counting<'t> {
-    node: Node<'t>,
-    condition: Node<'t>,
-    update: Node<'t>,
-    body: Node<'t>,
-    /// The statement of the body that is the update.
-    last: Option<Node<'t>>,
-}
-
-impl<'t> Counting<'t> {
-    /// Returns the parts of a `while`, or of a `for` that begins with nothing.
-    fn of(node: Node<'t>) -> Option<Self> {
-        let (condition, body) = (node.child_by_field_name("condition")?, node.child_by_field_name("body")?);
-        match node.kind() {
-            "for_statement" if node.child_by_field_name("initializer").is_none() => {
-                let update = node.child_by_field_name("update")?;
-                Some(Self { node, condition, update, body, last: None })
-            }
-            "while_statement" => {
-                let last = named(body).into_iter().rfind(|node| node.kind() != "comment")?;
-                let update = last.named_child(0).filter(|_| last.kind() == "expression_statement")?;
-                Some(Self { node, condition: condition.named_child(0)?, update, body, last: Some(last) })
-            }
-            _ => None,
+/// Returns the condition, the update and the body of a `while`, or of a `for` that begins with nothing, and the statement of
+/// the body that is the update.
+fn parts(node: Node<'_>) -> Option<(Node<'_>, Node<'_>, Node<'_>, Option<Node<'_>>)> {
+    let (condition, body) = (node.child_by_field_name("condition")?, node.child_by_field_name("body")?);
+    match node.kind() {
+        "for_statement" if node.child_by_field_name("initializer").is_none() => {
+            Some((condition, node.child_by_field_name("update")?, body, None))
         }
+        "while_statement" => {
+            let last = named(body).into_iter().rfind(|node| node.kind() != "comment")?;
+            let update = last.named_child(0).filter(|_| last.kind() == "expression_statement")?;
+            Some((condition.named_child(0)?, update, body, Some(last)))
+        }
+        _ => None,
     }
 }
 
@@ -43,15 +31,14 @@ impl<'t> Counting<'t> {
 /// loop.
 pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Option<String> {
     let body = function.child_by_field_name("body")?;
-    let edits =
-        children(body).into_iter().find_map(|node| own_in(text, function, waits, &Counting::of(node)?))?;
+    let edits = children(body).into_iter().find_map(|node| own_in(text, function, waits, node))?;
     Some(edits::in_file(text, function, edits))
 }
 
 /// Returns the edits that give a loop a counter of its own, if it counts from a thread's index on in a variable that nothing else
 /// changes, and nothing needs behind the loop.
-fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, counting: &Counting<'t>) -> Option<Vec<Edit>> {
-    let &Counting { node, condition, update, body, last } = counting;
+fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, node: Node<'t>) -> Option<Vec<Edit>> {
+    let (condition, update, body, last) = parts(node)?;
     let str = |node: Node<'_>| &text[node.byte_range()];
     let name = str(condition.child_by_field_name("left").filter(|left| left.kind() == "identifier")?);
     let changed = match update.kind() {

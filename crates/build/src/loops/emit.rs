@@ -35,12 +35,6 @@ pub(super) struct Emitter<'e, 't> {
     out: String,
 }
 
-/// A function's body, and its attributes.
-pub(super) struct Body {
-    pub(super) text: String,
-    pub(super) attributes: &'static str,
-}
-
 impl<'e, 't> Emitter<'e, 't> {
     pub(super) fn new(
         source: &'e SourceFile,
@@ -61,8 +55,8 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Returns the steps as a function's body, or the variable that cannot be kept.
-    pub(super) fn body(mut self, steps: &[Step]) -> Result<Body, &'e Variable<'t>> {
+    /// Returns the steps as a function's body and its attributes, or the variable that cannot be kept.
+    pub(super) fn body(mut self, steps: &[Step]) -> Result<(String, &'static str), &'e Variable<'t>> {
         self.look(steps);
         for (index, variable) in self.variables.list.iter().enumerate() {
             if variable.kind != Kind::Own {
@@ -83,7 +77,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
         self.steps(steps);
         let attributes = if self.twofold.is_empty() { "" } else { " GS_CPU_CHAINED" };
-        Ok(Body { text: self.out, attributes })
+        Ok((self.out, attributes))
     }
 
     /// Notes which loops mention each variable.
