@@ -7,7 +7,6 @@
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::PoisonError;
 
 use cudarc::driver::sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
@@ -15,6 +14,7 @@ use cudarc::driver::sys::{
     CUstreamUpdateCaptureDependencies_flags,
 };
 use gpustream_hal::driver::Status;
+use gpustream_hal::lock::lock;
 use gpustream_hal::{
     Conditional, Error, ErrorKind, GraphNode, Graphs, Launch, LaunchConfig, Modules, NodePlace, RawBuffer,
     RawFunction, RawGraph, RawGraphNode, RawStream, Repeat, Result, Work,
@@ -68,8 +68,7 @@ impl CudaDevice {
     /// Returns the kernel that sets conditions, which is loaded once a process: the driver compiles it for a tenth of a
     /// second.
     fn setter(&self) -> Result<RawFunction> {
-        let mut loaded =
-            self.driver.setters[self.info.ordinal].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.driver.setters[self.info.ordinal]);
         if let Some(function) = *loaded {
             return Ok(function);
         }

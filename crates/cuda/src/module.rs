@@ -73,11 +73,7 @@ unsafe impl Modules for CudaDevice {
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
         let answer =
             unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
-        let call = answer.function.name;
-        answer.ok().map_err(|failure| match failure.kind() {
-            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
-            _ => failure,
-        })?;
+        answer.found(not_found)?;
         Ok(RawFunction(function as usize))
     }
 
@@ -90,11 +86,7 @@ unsafe impl Modules for CudaDevice {
         let answer = unsafe {
             api.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module_of(module), symbol.as_ptr())
         };
-        let call = answer.function.name;
-        answer.ok().map_err(|failure| match failure.kind() {
-            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
-            _ => failure,
-        })?;
+        answer.found(not_found)?;
         Ok((RawBuffer(address as usize), bytes))
     }
 

@@ -121,6 +121,18 @@ impl<A: Codes> Answer<'_, A> {
         }
     }
 
+    /// Returns success, or the error of `not_found` where the library has nothing of the name that was asked for.
+    ///
+    /// # Errors
+    /// That of `not_found`; else as for [`ok`](Self::ok).
+    pub fn found(self, not_found: impl FnOnce() -> Error) -> Result<()> {
+        let call = self.function.name;
+        self.ok().map_err(|failure| match failure.kind() {
+            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
+            _ => failure,
+        })
+    }
+
     /// Whether the work that was asked about is done: "not ready" is an answer, not a failure.
     ///
     /// # Errors

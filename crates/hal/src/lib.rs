@@ -67,6 +67,7 @@ mod handle;
 pub mod hint;
 pub mod launch;
 pub mod library;
+pub mod lock;
 pub mod module;
 #[cfg(feature = "names")]
 pub mod names;

@@ -1,8 +1,9 @@
 //! The parts of a device that streams were given.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use crate::lock::lock;
 use crate::{RawStream, Result};
 
 /// The part of one stream.
@@ -66,10 +67,6 @@ impl<C> Shares<C> {
     pub fn remove(&self, stream: RawStream) -> Option<C> {
         lock(&self.streams).remove(&stream).map(|share| share.context)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

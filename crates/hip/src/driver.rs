@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::library::{Library, Search, file_of};
+use gpustream_hal::lock::lock;
 use gpustream_hal::{Error, ErrorKind, Fault, Result};
 
 use crate::api::Api;
@@ -123,7 +124,7 @@ impl Driver {
 
     /// Returns the functions for calls on device `ordinal`; all handles of the device share its fault.
     pub(crate) fn api_of(&self, ordinal: usize) -> Api {
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = lock(&self.faults);
         self.api.for_device(faults.entry(ordinal).or_default().clone())
     }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{CString, c_int};
 use std::ptr;
-use std::sync::PoisonError;
 
+use gpustream_hal::lock::lock;
 use gpustream_hal::{
     Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result, Source,
 };
@@ -31,7 +31,7 @@ unsafe impl Modules for HipDevice {
         let mut module = ptr::null_mut();
         // SAFETY: the pointer is to a local; the caller vouches for the image, which is kept as long as the module.
         unsafe { api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
-        self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, image);
+        lock(&self.images).insert(module as usize, image);
         Ok(RawModule(module as usize))
     }
 
@@ -39,7 +39,7 @@ unsafe impl Modules for HipDevice {
         let api = self.enter()?;
         // SAFETY: the caller vouches that nothing of the module is in use.
         unsafe { api.hipModuleUnload(module_of(module)) }.ok()?;
-        self.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
+        lock(&self.images).remove(&module.0);
         Ok(())
     }
 
@@ -54,11 +54,7 @@ unsafe impl Modules for HipDevice {
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
         let answer =
             unsafe { api.hipModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
-        let call = answer.function.name;
-        answer.ok().map_err(|failure| match failure.kind() {
-            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
-            _ => failure,
-        })?;
+        answer.found(not_found)?;
         Ok(RawFunction(function as usize))
     }
 
@@ -74,11 +70,7 @@ unsafe impl Modules for HipDevice {
         let answer = unsafe {
             api.hipModuleGetGlobal(&raw mut address, &raw mut bytes, module_of(module), symbol.as_ptr())
         };
-        let call = answer.function.name;
-        answer.ok().map_err(|failure| match failure.kind() {
-            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
-            _ => failure,
-        })?;
+        answer.found(not_found)?;
         Ok((RawBuffer(address as usize), bytes))
     }
 

@@ -6,9 +6,10 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use cudarc::driver::sys::CUcontext;
+use gpustream_hal::lock::lock;
 
 /// The length of a buffer, in bytes: some three thousand operations. CUPTI fills a buffer with zeros on the thread that
 /// submits work.
@@ -54,10 +55,6 @@ struct Buffers {
 
 static BUFFERS: Mutex<Buffers> = Mutex::new(Buffers { all: Vec::new(), came: 0 });
 
-fn buffers() -> MutexGuard<'static, Buffers> {
-    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Buffers {
     /// Returns a free buffer; a new one where there is none and room for one.
     fn lend(&mut self) -> Option<NonNull<u8>> {
@@ -90,7 +87,7 @@ impl Buffers {
 /// # Safety
 /// The pointers are to variables.
 pub(crate) unsafe extern "C" fn requested(memory: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
-    let lent = buffers().lend();
+    let lent = lock(&BUFFERS).lend();
     // SAFETY: by this function's contract.
     unsafe {
         memory.write(lent.map_or(std::ptr::null_mut(), NonNull::as_ptr));
@@ -104,17 +101,17 @@ pub(crate) unsafe extern "C" fn requested(memory: *mut *mut u8, bytes: *mut usiz
 /// # Safety
 /// CUPTI leaves the buffer alone from now on. No reference is made from the pointer unless it is a buffer that was lent.
 pub(crate) unsafe extern "C" fn completed(_: CUcontext, _: u32, memory: *mut u8, _size: usize, valid: usize) {
-    buffers().take_back(memory, valid);
+    lock(&BUFFERS).take_back(memory, valid);
 }
 
 /// Whether CUPTI holds buffers.
 pub(crate) fn any_lent() -> bool {
-    buffers().all.iter().any(|buffer| buffer.state == State::Lent)
+    lock(&BUFFERS).all.iter().any(|buffer| buffer.state == State::Lent)
 }
 
 /// Frees the memory that nobody uses.
 pub(crate) fn trim() {
-    buffers().all.retain(|buffer| {
+    lock(&BUFFERS).all.retain(|buffer| {
         let is_free = buffer.state == State::Free;
         if is_free {
             // SAFETY: allocated with this layout; nobody has the memory of a free buffer.
@@ -133,7 +130,7 @@ pub(crate) struct Full {
 impl Full {
     /// Takes the one that came back first.
     pub(crate) fn next() -> Option<Self> {
-        let mut buffers = buffers();
+        let mut buffers = lock(&BUFFERS);
         let full = buffers.all.iter_mut().filter_map(|buffer| match buffer.state {
             State::Full { bytes, number } => Some((number, bytes, buffer)),
             _ => None,
@@ -151,7 +148,7 @@ impl Full {
 
 impl Drop for Full {
     fn drop(&mut self) {
-        if let Some(buffer) = buffers().all.iter_mut().find(|buffer| buffer.memory == self.memory) {
+        if let Some(buffer) = lock(&BUFFERS).all.iter_mut().find(|buffer| buffer.memory == self.memory) {
             buffer.state = State::Free;
         }
     }
@@ -198,6 +195,6 @@ mod tests {
         }
         assert!(!any_lent());
         trim();
-        assert!(buffers().all.is_empty());
+        assert!(lock(&BUFFERS).all.is_empty());
     }
 }

@@ -4,9 +4,10 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use gpustream_hal::driver::Status;
+use gpustream_hal::lock::lock;
 use gpustream_hal::names::Names;
 use gpustream_hal::{Error, ErrorKind, Ran, Result, trace};
 
@@ -296,8 +297,4 @@ fn for_each_record(library: &Library, buffer: &Full, mut each: impl FnMut(Record
             _ => return 1,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,9 @@
 
 use std::ffi::c_void;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use gpustream_hal::lock::lock;
 
 use super::api::{rocprofiler_buffer_id_t, rocprofiler_context_id_t, rocprofiler_record_header_t};
 use super::record::{self, Part, Record, TRACING};
@@ -31,10 +33,6 @@ struct Delivered {
 }
 
 static DELIVERED: Mutex<Delivered> = Mutex::new(Delivered { records: Vec::new(), lost: 0, dropped: 0 });
-
-fn delivered() -> MutexGuard<'static, Delivered> {
-    DELIVERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Delivered {
     fn add(&mut self, record: Came) {
@@ -61,7 +59,7 @@ pub(crate) unsafe extern "C" fn deliver(
     _data: *mut c_void,
     dropped: u64,
 ) {
-    let mut delivered = delivered();
+    let mut delivered = lock(&DELIVERED);
     delivered.lost += dropped.saturating_sub(delivered.dropped);
     delivered.dropped = dropped;
     if headers.is_null() {
@@ -85,7 +83,7 @@ pub(crate) unsafe extern "C" fn deliver(
 
 /// Returns the records that came since the last call, and how many were lost.
 pub(crate) fn take() -> (Vec<Came>, u64) {
-    let mut delivered = delivered();
+    let mut delivered = lock(&DELIVERED);
     (mem::take(&mut delivered.records), mem::take(&mut delivered.lost))
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use gpustream_hal::lock::lock;
 use gpustream_hal::names::demangled;
 
 use super::api::{CODE_OBJECT, Version, rocprofiler_callback_tracing_cb_t};
@@ -41,10 +42,6 @@ struct Symbol {
 /// The names by the kernels' numbers, which count up. Kernels that were unloaded stay: their records may come yet.
 static NAMES: Mutex<BTreeMap<u64, Arc<str>>> = Mutex::new(BTreeMap::new());
 
-fn names() -> MutexGuard<'static, BTreeMap<u64, Arc<str>>> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the function that takes the names of a version.
 pub(crate) fn taker(version: Version) -> rocprofiler_callback_tracing_cb_t {
     // From 1.0 on a correlation also says which call it came from.
@@ -71,7 +68,7 @@ unsafe extern "C" fn told<const WORDS: usize>(record: Told<WORDS>, _user: *mut u
 }
 
 fn keep(kernel: u64, name: Arc<str>) {
-    let mut names = names();
+    let mut names = lock(&NAMES);
     if names.len() >= MOST {
         names.pop_first();
     }
@@ -87,7 +84,7 @@ fn readable(symbol: &CStr) -> String {
 
 /// Returns the name of the kernel with this number, where it is known.
 pub(crate) fn of(kernel: u64) -> Option<Arc<str>> {
-    names().get(&kernel).cloned()
+    lock(&NAMES).get(&kernel).cloned()
 }
 
 #[cfg(test)]
@@ -140,7 +137,7 @@ mod tests {
         for kernel in first..first + 3 * MOST as u64 {
             keep(kernel, "kernel".into());
         }
-        assert_eq!(names().len(), MOST);
+        assert_eq!(lock(&NAMES).len(), MOST);
         assert!(of(first).is_none() && of(first + 3 * MOST as u64 - 1).is_some(), "the oldest went");
     }
 }

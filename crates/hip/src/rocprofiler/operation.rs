@@ -7,7 +7,9 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use gpustream_hal::lock::lock;
 
 use super::api::rocprofiler_context_id_t;
 
@@ -23,10 +25,6 @@ thread_local! {
 /// The operations that were submitted, with the number of their records.
 static SUBMITTED: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
-fn submitted() -> MutexGuard<'static, Vec<(u64, u32)>> {
-    SUBMITTED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Begins an operation of this thread.
 #[inline]
 pub(crate) fn enter(operation: u64) {
@@ -38,7 +36,7 @@ pub(crate) fn enter(operation: u64) {
 pub(crate) fn leave() {
     let (operation, records) = CURRENT.replace((0, 0));
     if records > 0 {
-        let mut submitted = submitted();
+        let mut submitted = lock(&SUBMITTED);
         if submitted.len() < MOST && submitted.try_reserve(1).is_ok() {
             submitted.push((operation, records));
         }
@@ -47,7 +45,7 @@ pub(crate) fn leave() {
 
 /// Returns the operations that ended since the last call, with the number of their records.
 pub(crate) fn take() -> Vec<(u64, u32)> {
-    mem::take(&mut *submitted())
+    mem::take(&mut *lock(&SUBMITTED))
 }
 
 /// Answers which operation something is submitted for (`rocprofiler_external_correlation_id_request_cb_t`).

@@ -1,8 +1,9 @@
 //! The process's one use of rocprofiler-sdk: all devices measure together, and share what was measured.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
+use gpustream_hal::lock::lock;
 use gpustream_hal::{Error, ErrorKind, Ran, Result};
 
 use super::api::Library;
@@ -166,8 +167,4 @@ impl Rocprofiler {
         }
         flushed
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
