@@ -36,6 +36,7 @@ pub struct StreamPriorities {
 /// [`synchronize`](Self::synchronize) succeeds, or answers [`DeviceLost`](crate::ErrorKind::DeviceLost), only when
 /// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
 /// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Device:
     Streams + Events + Buffers + Exports + Textures + Modules + Launch + Graphs + Traces + Send + Sync
 {
@@ -84,7 +85,6 @@ pub unsafe trait Device:
     /// # Errors
     /// [`NoDevice`](crate::ErrorKind::NoDevice) where the driver finds no device `other`; else its failure.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        let _ = other;
         Ok(false)
     }
 
@@ -95,7 +95,6 @@ pub unsafe trait Device:
     /// [`NoDevice`](crate::ErrorKind::NoDevice) where there is no device `other`;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where this device cannot reach the other's memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        let _ = other;
         Err(crate::Error::unsupported("peer access"))
     }
 }

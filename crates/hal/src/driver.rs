@@ -43,6 +43,7 @@ pub struct Function {
 }
 
 /// The meaning of a library's return codes.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub trait Codes {
     /// The backend's name, in errors.
     const BACKEND: &'static str;
@@ -65,13 +66,11 @@ pub trait Codes {
     /// Returns what the library has noted about the failure that it just answered with from `function`, where the library
     /// keeps such notes.
     fn reason(&self, function: &str, status: Status) -> Option<String> {
-        let _ = (function, status);
         None
     }
 
     /// Returns what to do about a failure; empty where nothing general can be said.
     fn advice(status: Status, kind: ErrorKind) -> &'static str {
-        let _ = (status, kind);
         ""
     }
 }

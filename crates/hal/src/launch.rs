@@ -204,6 +204,7 @@ impl Occupancy {
 /// # Safety
 /// An implementor promises that a launch runs that kernel with that shape and those arguments, in its stream's order,
 /// that it has read the arguments when it returns, and that a launch that fails runs nothing.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Launch {
     /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]`
     /// points to the value of parameter `i`, which is read before the call returns.
@@ -230,13 +231,11 @@ pub unsafe trait Launch {
     /// # Errors
     /// Those of [`launch`](Self::launch) that come before its call.
     fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
-        let _ = config;
         Ok(None)
     }
 
     /// Returns the error that a function of [`plain_launch`](Self::plain_launch) answered with.
     fn launch_error(&self, status: Status) -> Error {
-        let _ = status;
         Error::unsupported("a plain launch")
     }
 
@@ -254,7 +253,6 @@ pub unsafe trait Launch {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        let _ = (function, threads_per_block, dynamic_shared);
         Err(Error::unsupported("an occupancy query"))
     }
 
@@ -267,7 +265,6 @@ pub unsafe trait Launch {
     /// # Safety
     /// The function's module is loaded.
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
-        let _ = (function, dynamic_shared);
         Err(Error::unsupported("an occupancy query"))
     }
 }

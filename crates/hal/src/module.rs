@@ -74,6 +74,7 @@ pub struct FunctionInfo {
 /// Arguments are checked against these answers. An implementor promises that a function belongs to the module and the
 /// name that it was asked for, that parameters and limits are those of the compiled kernel, and that handles stay valid
 /// until the module is unloaded.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Modules {
     /// Returns how well an image built for `target` suits this device: `None` if the image cannot run, otherwise higher
     /// is better. The answer depends on the names alone.
@@ -117,7 +118,6 @@ pub unsafe trait Modules {
     /// # Safety
     /// `module` is loaded.
     unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
-        let _ = (module, name);
         Err(Error::unsupported("a variable of a module"))
     }
 
@@ -150,7 +150,6 @@ pub unsafe trait Modules {
     /// # Safety
     /// The function's module is loaded.
     unsafe fn function_set_max_dynamic_shared(&self, function: RawFunction, bytes: u32) -> Result<()> {
-        let _ = (function, bytes);
         Ok(())
     }
 
@@ -162,7 +161,6 @@ pub unsafe trait Modules {
     /// # Safety
     /// The options are harmless: the compiler runs in this process, and some options make it load and run a library.
     unsafe fn compile(&self, source: &Source<'_>) -> Result<Compiled> {
-        let _ = source;
         Err(Error::unsupported("compiling kernels at run time"))
     }
 

@@ -101,6 +101,7 @@ impl WaitValue {
 /// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; that nothing looks
 /// at the word of a [`stream_wait_value32`](Self::stream_wait_value32) any more once the wait is done; and that a host
 /// function is called at most once, with its own data, and never where the call that took the function failed.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Streams {
     /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`; on a part of the device
     /// `cuGreenCtxStreamCreate`, `hipExtStreamCreateWithCUMask`). A number of multiprocessors is at least one and at most
@@ -115,7 +116,6 @@ pub unsafe trait Streams {
     /// # Safety
     /// `stream` is alive and of this device.
     unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
-        let _ = stream;
         None
     }
 
@@ -185,7 +185,6 @@ pub unsafe trait Streams {
         address: RawBuffer,
         until: WaitValue,
     ) -> Result<()> {
-        let _ = (stream, address, until);
         Err(Error::unsupported("waiting for a word in stream order"))
     }
 
@@ -198,7 +197,6 @@ pub unsafe trait Streams {
     /// # Safety
     /// As for [`stream_wait_value32`](Self::stream_wait_value32).
     unsafe fn stream_write_value32(&self, stream: RawStream, address: RawBuffer, value: u32) -> Result<()> {
-        let _ = (stream, address, value);
         Err(Error::unsupported("writing a word in stream order"))
     }
 

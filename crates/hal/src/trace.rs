@@ -93,6 +93,7 @@ pub enum RanWork {
 
 /// Measuring when operations run, and showing them to the vendor's profiler. A backend that cannot measure keeps these methods
 /// as they are, and the times then come from events with timestamps.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub trait Traces {
     /// Begins to measure. May be called again, on this and other devices; [`trace_end`](Self::trace_end) is called as
     /// often. The devices of a backend may share what they measured.
@@ -108,9 +109,7 @@ pub trait Traces {
 
     /// Gives everything that this thread submits to the device until [`trace_leave`](Self::trace_leave) the number
     /// `operation`, which is not 0. Calls do not nest.
-    fn trace_enter(&self, operation: u64) {
-        let _ = operation;
-    }
+    fn trace_enter(&self, operation: u64) {}
 
     /// Ends what [`trace_enter`](Self::trace_enter) began.
     fn trace_leave(&self) {}
@@ -123,7 +122,6 @@ pub trait Traces {
     /// # Errors
     /// The failure of the measuring library. Measurements may then be lost.
     fn trace_take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
-        let _ = (flush, each);
         Ok(0)
     }
 
@@ -138,9 +136,7 @@ pub trait Traces {
 
     /// Begins a range of this thread, inside those that it began before and did not end (`nvtxRangePushA`;
     /// `roctxRangePushA`). Called after [`range_begin`](Self::range_begin) for this backend, which may have failed.
-    fn range_push(&self, label: &str) {
-        let _ = label;
-    }
+    fn range_push(&self, label: &str) {}
 
     /// Ends the range that this thread began last (`nvtxRangePop`; `roctxRangePop`).
     fn range_pop(&self) {}
