@@ -120,44 +120,6 @@ impl CudaDevice {
         unsafe { api.cuStreamIsCapturing(stream_of(stream), state_ptr) }.ok()?;
         Ok(state)
     }
-
-    /// Replaces a node's work. The context is current.
-    ///
-    /// # Safety
-    /// As for [`graph_set_node`](Graphs::graph_set_node).
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "to have no function around the driver's")]
-    unsafe fn set_node(
-        &self,
-        api: &Api,
-        exec: RawGraphExec,
-        node: RawGraphNode,
-        work: &Work<'_>,
-    ) -> Result<()> {
-        let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);
-        // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
-        // for handles, arguments and what the work refers to.
-        unsafe {
-            match *work {
-                Work::Kernel { function, config, args } => {
-                    let params = kernel_params(function, config, args);
-                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
-                }
-                Work::Fill { dst, pattern, count } => {
-                    let params = fill_params(dst, pattern, count);
-                    api.cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context).ok()
-                }
-                Work::Host { function, data } => {
-                    let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
-                    api.cuGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
-                }
-                ref other => {
-                    let params = work_params(other)?;
-                    api.cuGraphExecMemcpyNodeSetParams(exec, node, &raw const params, context).ok()
-                }
-            }
-        }
-    }
 }
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
@@ -335,8 +297,29 @@ unsafe impl Graphs for CudaDevice {
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         // Without a current context the driver was seen to crash here.
         let api = self.enter()?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.set_node(api, exec, node, work) }
+        let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);
+        // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
+        // for handles, arguments and what the work refers to.
+        unsafe {
+            match *work {
+                Work::Kernel { function, config, args } => {
+                    let params = kernel_params(function, config, args);
+                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
+                }
+                Work::Fill { dst, pattern, count } => {
+                    let params = fill_params(dst, pattern, count);
+                    api.cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context).ok()
+                }
+                Work::Host { function, data } => {
+                    let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
+                    api.cuGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
+                }
+                ref other => {
+                    let params = work_params(other)?;
+                    api.cuGraphExecMemcpyNodeSetParams(exec, node, &raw const params, context).ok()
+                }
+            }
+        }
     }
 
     fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {

@@ -64,52 +64,6 @@ unsafe fn set_attributes(api: &Api, node: hipGraphNode_t, config: &LaunchConfig)
     unsafe { api.hipGraphKernelNodeSetAttribute(node, which, &raw const value) }.ok()
 }
 
-impl HipDevice {
-    /// Replaces a node's work. The device is this thread's.
-    ///
-    /// # Safety
-    /// As for [`graph_set_node`](Graphs::graph_set_node).
-    #[inline]
-    unsafe fn set_node(
-        &self,
-        api: &Api,
-        exec: RawGraphExec,
-        node: RawGraphNode,
-        work: &Work<'_>,
-    ) -> Result<()> {
-        let (exec, node) = (exec_of(exec), node_of(node));
-        if let Some((dst, src, bytes, kind)) = work_params(work) {
-            // SAFETY: the caller vouches for handles and ranges.
-            let answer = unsafe { api.hipGraphExecMemcpyNodeSetParams1D(exec, node, dst, src, bytes, kind) };
-            return answer.ok();
-        }
-        // SAFETY: each parameter block is a local that HIP copies before it returns; the caller vouches
-        // for handles, arguments and what the work refers to.
-        unsafe {
-            match *work {
-                Work::Kernel { function, config, args } => {
-                    check(config)?;
-                    let params = kernel_params(function, config, args);
-                    api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()
-                }
-                Work::Copy3d(copy) => {
-                    let mut params = copy_params(copy);
-                    api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
-                }
-                Work::Fill { dst, pattern, count } => {
-                    let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
-                    self.driver.memset_order.call(&Fill { dst, pattern, count }, set).ok()
-                }
-                Work::Host { function, data } => {
-                    let params = hipHostNodeParams { fn_: Some(function), userData: data };
-                    api.hipGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
-                }
-                _ => unknown_node(),
-            }
-        }
-    }
-}
-
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Graphs for HipDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
@@ -293,8 +247,36 @@ unsafe impl Graphs for HipDevice {
 
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.set_node(api, exec, node, work) }
+        let (exec, node) = (exec_of(exec), node_of(node));
+        if let Some((dst, src, bytes, kind)) = work_params(work) {
+            // SAFETY: the caller vouches for handles and ranges.
+            let answer = unsafe { api.hipGraphExecMemcpyNodeSetParams1D(exec, node, dst, src, bytes, kind) };
+            return answer.ok();
+        }
+        // SAFETY: each parameter block is a local that HIP copies before it returns; the caller vouches
+        // for handles, arguments and what the work refers to.
+        unsafe {
+            match *work {
+                Work::Kernel { function, config, args } => {
+                    check(config)?;
+                    let params = kernel_params(function, config, args);
+                    api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()
+                }
+                Work::Copy3d(copy) => {
+                    let mut params = copy_params(copy);
+                    api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
+                }
+                Work::Fill { dst, pattern, count } => {
+                    let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
+                    self.driver.memset_order.call(&Fill { dst, pattern, count }, set).ok()
+                }
+                Work::Host { function, data } => {
+                    let params = hipHostNodeParams { fn_: Some(function), userData: data };
+                    api.hipGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
+                }
+                _ => unknown_node(),
+            }
+        }
     }
 
     fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {
