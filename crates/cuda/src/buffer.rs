@@ -369,7 +369,8 @@ pub(crate) fn copy_params(copy: &Copy3d) -> CUDA_MEMCPY3D {
     }
 }
 
-fn location(device: CUdevice) -> CUmemLocation {
+/// Returns the place of a device's memory, or of the host's.
+pub(crate) fn location(device: CUdevice) -> CUmemLocation {
     let type_ = if device == HOST {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
     } else {

@@ -7,12 +7,12 @@ use std::ptr;
 
 use cudarc::driver::sys::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUuuid,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUuuid,
 };
 use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping};
 
 use crate::api::Api;
+use crate::buffer::location;
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::address_of;
@@ -106,15 +106,11 @@ impl CudaDevice {
         // call fails.
         unsafe {
             let reserved = api.cuMemAddressReserve(&raw mut address, len, 0, 0, 0).ok();
-            if let Err(error) = reserved {
-                let _ = api.cuMemRelease(handle).ok();
-                return Err(error);
-            }
-            if let Err(error) = api.cuMemMap(address, len, 0, handle, 0).ok() {
-                let _ = api.cuMemAddressFree(address, len).ok();
-                let _ = api.cuMemRelease(handle).ok();
-                return Err(error);
-            }
+            let mapped = reserved.and_then(|()| {
+                let mapped = api.cuMemMap(address, len, 0, handle, 0).ok();
+                mapped.inspect_err(|_| drop(api.cuMemAddressFree(address, len).ok()))
+            });
+            mapped.inspect_err(|_| drop(api.cuMemRelease(handle).ok()))?;
         }
         let mapping = SharedMapping { address: RawBuffer(address as usize), mapped: len, handle };
         let access = self.reachers(api).and_then(|devices| {
@@ -152,8 +148,4 @@ impl CudaDevice {
         }
         Ok(reachers)
     }
-}
-
-fn location(device: CUdevice) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }

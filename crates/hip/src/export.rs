@@ -124,15 +124,11 @@ impl HipDevice {
         // call fails.
         unsafe {
             let reserved = api.hipMemAddressReserve(&raw mut address, len, 0, ptr::null_mut(), 0).ok();
-            if let Err(error) = reserved {
-                let _ = api.hipMemRelease(handle).ok();
-                return Err(error);
-            }
-            if let Err(error) = api.hipMemMap(address, len, 0, handle, 0).ok() {
-                let _ = api.hipMemAddressFree(address, len).ok();
-                let _ = api.hipMemRelease(handle).ok();
-                return Err(error);
-            }
+            let mapped = reserved.and_then(|()| {
+                let mapped = api.hipMemMap(address, len, 0, handle, 0).ok();
+                mapped.inspect_err(|_| drop(api.hipMemAddressFree(address, len).ok()))
+            });
+            mapped.inspect_err(|_| drop(api.hipMemRelease(handle).ok()))?;
         }
         let mapping = SharedMapping {
             address: RawBuffer(address as usize),
