@@ -1,9 +1,10 @@
 //! Traces: the times in which a backend ran operations, where the backend can tell.
 
 use std::ffi::CString;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
+use crate::lock::lock;
 use crate::{Error, Result};
 
 /// Returns the time: nanoseconds on the host's monotonic clock since the process first asked.
@@ -17,6 +18,54 @@ pub fn now() -> u64 {
 pub fn c_label(label: &str) -> CString {
     let text = label.split('\0').next().unwrap_or_default();
     CString::new(text).unwrap_or_default()
+}
+
+/// A measurement that all devices of a process share: it starts with the first of their begins, and stops with the last of
+/// their ends.
+#[derive(Debug)]
+pub struct SharedMeasurement<S>(Mutex<Option<On<S>>>);
+
+#[derive(Debug)]
+struct On<S> {
+    /// The number of begins that have no end yet; never 0.
+    begun: usize,
+    started: S,
+}
+
+impl<S> Default for SharedMeasurement<S> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<S> SharedMeasurement<S> {
+    /// Notes a begin. The first one has `start` start the measurement.
+    ///
+    /// # Errors
+    /// The errors of `start`; nothing has begun then.
+    pub fn begin(&self, start: impl FnOnce() -> Result<S>) -> Result<()> {
+        let mut on = lock(&self.0);
+        match &mut *on {
+            Some(On { begun, .. }) => *begun += 1,
+            None => *on = Some(On { begun: 1, started: start()? }),
+        }
+        Ok(())
+    }
+
+    /// Notes an end, of which one too many does nothing. The last one has `stop` stop the measurement.
+    pub fn end(&self, stop: impl FnOnce(S)) {
+        let mut on = lock(&self.0);
+        match on.take() {
+            Some(On { begun: 1, started }) => stop(started),
+            Some(On { begun, started }) => *on = Some(On { begun: begun - 1, started }),
+            None => {}
+        }
+    }
+
+    /// Returns whether the measurement is under way.
+    pub fn is_on(&self) -> bool {
+        lock(&self.0).is_some()
+    }
 }
 
 /// The party that measures when operations ran.

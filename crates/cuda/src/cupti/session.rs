@@ -9,7 +9,8 @@ use std::sync::{Mutex, OnceLock};
 use gpustream_hal::driver::Status;
 use gpustream_hal::lock::lock;
 use gpustream_hal::names::Names;
-use gpustream_hal::{Error, ErrorKind, Ran, Result, trace};
+use gpustream_hal::trace::{self, SharedMeasurement};
+use gpustream_hal::{Error, ErrorKind, Ran, Result};
 
 use super::api::{
     CORRELATION_KIND, CUpti_CallbackId, CUpti_SubscriberHandle, FLUSH_FORCED, KINDS, Library,
@@ -27,18 +28,8 @@ const TOGETHER: usize = 16;
 /// The opened CUPTI. One per process; never closed.
 pub(crate) struct Cupti {
     library: Library,
-    session: Mutex<Session>,
+    session: SharedMeasurement<Subscriber>,
     reader: Mutex<Reader>,
-}
-
-/// Whether CUPTI measures.
-enum Session {
-    Off,
-    On {
-        /// The number of begins that have no end yet; never 0.
-        begun: usize,
-        subscriber: Subscriber,
-    },
 }
 
 /// The place of the process's one user of CUPTI. Another tool that asks for the place learns that it is taken.
@@ -97,7 +88,7 @@ impl Cupti {
         let _ = unsafe {
             library.api.cuptiActivitySetAttribute(PER_THREAD_BUFFERS, &raw mut size, (&raw mut off).cast())
         };
-        Ok(Self { library, session: Mutex::new(Session::Off), reader: Mutex::default() })
+        Ok(Self { library, session: SharedMeasurement::default(), reader: Mutex::default() })
     }
 
     /// Returns name, version and file, for diagnosis.
@@ -112,25 +103,12 @@ impl Cupti {
     /// # Errors
     /// `Unsupported` where the driver or another tool is in the way.
     pub(crate) fn begin(&self) -> Result<()> {
-        let mut session = lock(&self.session);
-        match &mut *session {
-            Session::On { begun, .. } => *begun += 1,
-            Session::Off => *session = Session::On { begun: 1, subscriber: self.start()? },
-        }
-        Ok(())
+        self.session.begin(|| self.start())
     }
 
     /// Ends to measure with the last end.
     pub(crate) fn end(&self) {
-        let mut session = lock(&self.session);
-        match &mut *session {
-            Session::Off => {}
-            Session::On { begun, .. } if *begun > 1 => *begun -= 1,
-            Session::On { subscriber, .. } => {
-                self.stop(KINDS.len(), subscriber);
-                *session = Session::Off;
-            }
-        }
+        self.session.end(|subscriber| self.stop(KINDS.len(), &subscriber));
     }
 
     fn start(&self) -> Result<Subscriber> {
@@ -218,7 +196,7 @@ impl Cupti {
         if answer.status == Some(Status::SUCCESS) {
             lost += dropped as u64;
         }
-        if matches!(*lock(&self.session), Session::Off) {
+        if !self.session.is_on() {
             buffers::trim();
         }
         flushed.map(|()| lost)
@@ -226,7 +204,7 @@ impl Cupti {
 
     /// Makes CUPTI hand buffers back: those whose records are all complete; with `all` the others too, after these.
     fn flush(&self, all: bool) -> Result<()> {
-        let is_on = matches!(*lock(&self.session), Session::On { .. });
+        let is_on = self.session.is_on();
         if !is_on && !buffers::any_lent() {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use gpustream_hal::lock::lock;
+use gpustream_hal::trace::SharedMeasurement;
 use gpustream_hal::{Error, ErrorKind, Ran, Result};
 
 use super::api::Library;
@@ -18,18 +19,9 @@ use crate::error::error;
 pub(crate) struct Rocprofiler {
     tool: &'static Tool,
     services: Services,
-    session: Mutex<Session>,
+    session: SharedMeasurement<()>,
     clock: Mutex<Clock>,
     whole: Mutex<Whole>,
-}
-
-/// Whether the library measures.
-enum Session {
-    Off,
-    On {
-        /// The number of begins that have no end yet; never 0.
-        begun: usize,
-    },
 }
 
 static ROCPROFILER: OnceLock<Result<Rocprofiler>> = OnceLock::new();
@@ -66,7 +58,7 @@ impl Rocprofiler {
         let tool = Tool::set_up()?;
         let services = tool.services()?;
         let clock = Clock::new(Pair::read(&tool.library.api)?);
-        let (session, clock, whole) = (Mutex::new(Session::Off), Mutex::new(clock), Mutex::default());
+        let (session, clock, whole) = (SharedMeasurement::default(), Mutex::new(clock), Mutex::default());
         Ok(Self { tool, services, session, clock, whole })
     }
 
@@ -92,34 +84,23 @@ impl Rocprofiler {
         }
         let api = &self.tool.library.api;
         let pair = Pair::read(api)?;
-        let mut session = lock(&self.session);
-        match &mut *session {
-            Session::On { begun } => *begun += 1,
-            Session::Off => {
-                // SAFETY: the context was made by the library.
-                unsafe { api.rocprofiler_start_context(self.services.times) }
-                    .ok_or(ErrorKind::Unsupported)?;
-                *session = Session::On { begun: 1 };
-                lock(&self.clock).compare(pair);
-            }
-        }
+        self.session.begin(|| {
+            // SAFETY: the context was made by the library.
+            unsafe { api.rocprofiler_start_context(self.services.times) }.ok_or(ErrorKind::Unsupported)?;
+            lock(&self.clock).compare(pair);
+            Ok(())
+        })?;
         Ok(pair.error)
     }
 
     /// Ends to measure with the last end.
     pub(crate) fn end(&self) {
-        let mut session = lock(&self.session);
-        match &mut *session {
-            Session::Off => {}
-            Session::On { begun } if *begun > 1 => *begun -= 1,
-            Session::On { .. } => {
-                if !self.tool.is_over() {
-                    // SAFETY: the context was made by the library. A failure changes nothing for the caller.
-                    let _ = unsafe { self.tool.library.api.rocprofiler_stop_context(self.services.times) };
-                }
-                *session = Session::Off;
+        self.session.end(|()| {
+            if !self.tool.is_over() {
+                // SAFETY: the context was made by the library. A failure changes nothing for the caller.
+                let _ = unsafe { self.tool.library.api.rocprofiler_stop_context(self.services.times) };
             }
-        }
+        });
     }
 
     /// Hands out what was measured of operations whose records have all come, with `flush` of the others too, as
