@@ -11,6 +11,7 @@ pub(crate) mod startup;
 mod stream;
 mod texture;
 mod threads;
+pub(crate) mod traces;
 
 use std::ffi::c_void;
 use std::sync::Arc;

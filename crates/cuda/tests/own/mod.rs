@@ -1,6 +1,6 @@
 //! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
 
-mod traces;
+pub(crate) mod traces;
 
 use fake_cuda::set_log;
 use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, NodePlace, PinnedOptions, Repeat, StreamOptions};

@@ -8,7 +8,7 @@ mod part;
 mod refused_traces;
 mod safe;
 mod traced_process;
-mod traces;
+pub(crate) mod traces;
 
 use gpustream_hal::{ErrorKind, RawBuffer, WaitValue};
 

@@ -2,40 +2,12 @@
 //! its own, since a process sets the library up once.
 
 use fake_hip::Rocprofiler;
-use gpustream_hal::{Error, ErrorKind};
+use gpustream_hal::ErrorKind;
 
-use super::traces::{take, version};
+use super::traces::version;
 use crate::backends::startup::in_own_process;
+use crate::backends::traces::assert_refused;
 use crate::{backend, load_with, options};
-
-/// Asserts that nothing is measured, with these words, and that calls beside a trace do nothing.
-#[track_caller]
-fn assert_refused(words: &[&str]) -> Error {
-    let _recorder = load_with(options());
-    backend().expect_traces();
-    let device = backend().open(0).unwrap();
-    let error = device.trace_begin().unwrap_err();
-    assert_eq!((error.kind(), error.backend()), (ErrorKind::Unsupported, Some("hip")));
-    for word in words {
-        assert!(error.message().contains(word), "{word:?} in {error}");
-    }
-    backend().expect_traces();
-    assert_eq!(device.trace_begin().unwrap_err().to_string(), error.to_string());
-    device.trace_enter(1);
-    device.trace_leave();
-    assert_eq!(take(&*device), (vec![], 0));
-    device.trace_end();
-    error
-}
-
-#[test]
-fn missing_library_says_what_was_tried_and_what_to_install() {
-    let path = "/nowhere/librocprofiler-sdk.so.1";
-    in_own_process(&[("GPUSTREAM_ROCPROFILER_LIBRARY", path)], || {
-        assert_refused(&[path, "install", "rocprofiler-sdk", "GPUSTREAM_ROCPROFILER_LIBRARY"]);
-        assert_eq!(backend().probe().tracer, None);
-    });
-}
 
 #[test]
 fn another_library_in_its_place_is_named() {

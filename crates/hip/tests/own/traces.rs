@@ -5,10 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
-use fake_hip::{Rocprofiler, RocprofilerRan, RocprofilerSubmitted};
-use gpustream_hal::{Device, ErrorKind, Ran, RanWork, TraceClock, trace};
-use libloading::os::unix::Library;
+use fake_hip::{Rocprofiler, RocprofilerRan};
+pub(crate) use fake_hip::{
+    Rocprofiler as Library, RocprofilerRan as Recorded, RocprofilerSubmitted as Submitted,
+};
+use gpustream_hal::{Device, ErrorKind, RanWork, TraceClock, trace};
 
+use crate::backends::traces::{assert_all_are_read, kernel, operations, submit, take};
 use crate::backends::{Vendor, startup::in_own_process};
 use crate::{Recorder, VENDOR, backend, load_with, options};
 
@@ -22,10 +25,21 @@ pub(super) fn version() -> (u32, u32, u32) {
 }
 
 const ONE: [u32; 3] = [1, 1, 1];
-const KERNEL: RocprofilerRan = RocprofilerRan::Kernel(1, ONE, ONE);
+pub(crate) const KERNEL: RocprofilerRan = RocprofilerRan::Kernel(1, ONE, ONE);
 
-/// A record as a test compares it: operation, label, work, and the start.
-pub(super) type Seen = (u64, String, RanWork, u64);
+pub(crate) const FLUSH: &str = "rocprofiler_flush_buffer";
+
+/// The calls that begin a measurement, with a failure of each and a word of what is said about it.
+pub(crate) const BEGINS: &[(&str, u32, &str)] = &[
+    ("rocprofiler_get_timestamp", 9, "ROCPROFILER_STATUS_FAKE"),
+    ("rocprofiler_start_context", 9, "ROCPROFILER_STATUS_FAKE"),
+];
+
+/// Asserts that the library records copies and kernels, or nothing.
+pub(crate) fn assert_measures(library: Rocprofiler, on: bool) {
+    let kinds: &[u32] = if on { &[10, 11] } else { &[] };
+    assert_eq!(library.measures(), kinds);
+}
 
 /// The fake driver with its device, and the fake library, which was set up before.
 fn start_with(version: (u32, u32, u32)) -> (Recorder, Arc<dyn Device>, Rocprofiler) {
@@ -36,46 +50,13 @@ fn start_with(version: (u32, u32, u32)) -> (Recorder, Arc<dyn Device>, Rocprofil
     (recorder, backend().open(0).unwrap(), library)
 }
 
-fn start() -> (Recorder, Arc<dyn Device>, Rocprofiler) {
+pub(crate) fn start() -> (Recorder, Arc<dyn Device>, Rocprofiler) {
     start_with(version())
-}
-
-pub(super) fn take(device: &dyn Device) -> (Vec<Seen>, u64) {
-    take_with(device, false)
-}
-
-fn take_with(device: &dyn Device, flush: bool) -> (Vec<Seen>, u64) {
-    let mut seen = Vec::new();
-    let mut each = |ran: &Ran<'_>| {
-        assert!(ran.end > ran.start);
-        seen.push((ran.operation, ran.label.to_owned(), ran.work, ran.start));
-    };
-    let lost = device.trace_take(flush, &mut each).unwrap();
-    (seen, lost)
-}
-
-/// Submits something of an operation.
-fn submit(device: &dyn Device, library: Rocprofiler, operation: u64) -> RocprofilerSubmitted {
-    device.trace_enter(operation);
-    let submitted = library.submit();
-    device.trace_leave();
-    submitted
-}
-
-/// Makes a submitted kernel run now.
-fn kernel(library: Rocprofiler, submitted: RocprofilerSubmitted) {
-    let now = library.now();
-    library.ran(submitted, KERNEL, now..now + 5);
-}
-
-fn operations(seen: &[Seen]) -> Vec<u64> {
-    seen.iter().map(|(operation, ..)| *operation).collect()
 }
 
 fn assert_every_kind_is_read(version: (u32, u32, u32)) {
     in_own_process(&[], || {
         let (_recorder, device, library) = start_with(version);
-        let began = trace::now();
         let clock = device.trace_begin().unwrap();
         let TraceClock::Rocprofiler { error } = clock else { panic!("{clock:?}") };
         library.load_kernel(7, c"_ZN6solver4stepIfLi3EEEvPT_.kd");
@@ -93,27 +74,8 @@ fn assert_every_kind_is_read(version: (u32, u32, u32)) {
             (RocprofilerRan::Copy(4, 1 << 40, [2, 2]), RanWork::CopyOnDevice { bytes: 1 << 40 }),
             (RocprofilerRan::Copy(4, 50, [2, 3]), RanWork::CopyFromPeer { bytes: 50 }),
         ];
-        let mut expected = Vec::new();
-        for (operation, (ran, work)) in (1..).zip(all) {
-            let now = library.now();
-            library.ran(submit(&*device, library, operation), ran, now..now + 5);
-            let label = if operation == 1 { "solver::step<float, 3>" } else { "" };
-            expected.push((operation, label.to_owned(), work));
-        }
-        let ended = trace::now();
-        let (seen, lost) = take(&*device);
-        assert_eq!(lost, 0);
         // The clocks were compared twice.
-        let slack = 1000 + 2 * error;
-        let allowed = began.saturating_sub(slack)..=ended + slack;
-        assert!(
-            seen.iter().all(|(.., start)| allowed.contains(start)),
-            "times are on the host's clock: {allowed:?} {seen:?}"
-        );
-        let seen: Vec<_> =
-            seen.into_iter().map(|(operation, label, work, _)| (operation, label, work)).collect();
-        assert_eq!(seen, expected);
-        assert_eq!(take(&*device), (vec![], 0), "each is handed out once");
+        assert_all_are_read(&*device, library, all, 1000 + 2 * error);
     });
 }
 
@@ -145,7 +107,7 @@ fn all_that_a_thread_submits_belongs_to_its_operation() {
             kernel(library, submitted);
         }
         library.foreign();
-        let (seen, lost) = take(&*device);
+        let (seen, lost) = take(&*device, false);
         assert_eq!(
             (operations(&seen), lost),
             (vec![8, 9, 9, 9], 0),
@@ -162,11 +124,11 @@ fn operation_is_handed_out_when_all_of_it_has_run() {
         device.trace_enter(1);
         let nodes = [library.submit(), library.submit()];
         kernel(library, nodes[0]);
-        assert_eq!(take(&*device), (vec![], 0), "the thread may submit more");
+        assert_eq!(take(&*device, false), (vec![], 0), "the thread may submit more");
         device.trace_leave();
-        assert_eq!(take(&*device), (vec![], 0), "another node runs");
+        assert_eq!(take(&*device, false), (vec![], 0), "another node runs");
         kernel(library, submit(&*device, library, 2));
-        assert_eq!(operations(&take(&*device).0), [2]);
+        assert_eq!(operations(&take(&*device, false).0), [2]);
         kernel(library, nodes[1]);
         let mut seen = Vec::new();
         device.trace_take(false, &mut |ran| seen.push((ran.operation, ran.last))).unwrap();
@@ -177,8 +139,8 @@ fn operation_is_handed_out_when_all_of_it_has_run() {
         let nodes = [library.submit(), library.submit()];
         device.trace_leave();
         kernel(library, nodes[0]);
-        assert_eq!(take(&*device), (vec![], 0));
-        assert_eq!(operations(&take_with(&*device, true).0), [3]);
+        assert_eq!(take(&*device, false), (vec![], 0));
+        assert_eq!(operations(&take(&*device, true).0), [3]);
     });
 }
 
@@ -190,13 +152,13 @@ fn times_stay_right_when_the_machine_has_slept() {
         let TraceClock::Rocprofiler { error } = device.trace_begin().unwrap() else { panic!() };
         let before = trace::now();
         kernel(library, submit(&*device, library, 1));
-        let (evening, _) = take(&*device);
+        let (evening, _) = take(&*device, false);
         let between = trace::now();
         library.sleep(NIGHT);
         // The first look after the sleep compares the clocks.
-        assert_eq!(take(&*device), (vec![], 0));
+        assert_eq!(take(&*device, false), (vec![], 0));
         kernel(library, submit(&*device, library, 2));
-        let (morning, _) = take(&*device);
+        let (morning, _) = take(&*device, false);
         let after = trace::now();
         let slack = 1000 + 2 * error;
         assert!((before.saturating_sub(slack)..=between + slack).contains(&evening[0].3), "{evening:?}");
@@ -223,15 +185,15 @@ fn lost_records_are_counted() {
                 library.deliver();
             }
         }
-        let (seen, lost) = take_with(&*device, true);
+        let (seen, lost) = take(&*device, true);
         assert_eq!((seen.len() as u64, lost), (1 << 18, all - (1 << 18)));
-        assert_eq!(take(&*device), (vec![], 0));
+        assert_eq!(take(&*device, false), (vec![], 0));
 
         // The library tells how many it has dropped since it began.
         for dropped in [3, 4] {
             library.drop_records(dropped);
             kernel(library, submit(&*device, library, dropped));
-            let (seen, lost) = take(&*device);
+            let (seen, lost) = take(&*device, false);
             assert_eq!((operations(&seen), lost), (vec![dropped], dropped));
         }
         // The device kept no times of two kernels of three.
@@ -241,60 +203,8 @@ fn lost_records_are_counted() {
         library.ran(three[0], KERNEL, 0..0);
         kernel(library, three[1]);
         library.ran(three[2], KERNEL, Range { start: 7, end: 6 });
-        let (seen, lost) = take(&*device);
+        let (seen, lost) = take(&*device, false);
         assert_eq!((operations(&seen), lost), (vec![5], 2));
-    });
-}
-
-#[test]
-fn failed_flush_is_an_error_and_leaves_the_trace_going() {
-    in_own_process(&[], || {
-        let (_recorder, device, library) = start();
-        device.trace_begin().unwrap();
-        kernel(library, submit(&*device, library, 1));
-        library.fail_next("rocprofiler_flush_buffer", 13);
-        let error = device.trace_take(false, &mut |_| {}).unwrap_err();
-        assert_eq!((error.call(), error.code()), (Some("rocprofiler_flush_buffer"), Some(13)));
-        assert_eq!(operations(&take(&*device).0), [1]);
-    });
-}
-
-#[test]
-fn devices_measure_together_until_the_last_end() {
-    in_own_process(&[], || {
-        let (_recorder, device, library) = start();
-        let other = backend().open(1).unwrap();
-        for _ in 0..1000 {
-            device.trace_begin().unwrap();
-            other.trace_begin().unwrap();
-            assert_eq!(library.measures(), [10, 11]);
-            device.trace_end();
-            kernel(library, submit(&*device, library, 3));
-            other.trace_end();
-            assert!(library.measures().is_empty());
-            kernel(library, submit(&*device, library, 4));
-            // The measurements stay.
-            assert_eq!(operations(&take(&*other).0), [3]);
-        }
-        device.trace_end();
-        assert_eq!(take(&*other), (vec![], 0), "an end too many does nothing");
-    });
-}
-
-#[test]
-fn begin_that_fails_leaves_nothing_behind() {
-    in_own_process(&[], || {
-        let (_recorder, device, library) = start();
-        for function in ["rocprofiler_get_timestamp", "rocprofiler_start_context"] {
-            library.fail_next(function, 9);
-            let error = device.trace_begin().unwrap_err();
-            assert_eq!((error.kind(), error.call()), (ErrorKind::Unsupported, Some(function)));
-            assert!(error.message().contains("ROCPROFILER_STATUS_FAKE"), "{error}");
-            assert!(library.measures().is_empty());
-        }
-        device.trace_begin().unwrap();
-        kernel(library, submit(&*device, library, 1));
-        assert_eq!(operations(&take(&*device).0), [1]);
     });
 }
 
@@ -306,7 +216,7 @@ fn library_that_has_ended_is_not_called() {
         kernel(library, submit(&*device, library, 1));
         library.deliver();
         library.end();
-        assert_eq!(operations(&take(&*device).0), [1], "what was delivered stays");
+        assert_eq!(operations(&take(&*device, false).0), [1], "what was delivered stays");
         device.trace_end();
         assert_eq!(device.trace_begin().unwrap_err().kind(), ErrorKind::Unsupported);
     });
@@ -321,7 +231,7 @@ fn times_are_measured_without_names() {
         device.trace_begin().unwrap();
         library.load_kernel(1, c"saxpy.kd");
         kernel(library, submit(&*device, library, 1));
-        let (seen, _) = take(&*device);
+        let (seen, _) = take(&*device, false);
         assert_eq!((operations(&seen), seen[0].1.as_str()), (vec![1], ""));
     });
 }
@@ -342,7 +252,9 @@ fn probe_names_the_library_and_its_file() {
 fn opened_library_is_seen_by_the_whole_process() {
     in_own_process(&[], || {
         // SAFETY: nothing is called.
-        let seen = || unsafe { Library::this().get::<*const ()>(b"rocprofiler_flush_buffer").is_ok() };
+        let seen = || unsafe {
+            libloading::os::unix::Library::this().get::<*const ()>(b"rocprofiler_flush_buffer").is_ok()
+        };
         let library = Rocprofiler::load(version());
         assert!(!seen());
         backend().expect_traces();
