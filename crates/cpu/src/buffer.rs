@@ -44,8 +44,7 @@ unsafe impl Buffers for CpuDevice {
 
     unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
         // SAFETY: passed on to the caller.
-        let capture = unsafe { self.stream(stream) }.submissions().capture.clone();
-        if let Some(capture) = capture {
+        if let Some(capture) = unsafe { self.stream(stream) }.capture() {
             capture.invalidate("memory was allocated in stream order");
             return Err(error(
                 ErrorKind::Captured,

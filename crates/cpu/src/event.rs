@@ -43,8 +43,7 @@ impl Event {
     fn record_on(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<()> {
         stream.shared().alive()?;
         // Taken out first: a stream's lock is never taken under an event's.
-        let capture = stream.submissions().capture.clone();
-        if let Some(capture) = capture {
+        if let Some(capture) = stream.capture() {
             let point = capture.point(stream);
             let mut state = lock(&self.state);
             state.captured = Some(point);
@@ -78,8 +77,7 @@ impl Event {
         if let Some(point) = captured {
             return capture::join(stream, &point);
         }
-        let capture = stream.submissions().capture.clone();
-        if let Some(capture) = capture {
+        if let Some(capture) = stream.capture() {
             return Err(capture::refuse_outside_wait(&capture));
         }
         match mark {

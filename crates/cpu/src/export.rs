@@ -1,8 +1,8 @@
 //! Memory that other processes map: sealed files without a name.
 
-use std::io;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::ptr;
+use std::{fmt, io, ptr};
 
 use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping};
 
@@ -23,7 +23,7 @@ unsafe impl Exports for CpuDevice {
     fn shared_alloc(&self, bytes: usize) -> Result<SharedMapping> {
         self.shared.alive()?;
         let free = self.shared.memory.free_bytes();
-        let none = |why: &dyn std::fmt::Display| {
+        let none = |why: &dyn fmt::Display| {
             error(
                 ErrorKind::OutOfMemory,
                 format!("no room for {bytes} bytes of shared memory: {why}; {free} bytes are free"),
@@ -50,30 +50,26 @@ unsafe impl Exports for CpuDevice {
 
     fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
         self.shared.alive()?;
-        let wrong = |what: String| {
-            Err(error(ErrorKind::InvalidArgument, format!("importing {bytes} bytes of memory: {what}")))
+        let wrong = |what: &dyn fmt::Display| {
+            error(ErrorKind::InvalidArgument, format!("importing {bytes} bytes of memory: {what}"))
         };
         // SAFETY: a query of a descriptor that is open.
         let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & LENGTH_SEALS != LENGTH_SEALS {
-            return wrong("the descriptor is of a file whose length may change, which no export is".into());
+            return Err(wrong(&"the descriptor is of a file whose length may change, which no export is"));
         }
-        let there = match length(descriptor) {
-            Ok(there) => there,
-            Err(why) => return wrong(format!("the descriptor has no length: {why}")),
-        };
+        let there =
+            length(descriptor).map_err(|why| wrong(&format_args!("the descriptor has no length: {why}")))?;
         if there < bytes as u64 {
-            return wrong(format!("the descriptor's memory has {there} bytes"));
+            return Err(wrong(&format_args!("the descriptor's memory has {there} bytes")));
         }
         // Longer memory than the machine could have is refused by the system.
-        let Some(len) = bytes.checked_next_multiple_of(page_size()) else {
-            return wrong("the address space is smaller".into());
-        };
+        let len = bytes.checked_next_multiple_of(page_size());
+        let len = len.ok_or_else(|| wrong(&"the address space is smaller"))?;
         let mapped = descriptor.try_clone_to_owned().and_then(|file| Ok((map(descriptor, len)?, file)));
-        match mapped {
-            Ok((address, file)) => Ok(self.keep(address, bytes, len, file)),
-            Err(why) => wrong(format!("the system maps them not: {why}")),
-        }
+        let (address, file) =
+            mapped.map_err(|why| wrong(&format_args!("the system maps them not: {why}")))?;
+        Ok(self.keep(address, bytes, len, file))
     }
 
     unsafe fn shared_unmap(&self, mapping: SharedMapping) -> Result<()> {
@@ -93,17 +89,22 @@ impl CpuDevice {
     }
 }
 
-/// Makes a file of `len` zero bytes in memory, all of which are there, and whose length stays.
-fn sealed_file(len: usize) -> io::Result<OwnedFd> {
-    let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+/// Makes an empty file in memory, which the system calls `name`.
+pub(crate) fn memory_file(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string.
-    let raw = unsafe { libc::memfd_create(c"gpustream".as_ptr(), flags) };
+    let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | flags) };
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the system has just made the descriptor.
-    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Makes a file of `len` zero bytes in memory, all of which are there, and whose length stays.
+fn sealed_file(len: usize) -> io::Result<OwnedFd> {
+    let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let file = memory_file(c"gpustream", libc::MFD_ALLOW_SEALING)?;
+    let raw = file.as_raw_fd();
     // SAFETY: calls with a descriptor of this function's own.
     let made = unsafe {
         libc::fallocate(raw, 0, 0, size) == 0

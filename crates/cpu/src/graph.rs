@@ -165,7 +165,7 @@ impl CpuDevice {
     unsafe fn capture_of(&self, stream: RawStream) -> Result<(Arc<Stream>, Arc<Capture<Stream>>)> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        let capture = stream.submissions().capture.clone();
+        let capture = stream.capture();
         let capture =
             capture.ok_or_else(|| error(ErrorKind::Captured, "the stream is not being captured"))?;
         Ok((Arc::clone(&stream), capture))
@@ -218,7 +218,7 @@ unsafe impl Graphs for CpuDevice {
 
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
         // SAFETY: passed on to the caller.
-        let capture = unsafe { self.stream(stream) }.submissions().capture.clone();
+        let capture = unsafe { self.stream(stream) }.capture();
         capture.map_or(Ok(false), |capture| capture.check().map(|()| true))
     }
 
@@ -321,8 +321,7 @@ unsafe impl Graphs for CpuDevice {
         let (exec, stream) = unsafe { (Exec::borrow(exec), self.stream(stream)) };
         let stream: &Arc<Stream> = &stream;
         let mut state = lock(&exec.state);
-        let capture = stream.submissions().capture.clone();
-        if let Some(capture) = capture {
+        if let Some(capture) = stream.capture() {
             return capture.record_graph(stream, state.run.plan());
         }
         if let Some(last) = state.last.take() {

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +17,7 @@ use crate::arch;
 use crate::device::CpuDevice;
 use crate::elf::Image;
 use crate::error::error;
+use crate::export::memory_file;
 use crate::kernel::{Function, Locals};
 
 /// A loaded shared object. Dropped, and so closed, before the file it came from.
@@ -132,11 +133,7 @@ static FILES: AtomicU64 = AtomicU64::new(0);
 /// Writes the image to a file that the loader can open: in memory, or where that is not possible in the temporary
 /// folder.
 fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
-    // SAFETY: the name is a literal.
-    let fd = unsafe { libc::memfd_create(c"gpustream-module".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd >= 0 {
-        // SAFETY: just opened, and no other owner has it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if let Ok(fd) = memory_file(c"gpustream-module", 0) {
         let mut file = std::fs::File::from(fd);
         file.write_all(bytes)?;
         let fd = OwnedFd::from(file);

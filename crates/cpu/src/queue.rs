@@ -154,6 +154,11 @@ impl Stream {
         self.submitted.load(Ordering::Acquire)
     }
 
+    /// Returns the capture that the stream is in. Its submissions are not locked any more: a capture takes that lock itself.
+    pub(crate) fn capture(&self) -> Option<Arc<Capture<Self>>> {
+        self.submissions().capture.clone()
+    }
+
     /// Locks the submissions.
     pub(crate) fn submissions(&self) -> MutexGuard<'_, Submissions> {
         lock(&self.submissions)
