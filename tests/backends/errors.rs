@@ -101,7 +101,6 @@ fn every_call_reports_its_name_code_and_kind() {
     }
     // HIP's state behind `hipGetLastError` differs between versions, so nothing may depend on it.
     assert!(!recorder.calls().iter().any(|call| call.name.contains("LastError")));
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]

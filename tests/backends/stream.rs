@@ -27,7 +27,6 @@ fn streams_carry_flags_and_priority() {
         assert_one(&calls, ["cuStreamDestroy_v2", "hipStreamDestroy"], &[("stream", stream.0 as u64)]);
     }
     assert_eq!(recorder.live().streams, before);
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]
@@ -69,7 +68,6 @@ fn stream_on_a_part_gets_whole_groups_that_differ() {
             pick([&["cuStreamDestroy_v2", "cuGreenCtxDestroy"][..], &["hipStreamDestroy"]])
         );
     }
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]
@@ -133,7 +131,6 @@ fn pending_work_is_not_ready_and_not_an_error() {
         device.event_destroy(event).unwrap();
         device.stream_destroy(stream).unwrap();
     }
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 /// The answer comes with the release alone: neither wait asks the driver again.
@@ -308,5 +305,4 @@ fn words_are_waited_for_and_written_in_stream_order() {
         device.stream_destroy(a).unwrap();
         device.stream_destroy(b).unwrap();
     }
-    assert_eq!(recorder.violations(), [""; 0]);
 }

@@ -44,5 +44,4 @@ fn long_batches_are_cut() {
         device.free(memory).unwrap();
         device.stream_destroy(stream).unwrap();
     }
-    assert_eq!(recorder.violations(), [""; 0]);
 }
