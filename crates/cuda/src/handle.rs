@@ -3,47 +3,21 @@
 use cudarc::driver::sys::{
     CUarray, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream,
 };
-use gpustream_hal::{
-    RawArray, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule, RawStream,
-};
+use gpustream_hal::{RawStream, handles_of_driver};
 
-pub(crate) fn stream_of(stream: RawStream) -> CUstream {
-    stream.0 as CUstream
+handles_of_driver! {
+    stream_of: RawStream => CUstream;
+    event_of: RawEvent => CUevent;
+    address_of: RawBuffer => CUdeviceptr;
+    array_of: RawArray => CUarray;
+    module_of: RawModule => CUmodule;
+    function_of: RawFunction => CUfunction;
+    graph_of: RawGraph => CUgraph;
+    exec_of: RawGraphExec => CUgraphExec;
+    node_of: RawGraphNode => CUgraphNode;
 }
 
 /// Returns whether this is the legacy default stream: the null handle, or `CU_STREAM_LEGACY`.
 pub(crate) fn is_legacy(stream: RawStream) -> bool {
     stream.0 <= 1
-}
-
-pub(crate) fn event_of(event: RawEvent) -> CUevent {
-    event.0 as CUevent
-}
-
-pub(crate) fn address_of(buffer: RawBuffer) -> CUdeviceptr {
-    buffer.0 as CUdeviceptr
-}
-
-pub(crate) fn array_of(array: RawArray) -> CUarray {
-    array.0 as CUarray
-}
-
-pub(crate) fn module_of(module: RawModule) -> CUmodule {
-    module.0 as CUmodule
-}
-
-pub(crate) fn function_of(function: RawFunction) -> CUfunction {
-    function.0 as CUfunction
-}
-
-pub(crate) fn graph_of(graph: RawGraph) -> CUgraph {
-    graph.0 as CUgraph
-}
-
-pub(crate) fn exec_of(exec: RawGraphExec) -> CUgraphExec {
-    exec.0 as CUgraphExec
-}
-
-pub(crate) fn node_of(node: RawGraphNode) -> CUgraphNode {
-    node.0 as CUgraphNode
 }

@@ -16,6 +16,16 @@ macro_rules! handles {
     )*};
 }
 
+/// Defines functions that return a handle as the driver's own, for the crate of a driver.
+#[macro_export]
+macro_rules! handles_of_driver {
+    ($($name:ident: $raw:ident => $own:ty;)*) => {$(
+        pub(crate) fn $name(handle: $crate::$raw) -> $own {
+            handle.0 as $own
+        }
+    )*};
+}
+
 handles! {
     /// A stream: `CUstream`, `hipStream_t`.
     RawStream
