@@ -21,12 +21,6 @@ impl Arch {
         (full.len() < 256 && word(name) && parts.all(feature)).then(|| Self { full: full.to_owned() })
     }
 
-    /// Returns the name with its features.
-    #[cfg(test)]
-    fn full(&self) -> &str {
-        &self.full
-    }
-
     /// Returns the processor alone, for which code is built.
     pub(crate) fn processor(&self) -> &str {
         self.full.split(':').next().unwrap_or(&self.full)
@@ -81,7 +75,7 @@ mod tests {
     #[test]
     fn features_are_kept_for_matching_and_stripped_for_the_processor() {
         let arch = Arch::parse("gfx90a:sramecc+:xnack-").unwrap();
-        assert_eq!((arch.processor(), arch.full()), ("gfx90a", "gfx90a:sramecc+:xnack-"));
+        assert_eq!((arch.processor(), arch.full.as_str()), ("gfx90a", "gfx90a:sramecc+:xnack-"));
         assert_eq!(arch.rank("gfx90a"), Some(100));
         assert_eq!(arch.rank("gfx90a:xnack-"), Some(101));
         assert_eq!(arch.rank("gfx90a:sramecc+:xnack-"), Some(102));
