@@ -27,21 +27,38 @@ pub(crate) enum Operation {
     Compare,
 }
 
+impl Operation {
+    /// Returns the name of the call.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce(_) => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter(_) => "reduce_scatter",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce",
+            Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Send { .. } => "send",
+            Self::Recv { .. } => "recv",
+            Self::Barrier => "barrier",
+            Self::Split => "split",
+            Self::Compare => "comparison of calls",
+        }
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
         match self {
-            Self::AllReduce(op) => write!(f, "`all_reduce` ({op})"),
-            Self::AllGather => write!(f, "`all_gather`"),
-            Self::ReduceScatter(op) => write!(f, "`reduce_scatter` ({op})"),
-            Self::Broadcast { root } => write!(f, "`broadcast` from rank {root}"),
-            Self::Reduce { op, root } => write!(f, "`reduce` ({op}) to rank {root}"),
-            Self::Gather { root } => write!(f, "`gather` to rank {root}"),
-            Self::Scatter { root } => write!(f, "`scatter` from rank {root}"),
-            Self::AllToAll => write!(f, "`all_to_all`"),
-            Self::Send { to } => write!(f, "`send` to rank {to}"),
-            Self::Recv { from } => write!(f, "`recv` from rank {from}"),
-            Self::Barrier => write!(f, "`barrier`"),
-            Self::Split => write!(f, "`split`"),
+            Self::AllReduce(op) | Self::ReduceScatter(op) => write!(f, "`{name}` ({op})"),
+            Self::Reduce { op, root } => write!(f, "`{name}` ({op}) to rank {root}"),
+            Self::Gather { root: to } | Self::Send { to } => write!(f, "`{name}` to rank {to}"),
+            Self::Broadcast { root: from } | Self::Scatter { root: from } | Self::Recv { from } => {
+                write!(f, "`{name}` from rank {from}")
+            }
+            Self::AllGather | Self::AllToAll | Self::Barrier | Self::Split => write!(f, "`{name}`"),
             Self::Compare => write!(f, "the comparison of the ranks' calls"),
         }
     }
@@ -57,6 +74,11 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
+    /// Returns the one of a call that moves bytes, or nothing.
+    pub(crate) const fn of_bytes(operation: Operation, count: usize) -> Self {
+        Self { operation, element: ElementType::U8, count }
+    }
+
     /// Returns the bytes of `count` elements.
     pub(crate) fn bytes(&self) -> usize {
         self.count * self.element.size()

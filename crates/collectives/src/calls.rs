@@ -4,7 +4,7 @@ use gpustream::{Device, Result, Stream, View, ViewMut};
 
 use crate::call::{Batch, Call, Operation, Signature};
 use crate::check;
-use crate::element::{Element, ElementType};
+use crate::element::Element;
 use crate::engine::Seat;
 use crate::op::Op;
 
@@ -241,7 +241,7 @@ impl<'a> Calls<'a> {
     /// Those that concern this rank alone.
     pub fn barrier(&mut self, stream: &'a Stream) -> Result<()> {
         self.check_stream(stream)?;
-        let signature = Signature { operation: Operation::Barrier, element: ElementType::U8, count: 0 };
+        let signature = Signature::of_bytes(Operation::Barrier, 0);
         self.calls.push(Call { signature, stream, src: None, dst: None });
         Ok(())
     }

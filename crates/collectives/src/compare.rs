@@ -1,7 +1,9 @@
 //! Calls as the ranks show them to each other, to find out which of them differ before an engine gets them.
 
+use gpustream::Result;
+
 use crate::broken::Broken;
-use crate::call::{Call, Operation};
+use crate::call::{Batch, Call, Operation};
 
 /// The bytes in which a rank shows a call: its text, and zeros. Longer texts are cut.
 pub(crate) const SHOWN: usize = 160;
@@ -19,8 +21,23 @@ pub(crate) fn different(all: &[u8]) -> Option<Broken> {
     Broken::different(all.chunks_exact(SHOWN).map(text))
 }
 
+/// Compares the calls that all ranks make, one after the other: `compare` gets the next of each rank that is checked, as text.
+pub(crate) fn each<S>(
+    sets: &[(&S, Batch<'_>)],
+    is_checked: impl Fn(&S) -> bool,
+    compare: impl Fn(&[(&S, &str)]) -> Result<()>,
+) -> Result<()> {
+    let checked = sets.iter().filter(|(seat, _)| is_checked(seat));
+    let texts: Vec<_> = checked.map(|(seat, calls)| (*seat, texts(calls))).collect();
+    let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
+    (0..most).try_for_each(|at| {
+        let next = texts.iter().filter_map(|(seat, texts)| Some((*seat, &**texts.get(at)?)));
+        compare(&next.collect::<Vec<_>>())
+    })
+}
+
 /// Returns the texts of the calls that all ranks make.
-pub(crate) fn texts(calls: &[Call<'_>]) -> Vec<String> {
+fn texts(calls: &[Call<'_>]) -> Vec<String> {
     let common = calls.iter().map(|call| call.signature);
     let common: Vec<_> = common
         .filter(|call| !matches!(call.operation, Operation::Send { .. } | Operation::Recv { .. }))

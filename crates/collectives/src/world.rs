@@ -176,24 +176,17 @@ impl World {
     /// # Errors
     /// As for [`communicator`](Self::communicator).
     pub fn communicator_with(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
-        let told = match &self.ranks {
-            Ranks::Devices(devices) => {
-                return invalid(format!(
-                    "one communicator for a world of {} local devices; `communicators` makes one for each",
-                    devices.len()
-                ));
-            }
-            Ranks::Told(told) if told.size > 1 => told,
-            Ranks::Told(_) | Ranks::Alone if options.engine == Some(Engine::Mpi) => {
-                let seat = mpi::Seat::of_process((0, 1), device, options.terms()?)?;
-                return Ok(Communicator::new(Seat::Mpi(seat), device.clone()));
-            }
-            Ranks::Told(_) | Ranks::Alone => {
-                let made = communicators(std::slice::from_ref(device), options)?.pop();
-                return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
-            }
-        };
-        let place = (told.rank, told.size);
+        if let Ranks::Devices(devices) = &self.ranks {
+            return invalid(format!(
+                "one communicator for a world of {} local devices; `communicators` makes one for each",
+                devices.len()
+            ));
+        }
+        let (rank, size) = (self.rank(), self.size());
+        if size == 1 && options.engine != Some(Engine::Mpi) {
+            let made = communicators(std::slice::from_ref(device), options)?.pop();
+            return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
+        }
         // All ranks choose alike, whatever is installed where.
         let usual =
             if device.info().backend == "cpu" && cfg!(feature = "mpi") { Engine::Mpi } else { Engine::Nccl };
@@ -202,23 +195,22 @@ impl World {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "this process is rank {} of {}, and the engine `Local` serves one process; use `World::local` for several \
-                     devices of one process",
-                        told.rank, told.size
+                        "this process is rank {rank} of {size}, and the engine `Local` serves one process; use `World::local` \
+                         for several devices of one process"
                     ),
                 ));
             }
             Engine::Nccl => {
                 nccl::Vendor::of(device.info().backend).map_err(|error| {
-                    error.with_context(format!("this process is rank {} of {}", told.rank, told.size))
+                    error.with_context(format_args!("this process is rank {rank} of {size}"))
                 })?;
                 let exchange = match &self.exchange {
                     Some(exchange) => exchange.clone(),
-                    None => exchange::from_variables(&environment::of_process, told.rank)?,
+                    None => exchange::from_variables(&environment::of_process, rank)?,
                 };
-                Seat::Nccl(nccl::Seat::of_process(place, device, &*exchange, options.terms()?)?)
+                Seat::Nccl(nccl::Seat::of_process((rank, size), device, &*exchange, options.terms()?)?)
             }
-            Engine::Mpi => Seat::Mpi(mpi::Seat::of_process(place, device, options.terms()?)?),
+            Engine::Mpi => Seat::Mpi(mpi::Seat::of_process((rank, size), device, options.terms()?)?),
         };
         Ok(Communicator::new(seat, device.clone()))
     }

@@ -97,11 +97,8 @@ impl Comm {
     /// # Safety
     /// Until the request is done the memory is alive, and nobody writes what is given or uses what is got.
     pub(super) unsafe fn all_gather(self, memory: Memory, one: usize) -> Result<Request> {
-        let operation = Operation::AllGather;
         // SAFETY: nothing is combined; the rest is this function's contract.
-        unsafe {
-            self.start(&Signature { operation, element: ElementType::U8, count: one }, memory, None, one)
-        }
+        unsafe { self.start(&Signature::of_bytes(Operation::AllGather, one), memory, None, one) }
     }
 
     /// Starts to send bytes to a rank.
@@ -110,7 +107,7 @@ impl Comm {
     /// Until the request is done the bytes are alive, and nobody writes there.
     pub(super) unsafe fn send(self, bytes: &[u8], to: usize) -> Result<Request> {
         let memory = Memory { gives: bytes.as_ptr().cast_mut(), gets: ptr::null_mut() };
-        let call = Signature { operation: Operation::Send { to }, element: ElementType::U8, count: 0 };
+        let call = Signature::of_bytes(Operation::Send { to }, 0);
         // SAFETY: handed on.
         unsafe { self.start(&call, memory, None, bytes.len()) }
     }
@@ -137,7 +134,7 @@ impl Comm {
         let mut bytes = vec![0; usize::try_from(len).map_err(Error::external)?];
         let from = usize::try_from(from).map_err(Error::external)?;
         let memory = Memory { gives: ptr::null_mut(), gets: bytes.as_mut_ptr() };
-        let call = Signature { operation: Operation::Recv { from }, element: ElementType::U8, count: 0 };
+        let call = Signature::of_bytes(Operation::Recv { from }, 0);
         // SAFETY: the bytes are as many as the message has, on the heap; the rest is this function's contract.
         let request = unsafe { self.start(&call, memory, None, bytes.len()) }?;
         Ok(Some((request, bytes)))

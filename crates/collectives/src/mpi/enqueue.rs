@@ -145,7 +145,7 @@ impl<'a> Transfer<'a> {
             lane: self.lane,
             failures: stream.failures(),
         };
-        seat.process.give(Task::Start(seat.number, piece));
+        seat.process.give(seat.number, Task::Start(piece));
         Ok(())
     }
 

@@ -15,7 +15,6 @@ use super::stage::Staging;
 use crate::broken::Broken;
 use crate::call::{Operation, Signature};
 use crate::compare::SHOWN;
-use crate::element::ElementType;
 use crate::op::Op;
 
 /// A number for a communicator.
@@ -322,7 +321,7 @@ impl Meeting {
             Self::Split { .. } => Operation::Split,
             Self::Compare { .. } => Operation::Compare,
         };
-        Signature { operation, element: ElementType::U8, count: 0 }
+        Signature::of_bytes(operation, 0)
     }
 
     fn refuse(&self, error: Error) {

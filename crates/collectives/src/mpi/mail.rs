@@ -6,7 +6,6 @@ use gpustream::Result;
 
 use super::comm::{Comm, Request};
 use crate::call::{Operation, Signature};
-use crate::element::ElementType;
 
 /// Takes a message that has come.
 pub(super) type Deliver = Box<dyn Fn(&[u8]) + Send>;
@@ -33,8 +32,7 @@ pub(super) struct Mailbox {
 }
 
 /// The words for errors.
-pub(super) const CALL: Signature =
-    Signature { operation: Operation::Compare, element: ElementType::U8, count: 0 };
+pub(super) const CALL: Signature = Signature::of_bytes(Operation::Compare, 0);
 
 impl Mailbox {
     pub(super) fn is_busy(&self) -> bool {

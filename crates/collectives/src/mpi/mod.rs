@@ -23,7 +23,7 @@ use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::broken::Broken;
 use crate::call::{Batches, Operation};
-use crate::compare::{SHOWN, different, show, texts};
+use crate::compare::{self, SHOWN, different, show};
 use crate::terms::Terms;
 use bond::Bond;
 use group::{Made, Meeting, Number};
@@ -84,17 +84,13 @@ impl Seat {
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are
     /// checked.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
-        let texts: Vec<_> = sets.iter().map(|(seat, calls)| (*seat, texts(calls))).collect();
-        let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
-        for at in 0..most {
-            compare(texts.iter().filter_map(|(seat, texts)| Some((*seat, texts.get(at)?))))?;
-        }
+        compare::each(&sets, |seat| seat.checked, compare)?;
         enqueue::run(sets)
     }
 
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
-        compare([(self, &Operation::Split.to_string())].into_iter())?;
+        compare(&[(self, &Operation::Split.to_string())])?;
         let terms = Terms { limit: self.bond.limit, checked: self.checked };
         Self::split_from(self.process, self.number, (color, key), &self.device, terms)
     }
@@ -105,7 +101,7 @@ impl Seat {
     }
 
     fn break_up(&self, broken: Broken) {
-        self.process.give(Task::Break(self.number, self.bond.break_up(broken)));
+        self.process.give(self.number, Task::Break(self.bond.break_up(broken)));
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
@@ -115,8 +111,9 @@ impl Seat {
 
 /// Compares one call of each of some ranks with those of all others, where calls are checked. Blocks until these have shown
 /// theirs.
-fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -> Result<()> {
+fn compare(calls: &[(&Seat, &str)]) -> Result<()> {
     let shown: Vec<_> = calls
+        .iter()
         .filter(|(seat, _)| seat.checked)
         .map(|(seat, text)| {
             let (shown, all) = (Box::new(show(text)), vec![0; SHOWN * seat.size()]);
@@ -144,7 +141,7 @@ impl Drop for Seat {
         }
         let none = Staging::new(&self.device, 0);
         let staging = mem::replace(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner), none);
-        self.process.give(Task::Close(self.number, staging));
+        self.process.give(self.number, Task::Close(staging));
     }
 }
 

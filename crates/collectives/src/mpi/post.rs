@@ -25,7 +25,7 @@ impl Post {
         let process = process::of_process()?;
         let split = |reply| Meeting::Split { color: 0, key: 0, reply };
         let Made { number, bond } = process.meet(process::WORLD, limit, split).wait()?;
-        process.give(Task::Mail(number, Mail::Open(Box::new(deliver))));
+        process.give(number, Task::Mail(Mail::Open(Box::new(deliver))));
         Ok(Self { process, number, bond })
     }
 
@@ -40,7 +40,7 @@ impl Post {
     /// The reason why MPI takes no messages.
     pub(crate) fn send(&self, message: Vec<u8>) -> Result<()> {
         self.bond.check()?;
-        self.process.give(Task::Mail(self.number, Mail::Send(message.into())));
+        self.process.give(self.number, Task::Mail(Mail::Send(message.into())));
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Post {
     /// As for [`send`](Self::send).
     pub(crate) fn listen(&self) -> Result<Listening<'_>> {
         self.bond.check()?;
-        self.process.give(Task::Mail(self.number, Mail::Listen));
+        self.process.give(self.number, Task::Mail(Mail::Listen));
         Ok(Listening(self))
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct Listening<'a>(&'a Post);
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        self.0.process.give(Task::Mail(self.0.number, Mail::Rest));
+        self.0.process.give(self.0.number, Task::Mail(Mail::Rest));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::broken::Broken;
 
 /// MPI, once begun.
 pub(super) struct Process {
-    tasks: Sender<Task>,
+    tasks: Sender<(Number, Task)>,
     /// This process's rank, and their number.
     pub(super) place: (usize, usize),
     /// MPI's own words for its version.
@@ -33,16 +33,17 @@ pub(super) const WORLD: Number = Number(0);
 /// A task of the thread's, for one communicator.
 pub(super) enum Task {
     /// Starts a piece of a call's exchange, after the pieces that came before.
-    Start(Number, Piece),
+    Start(Piece),
     /// Has all ranks come to a point of their hosts', and does something there. The limit is for them to come.
-    Meet(Number, Meeting, Duration),
+    Meet(Meeting, Duration),
     /// Does something with messages.
-    Mail(Number, Mail),
+    Mail(Mail),
     /// Ends the work of a communicator, for that reason.
-    Break(Number, Broken),
+    Break(Broken),
     /// Closes a communicator once its work is done, and then frees its staging memory.
-    Close(Number, Staging),
-    /// Ends MPI: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind this.
+    Close(Staging),
+    /// Ends MPI, for all: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind
+    /// this.
     End(SyncSender<bool>),
 }
 
@@ -83,7 +84,7 @@ fn begin() -> Result<Process> {
 extern "C" fn end() {
     if let Ok(process) = of_process() {
         let (reply, ended) = sync_channel(2);
-        process.give(Task::End(reply));
+        process.give(WORLD, Task::End(reply));
         // MPI waits there for the other ranks, and for those that are lost too.
         match ended.recv() {
             Ok(true) => drop(ended.recv()),
@@ -94,10 +95,10 @@ extern "C" fn end() {
 }
 
 impl Process {
-    /// Gives the thread something to do. Never blocks.
-    pub(super) fn give(&self, task: Task) {
+    /// Gives the thread something to do for a communicator. Never blocks.
+    pub(super) fn give(&self, number: Number, task: Task) {
         // The thread takes tasks until the end of the process.
-        let _ = self.tasks.send(task);
+        let _ = self.tasks.send((number, task));
     }
 
     /// Has all ranks come, for the limit at most, and something done there; `meeting` gets the place for the answer.
@@ -108,7 +109,7 @@ impl Process {
         meeting: impl FnOnce(SyncSender<Result<T>>) -> Meeting,
     ) -> Answer<T> {
         let (reply, answer) = sync_channel(1);
-        self.give(Task::Meet(number, meeting(reply), limit));
+        self.give(number, Task::Meet(meeting(reply), limit));
         Answer(answer)
     }
 }
@@ -125,7 +126,7 @@ impl<T> Answer<T> {
 
 /// The thread that calls MPI.
 struct Thread {
-    tasks: Receiver<Task>,
+    tasks: Receiver<(Number, Task)>,
     groups: BTreeMap<Number, Group>,
     next: u64,
     ops: Ops,
@@ -145,7 +146,7 @@ const MANY: usize = 64;
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Thread {
-    fn begin(tasks: Receiver<Task>, over: Sender<Ended>) -> Result<(Self, (usize, usize), String)> {
+    fn begin(tasks: Receiver<(Number, Task)>, over: Sender<Ended>) -> Result<(Self, (usize, usize), String)> {
         let version = environment::library_version().unwrap_or_else(|_| "an unknown MPI".into());
         let version = version.trim_matches(|char: char| char == '\0' || char.is_whitespace()).to_owned();
         let universe =
@@ -216,32 +217,15 @@ impl Thread {
         !self.broke && self.groups.values().all(|group| group.broken.is_none())
     }
 
-    fn take(&mut self, task: Task) {
+    fn take(&mut self, (number, task): (Number, Task)) {
+        // A communicator is there until it is closed, which is its last task.
+        let Some(group) = self.groups.get_mut(&number) else { return };
         match task {
-            Task::Start(number, piece) => match self.groups.get_mut(&number) {
-                Some(group) => group.add(piece, &mut self.ended),
-                None => self.ended.pieces.push(piece),
-            },
-            Task::Meet(number, meeting, limit) => {
-                if let Some(group) = self.groups.get_mut(&number) {
-                    group.meet(meeting, limit, &mut self.ended);
-                }
-            }
-            Task::Mail(number, mail) => {
-                if let Some(group) = self.groups.get_mut(&number) {
-                    group.mail(mail, &mut self.ended);
-                }
-            }
-            Task::Break(number, broken) => {
-                if let Some(group) = self.groups.get_mut(&number) {
-                    group.break_up(broken, &mut self.ended);
-                }
-            }
-            Task::Close(number, staging) => {
-                if let Some(group) = self.groups.get_mut(&number) {
-                    group.closed = Some(staging);
-                }
-            }
+            Task::Start(piece) => group.add(piece, &mut self.ended),
+            Task::Meet(meeting, limit) => group.meet(meeting, limit, &mut self.ended),
+            Task::Mail(mail) => group.mail(mail, &mut self.ended),
+            Task::Break(broken) => group.break_up(broken, &mut self.ended),
+            Task::Close(staging) => group.closed = Some(staging),
             Task::End(reply) => self.ending = Some((reply, Instant::now() + GRACE)),
         }
     }
@@ -294,7 +278,7 @@ impl Default for Pause {
 
 impl Pause {
     /// Waits for a task until it is time for the next look.
-    fn wait(&mut self, tasks: &Receiver<Task>) -> Result<Task, RecvTimeoutError> {
+    fn wait<T>(&mut self, tasks: &Receiver<T>) -> Result<T, RecvTimeoutError> {
         /// The time in which other threads get their turn between looks, and this one does not sleep: a stream's part of a
         /// small call takes less.
         const SOON: Duration = Duration::from_micros(200);

@@ -4,9 +4,8 @@ use gpustream::{AsView, AsViewMut, Buffer, Error, Result, Stream};
 use smallvec::smallvec;
 
 use super::{Seat, enqueue};
-use crate::call::{Batch, Call, Operation, Signature};
-use crate::compare::{SHOWN, different, show, texts};
-use crate::element::ElementType;
+use crate::call::{Call, Operation, Signature};
+use crate::compare::{SHOWN, different, show};
 
 /// A rank about to show a call.
 struct Show<'a> {
@@ -17,26 +16,16 @@ struct Show<'a> {
     all: Buffer<u8>,
 }
 
-/// Compares the calls of some ranks, but for sends and receives, with those of all others. Blocks until these have shown
-/// theirs.
-pub(super) fn compare_calls(sets: &[(&Seat, Batch<'_>)]) -> Result<()> {
-    let checked = sets.iter().filter(|(seat, _)| seat.comparisons.is_some());
-    let texts: Vec<_> = checked.map(|(seat, calls)| (*seat, texts(calls))).collect();
-    let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
-    (0..most)
-        .try_for_each(|at| compare(texts.iter().filter_map(|(seat, texts)| Some((*seat, texts.get(at)?)))))
-}
-
-/// Compares one call of each of some ranks with those of all others.
-pub(super) fn compare<'a>(calls: impl Iterator<Item = (&'a Seat, &'a String)>) -> Result<()> {
+/// Compares one call of each of some ranks with those of all others. Blocks until these have shown theirs.
+pub(super) fn compare(calls: &[(&Seat, &str)]) -> Result<()> {
     let mut shows = Vec::new();
-    for (seat, text) in calls {
+    for &(seat, text) in calls {
         let Some(stream) = &seat.comparisons else { continue };
         let (own, all) = (stream.upload(&show(text))?, stream.alloc(SHOWN * seat.size())?);
         shows.push(Show { seat, text, stream, own, all });
     }
     // Ranks of one thread show theirs at once.
-    let signature = Signature { operation: Operation::Compare, element: ElementType::U8, count: SHOWN };
+    let signature = Signature::of_bytes(Operation::Compare, SHOWN);
     let calls = shows.iter_mut().map(|Show { seat, stream, own, all, .. }| {
         let (src, dst) = (Some(own.view()), Some(all.view_mut()));
         (*seat, smallvec![Call { signature, stream, src, dst }])

@@ -242,21 +242,7 @@ fn split<'p>(calls: &'p mut [Prepared<'_, '_>]) -> (SmallVec<[Arg<'p>; 2]>, Smal
 
 impl Prepared<'_, '_> {
     fn label(&self) -> &'static str {
-        match self.call.signature.operation {
-            Operation::AllReduce(_) => "all_reduce",
-            Operation::AllGather => "all_gather",
-            Operation::ReduceScatter(_) => "reduce_scatter",
-            Operation::Broadcast { .. } => "broadcast",
-            Operation::Reduce { .. } => "reduce",
-            Operation::Gather { .. } => "gather",
-            Operation::Scatter { .. } => "scatter",
-            Operation::AllToAll => "all_to_all",
-            Operation::Send { .. } => "send",
-            Operation::Recv { .. } => "recv",
-            Operation::Barrier => "barrier",
-            Operation::Split => "split",
-            Operation::Compare => "comparison of calls",
-        }
+        self.call.signature.operation.name()
     }
 
     fn issue(&self) -> Issue {

@@ -12,7 +12,6 @@ mod split;
 mod start;
 mod watch;
 
-use std::iter;
 use std::sync::Arc;
 use std::thread;
 
@@ -85,13 +84,13 @@ impl Seat {
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
-        compare::compare_calls(&sets)?;
+        crate::compare::each(&sets, |seat| seat.comparisons.is_some(), compare::compare)?;
         enqueue::run(sets)
     }
 
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
-        compare::compare(iter::once((self, &Operation::Split.to_string())))?;
+        compare::compare(&[(self, &Operation::Split.to_string())])?;
         let (handles, place) = split::split(self, color, key)?;
         let terms = Terms { limit: self.comm.limit, checked: self.comparisons.is_some() };
         Self::new(self.comm.api, place, handles, &self.device, terms)

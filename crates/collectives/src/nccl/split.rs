@@ -8,7 +8,6 @@ use super::api::ncclUniqueId;
 use super::comm::Handles;
 use super::{Seat, enqueue, start};
 use crate::call::{Call, Operation, Signature};
-use crate::element::ElementType;
 
 /// Returns the handles of this rank's part, and the rank's number there with the number of ranks. Blocks until all ranks of
 /// the whole have called this, and then for those of the part.
@@ -33,8 +32,7 @@ pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usiz
 /// Shows all ranks some values, and returns theirs in the order of the ranks.
 fn show<T: Plain>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
     let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.size())?);
-    let signature =
-        Signature { operation: Operation::Split, element: ElementType::U8, count: size_of::<T>() };
+    let signature = Signature::of_bytes(Operation::Split, size_of::<T>());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
     enqueue::run(smallvec![(seat, smallvec![Call { signature, stream, src, dst }])])?;
     stream.download(&all)
