@@ -107,6 +107,7 @@ mod calls;
 mod check;
 mod communicator;
 mod compare;
+mod deadline;
 mod element;
 mod engine;
 mod environment;

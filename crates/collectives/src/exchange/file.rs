@@ -10,11 +10,12 @@ use std::time::Duration;
 use gpustream::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
-use super::deadline::{Deadline, Pauses};
 use super::{Exchange, ExchangeError, MAX_VALUE, check_key, check_value};
 use crate::broken::invalid;
+use crate::deadline::{Deadline, Pauses};
 
-/// The longest pause before a rank looks for a file again.
+/// The first and the longest pause before a rank looks for a file again.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The most bytes that a key's file name has; file systems allow 255.
 const MAX_NAME: usize = 200;
@@ -71,7 +72,7 @@ impl FileExchange {
     /// [`std::io::Error`] where it cannot be looked at.
     pub fn open(folder: impl Into<PathBuf>, limit: Duration) -> Result<Self> {
         let (folder, deadline) = (folder.into(), Deadline::after(limit));
-        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match fs::symlink_metadata(&folder) {
                 Ok(found) => {
@@ -117,7 +118,7 @@ impl Exchange for FileExchange {
     fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
         check_key(key)?;
         let (file, deadline) = (self.file(key), Deadline::after(limit));
-        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match read(&file) {
                 Ok(bytes) if bytes.len() <= MAX_VALUE => return Ok(bytes),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use gpustream::Result;
 
-use super::deadline::Deadline;
-use super::store::{CAPACITY, Put, Store};
+use super::store::Store;
 use super::{Exchange, ExchangeError, check_key, check_value};
+use crate::deadline::Deadline;
 
 /// The exchange of ranks that are threads of one process. Its clones are the same exchange.
 ///
@@ -51,11 +51,7 @@ impl Exchange for LocalExchange {
 pub(super) fn put(store: &Store, key: &str, bytes: &[u8]) -> Result<()> {
     check_key(key)?;
     check_value(key, bytes)?;
-    match store.put(key, bytes) {
-        Put::Stored => Ok(()),
-        Put::Twice => Err(ExchangeError::PutTwice { key: key.to_owned() }.into()),
-        Put::Full => Err(ExchangeError::Full { key: key.to_owned(), capacity: CAPACITY }.into()),
-    }
+    store.put(key, bytes).of(key)
 }
 
 /// Waits for bytes in a store of this process.

@@ -1,6 +1,5 @@
 //! Bytes that ranks in several processes hand each other before they have a communicator.
 
-mod deadline;
 mod error;
 mod file;
 mod local;
@@ -14,7 +13,6 @@ pub use file::FileExchange;
 pub use local::LocalExchange;
 pub use mpi::MpiExchange;
 pub use rendezvous::Rendezvous;
-#[allow(unused_imports, reason = "the engines between processes are to use it")]
 pub(crate) use rendezvous::from_variables;
 pub use tcp::{Secret, TcpExchange};
 

@@ -77,13 +77,13 @@ impl Rendezvous {
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         // An empty variable counts as missing.
         let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-        let address = match lookup(EXCHANGE) {
-            Some(place) => match tcp_or_folder(place.trim())? {
-                Place::Tcp(address) => address,
-                Place::Folder(folder) => return Ok(Self::Folder(folder)),
-                Place::Mpi => return Ok(Self::Mpi),
-            },
+        let address = match lookup(EXCHANGE).as_deref().map(str::trim) {
             None => master(lookup)?,
+            Some("mpi") => return Ok(Self::Mpi),
+            Some(place) => match place.strip_prefix("tcp://") {
+                Some(address) => tcp(address)?,
+                None => return folder(place).map(Self::Folder),
+            },
         };
         match lookup(SECRET) {
             Some(secret) => Ok(Self::Tcp { address, secret: Secret::new(secret.trim())? }),
@@ -120,29 +120,22 @@ pub(crate) fn from_variables(
     Rendezvous::from_variables(lookup)?.join(rank, environment::time_limit(lookup)?)
 }
 
-enum Place {
-    Tcp(String),
-    Folder(PathBuf),
-    Mpi,
+/// Returns the address that is behind `tcp://`.
+fn tcp(address: &str) -> Result<String> {
+    match address.trim_end_matches('/').rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Ok(format!("{host}:{port}"))
+        }
+        _ => invalid(format!(
+            "{EXCHANGE}=tcp://{address} is no address; give tcp://HOST:PORT, a port from 1 to 65535"
+        )),
+    }
 }
 
-fn tcp_or_folder(place: &str) -> Result<Place> {
-    if let Some(address) = place.strip_prefix("tcp://") {
-        return match address.trim_end_matches('/').rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Ok(Place::Tcp(format!("{host}:{port}")))
-            }
-            _ => invalid(format!(
-                "{EXCHANGE}={place} is no address; give tcp://HOST:PORT, a port from 1 to 65535"
-            )),
-        };
-    }
-    if place == "mpi" {
-        return Ok(Place::Mpi);
-    }
+fn folder(place: &str) -> Result<PathBuf> {
     let folder = place.strip_prefix("file://").or_else(|| place.strip_prefix("file:"));
     match folder.map(PathBuf::from) {
-        Some(folder) if folder.is_absolute() => Ok(Place::Folder(folder)),
+        Some(folder) if folder.is_absolute() => Ok(folder),
         Some(_) => invalid(format!("{EXCHANGE}={place} names no folder from the root on; give file:/FOLDER")),
         None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT, file:/FOLDER or mpi")),
     }

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::deadline::Deadline;
+use gpustream::Result;
+
+use super::ExchangeError;
+use crate::deadline::Deadline;
 
 /// The most bytes that a store holds, keys among them.
-pub(super) const CAPACITY: usize = 256 << 20;
+const CAPACITY: usize = 256 << 20;
 /// The memory that an entry takes beside its bytes, about.
 const ENTRY: usize = 128;
 
@@ -36,6 +39,18 @@ pub(super) enum Put {
     Full,
 }
 
+impl Put {
+    /// Returns the outcome of a put of this key for the caller.
+    pub(super) fn of(self, key: &str) -> Result<()> {
+        let key = key.to_owned();
+        match self {
+            Self::Stored => Ok(()),
+            Self::Twice => Err(ExchangeError::PutTwice { key }.into()),
+            Self::Full => Err(ExchangeError::Full { key, capacity: CAPACITY }.into()),
+        }
+    }
+}
+
 impl Store {
     pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Put {
         let mut state = self.lock();
@@ -54,21 +69,9 @@ impl Store {
 
     /// Waits until `key` was put, and returns its bytes; `None` when the deadline passes or the store is closed.
     pub(super) fn wait(&self, key: &str, deadline: Deadline) -> Option<Arc<[u8]>> {
-        let mut state = self.lock();
-        loop {
-            if let Some(bytes) = state.entries.get(key) {
-                return Some(Arc::clone(bytes));
-            }
-            if state.closed {
-                return None;
-            }
-            state = match deadline.left().ok()? {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
+        let waits = |state: &mut State| !state.closed && !state.entries.contains_key(key);
+        let state = deadline.wait_while(&self.changed, self.lock(), waits);
+        state.entries.get(key).cloned()
     }
 
     /// Ends all waits, pending and later ones.

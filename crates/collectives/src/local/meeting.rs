@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpustream::{Error, Result};
 
@@ -19,7 +19,7 @@ use super::pending::{Part, Pending, PostId, Queues, compare};
 use super::work::Team;
 use crate::broken::Broken;
 use crate::call::{Call, Operation, Signature};
-use crate::element::ElementType;
+use crate::deadline::Deadline;
 
 #[derive(Debug)]
 pub(super) struct Meeting {
@@ -27,25 +27,19 @@ pub(super) struct Meeting {
     /// The time that a rank waits for the others.
     limit: Duration,
     state: Mutex<State>,
-    /// Notified when a post is complete, and when the condition changes.
+    /// Notified when a post is complete, and when the ranks cannot work together any more.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    condition: Condition,
+    /// The reason why the ranks cannot work together any more; no call is matched from then on.
+    broken: Option<Broken>,
     queues: Queues,
     /// The posts whose owners have not taken their outcome.
     posts: BTreeMap<PostId, Post>,
     /// The ranks whose seats were dropped.
     gone: Vec<bool>,
-}
-
-#[derive(Clone, Debug)]
-enum Condition {
-    Whole,
-    /// The ranks cannot work together any more; no call is matched from here on.
-    Broken(Broken),
 }
 
 #[derive(Debug)]
@@ -61,7 +55,7 @@ impl Meeting {
     pub(super) fn new(team: Team, limit: Duration) -> Self {
         let size = team.size();
         let state = State {
-            condition: Condition::Whole,
+            broken: None,
             queues: Queues::new(size),
             posts: BTreeMap::new(),
             gone: vec![false; size],
@@ -87,15 +81,14 @@ impl Meeting {
 
     /// Posts `rank`'s part in a split.
     pub(super) fn post_split(&self, rank: usize, color: i32, key: i32) -> Result<Posted<'_>> {
-        let signature = Signature { operation: Operation::Split, element: ElementType::U8, count: 0 };
-        self.post_parts(rank, vec![(signature, Part::Split { color, key })])
+        self.post_parts(rank, vec![(Signature::of_bytes(Operation::Split, 0), Part::Split { color, key })])
     }
 
     fn post_parts(&self, rank: usize, parts: Vec<(Signature, Part)>) -> Result<Posted<'_>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = PostId(NEXT.fetch_add(1, Ordering::Relaxed));
         // The end of `posted` takes the calls out again, whatever happens; the lock is released before that.
-        let posted = Posted { meeting: self, id, rank, deadline: Instant::now().checked_add(self.limit) };
+        let posted = Posted { meeting: self, id, rank, deadline: Deadline::after(self.limit) };
         let mut state = self.lock();
         state.check()?;
         state.posts.insert(id, Post { open: parts.len(), outcome: Ok(()), seat: None });
@@ -110,17 +103,17 @@ impl Meeting {
     /// Enqueues the work of all calls that are complete. `rank` is the one that is here.
     fn meet(&self, state: &mut State, rank: usize) {
         let mut complete = false;
-        while let Condition::Whole = state.condition
+        while state.broken.is_none()
             && let Some(mut calls) = state.queues.take()
         {
-            if let Err(broken) = compare(&calls) {
-                state.condition = Condition::Broken(broken);
+            state.broken = compare(&calls);
+            if state.broken.is_some() {
                 break;
             }
-            // The condition in which a panic would leave the others.
-            state.condition = Condition::Broken(Broken::Panicked { rank });
+            // A panic leaves the others with this.
+            state.broken = Some(Broken::Panicked { rank });
             let outcome = self.run(state, &mut calls);
-            state.condition = Condition::Whole;
+            state.broken = None;
             complete = true;
             for call in calls {
                 if let Some(post) = state.posts.get_mut(&call.post) {
@@ -129,13 +122,11 @@ impl Meeting {
                 }
             }
         }
-        if let Condition::Whole = state.condition
-            && let Some(rank) =
-                (0..self.size()).find(|&rank| state.gone[rank] && state.queues.needs(rank).is_some())
-        {
-            state.condition = Condition::Broken(Broken::Left { rank });
+        if state.broken.is_none() {
+            let needed = |&rank: &usize| state.gone[rank] && state.queues.needs(rank).is_some();
+            state.broken = (0..self.size()).find(needed).map(|rank| Broken::Left { rank });
         }
-        if complete || matches!(state.condition, Condition::Broken(_)) {
+        if complete || state.broken.is_some() {
             self.changed.notify_all();
         }
     }
@@ -184,14 +175,12 @@ impl Meeting {
     }
 
     fn break_up(&self, state: &mut State, broken: Broken) {
-        if let Condition::Whole = state.condition {
-            state.condition = Condition::Broken(broken);
-        }
+        state.broken.get_or_insert(broken);
         self.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic leaves a condition that says so.
+        // A panic leaves a state that says so.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,10 +188,12 @@ impl Meeting {
 impl State {
     /// Checks that the ranks still work together.
     fn check(&self) -> Result<()> {
-        match &self.condition {
-            Condition::Whole => Ok(()),
-            Condition::Broken(broken) => Err(Error::external(broken.clone())),
-        }
+        self.broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
+    }
+
+    /// Returns whether all calls of a post are enqueued.
+    fn is_complete(&self, post: PostId) -> bool {
+        self.posts.get(&post).is_some_and(|post| post.open == 0)
     }
 }
 
@@ -212,8 +203,8 @@ pub(crate) struct Posted<'a> {
     meeting: &'a Meeting,
     id: PostId,
     rank: usize,
-    /// The time until which the rank waits; none where the limit is beyond all times.
-    deadline: Option<Instant>,
+    /// The time until which the rank waits.
+    deadline: Deadline,
 }
 
 impl Posted<'_> {
@@ -230,26 +221,17 @@ impl Posted<'_> {
 
     fn outcome(&self) -> Result<Option<Seat>> {
         let meeting = self.meeting;
-        let mut state = meeting.lock();
-        loop {
-            let complete = state.posts.get(&self.id).is_some_and(|post| post.open == 0);
-            if complete && let Some(post) = state.posts.remove(&self.id) {
-                return post.outcome.map(|()| post.seat);
-            }
-            state.check()?;
-            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            state = match left {
-                None => meeting.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => {
-                    let broken = self.missing(&state);
-                    meeting.break_up(&mut state, broken);
-                    state
-                }
-                Some(left) => {
-                    meeting.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+        let waits = |state: &mut State| state.broken.is_none() && !state.is_complete(self.id);
+        let mut state = self.deadline.wait_while(&meeting.changed, meeting.lock(), waits);
+        if state.is_complete(self.id)
+            && let Some(post) = state.posts.remove(&self.id)
+        {
+            return post.outcome.map(|()| post.seat);
         }
+        state.check()?;
+        let broken = self.missing(&state);
+        meeting.break_up(&mut state, broken.clone());
+        Err(Error::external(broken))
     }
 
     fn missing(&self, state: &State) -> Broken {

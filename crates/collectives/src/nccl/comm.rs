@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpustream::hal::driver::{Answer, Status};
 use gpustream::{Error, ErrorKind, ExitHold, Result};
@@ -16,6 +16,7 @@ use gpustream::{Error, ErrorKind, ExitHold, Result};
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
 use crate::broken::Broken;
 use crate::call::Signature;
+use crate::deadline::{Deadline, Pauses};
 
 /// The name of the library for the end of the process.
 pub(super) const LIBRARY: &str = "NCCL";
@@ -283,7 +284,7 @@ impl Held<'_> {
 }
 
 /// Aborts a communicator of NCCL's, which nobody has from here on.
-fn abort(api: &Api, handle: Handle) {
+pub(super) fn abort(api: &Api, handle: Handle) {
     // SAFETY: the handle is alive.
     let _ = unsafe { api.ncclCommAbort(handle.0) };
 }
@@ -314,15 +315,14 @@ pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<b
 /// # Errors
 /// NCCL's error; [`Broken::Stalled`] after the time limit.
 pub(super) fn settle(api: &'static Api, handles: &[Handle], limit: Duration) -> Result<()> {
-    let deadline = Instant::now().checked_add(limit);
-    let mut pause = Duration::from_micros(1);
+    let deadline = Deadline::after(limit);
+    let mut pauses = Pauses::new(Duration::from_micros(1), Duration::from_millis(1));
     for &handle in handles {
         while !progress(api, handle)? {
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            if deadline.has_passed() {
                 return Err(Error::external(Broken::Stalled { call: "connecting the ranks".into(), limit }));
             }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.pause(deadline);
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use super::api::{Api, ncclComm_t, ncclConfig_t, ncclUniqueId};
-use super::comm::{Handle, Handles, grouped, settle, started};
+use super::comm::{Handle, Handles, abort, grouped, settle, started};
 use crate::exchange::Exchange;
 
 /// The key under which rank 0 puts the id.
@@ -75,7 +75,7 @@ fn connect(
         return Err(error.with_context(format_args!("making the communicator of {size} ranks")));
     }
     let both = families.into_iter().zip(calls);
-    Ok(both.map(|(family, calls)| Handles { family: family.done(), calls: calls.done() }).collect())
+    Ok(both.map(|(family, calls)| Handles { family: family.handle(), calls: calls.handle() }).collect())
 }
 
 /// Has the ranks meet, by non-blocking communicators.
@@ -137,16 +137,11 @@ impl Made {
         Handle(*self.0)
     }
 
-    fn done(self) -> Handle {
-        self.handle()
-    }
-
     /// Ends what was made. The place stays for good: NCCL may still write there.
     fn abort(self, api: &'static Api) {
         let handle = self.handle();
         if !handle.0.is_null() {
-            // SAFETY: the handle is alive, and nobody has it from here on.
-            let _ = unsafe { api.ncclCommAbort(handle.0) };
+            abort(api, handle);
         }
         std::mem::forget(self);
     }

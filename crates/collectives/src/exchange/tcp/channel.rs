@@ -12,9 +12,9 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::deadline::Deadline;
 use super::super::{MAX_KEY, MAX_VALUE};
 use super::secret::{CODE, Key};
+use crate::deadline::Deadline;
 
 /// The first bytes from rank 0, with the version of what follows.
 const GREETING: &[u8; 21] = b"gpustream exchange 1\n";

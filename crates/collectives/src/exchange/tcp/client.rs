@@ -8,14 +8,14 @@ use std::time::Duration;
 use gpustream::Result;
 
 use super::super::ExchangeError;
-use super::super::deadline::{Deadline, Pauses};
-use super::super::store::CAPACITY;
 use super::channel::{Channel, Distrust};
 use super::message::{Answer, Request};
 use super::secret::Key;
 use super::server::LONGEST_WAIT;
+use crate::deadline::{Deadline, Pauses};
 
-/// The longest pause between attempts to connect.
+/// The first and the longest pause between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The time that one attempt to connect takes at most.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -49,9 +49,7 @@ impl Client {
     pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
         let deadline = Deadline::after(self.limit);
         self.ask(Request::Put { key, bytes }, deadline, self.limit, |answer| match answer {
-            Answer::Stored => Some(Ok(())),
-            Answer::Twice => Some(Err(ExchangeError::PutTwice { key: key.to_owned() }.into())),
-            Answer::Full => Some(Err(ExchangeError::Full { key: key.to_owned(), capacity: CAPACITY }.into())),
+            Answer::Put(put) => Some(put.of(key)),
             Answer::Found(_) | Answer::NotYet => None,
         })?
     }
@@ -66,7 +64,7 @@ impl Client {
             let found = self.ask(Request::Get { key, wait }, answered, limit, |answer| match answer {
                 Answer::Found(bytes) => Some(Some(bytes.to_vec())),
                 Answer::NotYet => Some(None),
-                Answer::Stored | Answer::Twice | Answer::Full => None,
+                Answer::Put(_) => None,
             })?;
             match found {
                 Some(bytes) => return Ok(bytes),
@@ -104,7 +102,7 @@ impl Client {
 
     /// Connects to rank 0, again and again until the deadline.
     fn open(&self, deadline: Deadline, limit: Duration, rank_0: Rank0) -> Result<Channel> {
-        let mut pauses = Pauses::new(LONGEST_PAUSE);
+        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let last = match self.attempt(deadline) {
                 Ok(channel) => return Ok(channel),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::store::Put;
 use super::super::{MAX_KEY, MAX_VALUE};
 
 /// The message of a rank to rank 0.
@@ -21,11 +22,7 @@ pub(super) enum Request<'a> {
 /// Rank 0's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
-    Stored,
-    /// The key was put before.
-    Twice,
-    /// Rank 0's store has no room.
-    Full,
+    Put(Put),
     Found(&'a [u8]),
     /// No rank put the key while rank 0 waited.
     NotYet,
@@ -73,9 +70,9 @@ impl<'a> Request<'a> {
 impl<'a> Answer<'a> {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         match self {
-            Self::Stored => vec![STORED],
-            Self::Twice => vec![TWICE],
-            Self::Full => vec![FULL],
+            Self::Put(Put::Stored) => vec![STORED],
+            Self::Put(Put::Twice) => vec![TWICE],
+            Self::Put(Put::Full) => vec![FULL],
             Self::Found(bytes) => [&[FOUND], bytes].concat(),
             Self::NotYet => vec![NOT_YET],
         }
@@ -84,9 +81,9 @@ impl<'a> Answer<'a> {
     /// Returns the answer that a message is, if it is one.
     pub(super) fn read(message: &'a [u8]) -> Option<Self> {
         match message.split_first()? {
-            (&STORED, []) => Some(Self::Stored),
-            (&TWICE, []) => Some(Self::Twice),
-            (&FULL, []) => Some(Self::Full),
+            (&STORED, []) => Some(Self::Put(Put::Stored)),
+            (&TWICE, []) => Some(Self::Put(Put::Twice)),
+            (&FULL, []) => Some(Self::Put(Put::Full)),
             (&FOUND, bytes) => Some(Self::Found(bytes)),
             (&NOT_YET, []) => Some(Self::NotYet),
             _ => None,
@@ -104,7 +101,8 @@ mod tests {
         for request in [Request::Put { key: "k", bytes: b"" }, Request::Get { key: "ключ", wait }] {
             assert_eq!(Request::read(&request.to_bytes()), Some(request));
         }
-        for answer in [Answer::Stored, Answer::Twice, Answer::Full, Answer::Found(b"bytes"), Answer::NotYet] {
+        let puts = [Put::Stored, Put::Twice, Put::Full].map(Answer::Put);
+        for answer in puts.into_iter().chain([Answer::Found(b"bytes"), Answer::NotYet]) {
             assert_eq!(Answer::read(&answer.to_bytes()), Some(answer));
         }
     }

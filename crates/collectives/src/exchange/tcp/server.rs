@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::deadline::Deadline;
-use super::super::store::{Put, Store};
+use super::super::store::Store;
 use super::channel::Channel;
 use super::message::{Answer, Request};
 use super::secret::Key;
+use crate::deadline::Deadline;
 
 /// The most connections, each with a thread and a descriptor. More wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
@@ -143,11 +143,7 @@ impl Shared {
 
     fn answer<'a>(&self, request: Request<'_>, found: &'a mut Option<Arc<[u8]>>) -> Answer<'a> {
         match request {
-            Request::Put { key, bytes } => match self.store.put(key, bytes) {
-                Put::Stored => Answer::Stored,
-                Put::Twice => Answer::Twice,
-                Put::Full => Answer::Full,
-            },
+            Request::Put { key, bytes } => Answer::Put(self.store.put(key, bytes)),
             Request::Get { key, wait } => {
                 *found = self.store.wait(key, Deadline::after(wait.min(LONGEST_WAIT)));
                 found.as_deref().map_or(Answer::NotYet, Answer::Found)
