@@ -3,6 +3,8 @@
 
 mod folder;
 mod kinds;
+#[path = "../local/list.rs"]
+mod list;
 mod processes;
 mod rendezvous;
 mod tcp;
@@ -14,29 +16,19 @@ use std::time::Duration;
 use gpustream::Error;
 use gpustream_collectives::{ExchangeError, Secret};
 use libtest_mimic::{Arguments, Failed, Trial};
+pub(crate) use list::tests;
 
 /// The limit of what is to succeed. A test that hangs fails after it.
 const LONG: Duration = Duration::from_secs(60);
 /// The limit of what is to fail by its limit.
 const SHORT: Duration = Duration::from_millis(300);
 
-type Test = (&'static str, fn());
-
-/// Lists functions as tests, by their names.
-macro_rules! tests {
-    ($($test:ident),* $(,)?) => {
-        pub(crate) const TESTS: &[crate::Test] = &[$((concat!(module_path!(), "::", stringify!($test)), $test)),*];
-    };
-}
-pub(crate) use tests;
-
 fn main() -> ExitCode {
     if processes::play_role() {
         return ExitCode::SUCCESS;
     }
-    let tests = [kinds::TESTS, folder::TESTS, tcp::TESTS, processes::TESTS, rendezvous::TESTS].concat();
-    let trials = tests.into_iter().map(|(name, test)| {
-        let name = name.split_once("::").map_or(name, |(_, name)| name);
+    let tests = [kinds::TESTS, folder::TESTS, tcp::TESTS, processes::TESTS, rendezvous::TESTS];
+    let trials = list::all(&tests).into_iter().map(|(name, test)| {
         Trial::test(name, move || {
             test();
             Ok::<(), Failed>(())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use gpustream::{ErrorKind, Result};
 use gpustream_collectives::{Broken, Calls, Communicator, Op, group};
 
+use crate::order::{all_reduce, full};
 use crate::{RANKS, broken, each, ranks, ranks_within, streams, tests};
 
 tests!(
@@ -83,18 +84,22 @@ fn reduce(rank: &Communicator) -> Result<()> {
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum)
 }
 
-fn dropped_rank_wakes_the_others() {
-    // Whether the others wait already or come later.
+/// Has rank 2 end everything, whether the others wait already or come later, and checks that they hear of it.
+fn others_hear(end: impl FnOnce(Communicator), expected: &Broken) {
     let mut ranks = ranks();
-    let gone = ranks.pop().unwrap();
+    let last = ranks.pop().unwrap();
     thread::scope(|threads| {
         let others: Vec<_> = ranks.iter().map(|rank| threads.spawn(move || reduce(rank))).collect();
-        drop(gone);
+        end(last);
         for other in others {
-            assert_eq!(reason(other.join().unwrap()), Broken::Left { rank: 2 });
+            assert_eq!(reason(other.join().unwrap()), *expected);
         }
     });
-    assert_eq!(reason(reduce(&ranks[0])), Broken::Left { rank: 2 });
+    assert_eq!(reason(reduce(&ranks[0])), *expected);
+}
+
+fn dropped_rank_wakes_the_others() {
+    others_hear(drop, &Broken::Left { rank: 2 });
 }
 
 fn messages_need_no_rank_but_their_own_two() {
@@ -113,19 +118,14 @@ fn messages_need_no_rank_but_their_own_two() {
 }
 
 fn panicking_rank_wakes_the_others() {
-    let mut ranks = ranks();
-    let doomed = ranks.pop().unwrap();
-    thread::scope(|threads| {
-        let others: Vec<_> = ranks.iter().map(|rank| threads.spawn(move || reduce(rank))).collect();
-        let panicked = threads.spawn(move || {
-            let _owned = doomed;
+    let panic = |rank| {
+        let panicked = thread::spawn(move || {
+            let _owned = rank;
             std::panic::resume_unwind(Box::new("on purpose"));
         });
         panicked.join().unwrap_err();
-        for other in others {
-            assert_eq!(reason(other.join().unwrap()), Broken::Panicked { rank: 2 });
-        }
-    });
+    };
+    others_hear(panic, &Broken::Panicked { rank: 2 });
 }
 
 fn rank_that_panics_in_its_group_breaks_nothing() {
@@ -143,15 +143,12 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
 }
 
 fn aborted_communicator_wakes_everybody() {
-    let ranks = ranks();
-    thread::scope(|threads| {
-        let waiting: Vec<_> = ranks[..2].iter().map(|rank| threads.spawn(move || reduce(rank))).collect();
-        ranks[2].abort();
-        for rank in waiting {
-            assert_eq!(reason(rank.join().unwrap()), Broken::Aborted { rank: 2 });
-        }
-    });
-    assert_eq!(reason(reduce(&ranks[2])), Broken::Aborted { rank: 2 });
+    let aborted = Broken::Aborted { rank: 2 };
+    let abort = |rank: Communicator| {
+        rank.abort();
+        assert_eq!(reason(reduce(&rank)), aborted);
+    };
+    others_hear(abort, &aborted);
 }
 
 fn different_calls_name_the_rank_that_differs() {
@@ -318,14 +315,8 @@ fn everything_is_dropped_in_any_order() {
         // The last handle of a device waits for its work.
         let _devices: Vec<_> = ranks.iter().map(|rank| rank.device().clone()).collect();
         let gate = crate::hold(&streams[first]);
-        let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(1000, 1u8).unwrap()).collect();
-        group(|group| {
-            for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-                group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
-            }
-            Ok(())
-        })
-        .unwrap();
+        let mut memory = full(&streams, 1000, 1u8);
+        all_reduce(&ranks, &streams, &mut memory, Op::Sum).unwrap();
         // Communicators, streams and memory go while the work waits.
         ranks.rotate_left(first);
         drop(ranks);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod faults;
+mod list;
 mod operations;
 mod order;
 mod plain;
@@ -15,10 +16,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use gpustream::{Device, DeviceOptions};
+use gpustream::{Device, DeviceOptions, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
-pub(crate) use ranks::{broken, each, hold, streams, tests};
+pub(crate) use list::tests;
+pub(crate) use ranks::{broken, each, hold, streams};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
@@ -26,6 +28,8 @@ const COMBINES_16_BITS: bool = true;
 const COMBINES_IN_ORDER: bool = true;
 /// The number of ranks in most tests.
 const RANKS: usize = 3;
+/// A limit that no test reaches.
+const LONG: Duration = Duration::from_secs(60);
 /// The variable that says how many devices the CPU is.
 const CPU_DEVICES: &str = "GPUSTREAM_CPU_DEVICES";
 
@@ -38,9 +42,8 @@ fn main() -> ExitCode {
             .exec();
         panic!("the test cannot start itself again: {error}");
     }
-    let tests = [operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS].concat();
+    let tests = list::all(&[operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS]);
     let trials = tests.into_iter().map(|(name, test)| {
-        let name = name.split_once("::").map_or(name, |(_, name)| name);
         Trial::test(name, move || {
             test();
             Ok::<(), Failed>(())
@@ -76,5 +79,11 @@ fn ranks_within(limit: Duration) -> Vec<Communicator> {
 
 /// Makes the communicators of three ranks. A test that hangs fails after a minute.
 fn ranks() -> Vec<Communicator> {
-    ranks_within(Duration::from_secs(60))
+    ranks_within(LONG)
+}
+
+/// Makes the communicators of three ranks on devices with strict tracking.
+fn strict_ranks() -> Vec<Communicator> {
+    let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
+    World::local(&devices).unwrap().communicators_with(options(LONG)).unwrap()
 }

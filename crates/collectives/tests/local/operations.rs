@@ -1,14 +1,13 @@
 //! Every operation, with every type, combination and odd length, gives what plain Rust gives, and writes nothing else.
 
 use std::any::TypeId;
-use std::time::Duration;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Buffer, DeviceOptions, Stream, Tracking};
+use gpustream::{Buffer, DeviceOptions, Stream};
 use gpustream_collectives::{Communicator, Op, World, group};
 
 use crate::plain::{Number, OPS, brought, combined, every_type};
-use crate::{COMBINES_16_BITS, devices, each, options, ranks, streams, tests};
+use crate::{COMBINES_16_BITS, LONG, devices, each, options, ranks, streams, strict_ranks, tests};
 
 tests!(
     every_operation_is_right_on_threads,
@@ -155,9 +154,7 @@ fn every_operation_is_right_on_threads() {
 }
 
 fn every_operation_is_right_under_strict_tracking() {
-    let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
-    let options = options(Duration::from_secs(60));
-    each(World::local(&devices).unwrap().communicators_with(options).unwrap(), |rank| {
+    each(strict_ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
         all_operations::<f32>(&rank, &stream, 1001);
         all_operations::<u8>(&rank, &stream, 5);
@@ -166,8 +163,7 @@ fn every_operation_is_right_under_strict_tracking() {
 
 fn one_rank_is_right() {
     let devices = devices(DeviceOptions::default());
-    let options = options(Duration::from_secs(60));
-    let alone = World::alone().communicator_with(&devices[0], options).unwrap();
+    let alone = World::alone().communicator_with(&devices[0], options(LONG)).unwrap();
     let stream = devices[0].stream().unwrap();
     every_type!(all_operations(&alone, &stream, 7));
 }

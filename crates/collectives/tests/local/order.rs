@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use gpustream::{DeviceOptions, ErrorKind, Tracking};
-use gpustream_collectives::{Op, World, group};
+use gpustream::{Buffer, DeviceOptions, ErrorKind, Result, Stream};
+use gpustream_collectives::{Communicator, Element, Op, World, group};
 
-use crate::{each, hold, options, ranks, streams, tests};
+use crate::{each, hold, ranks, streams, strict_ranks, tests};
 
 tests!(
     calls_return_before_the_devices_work,
@@ -20,18 +19,32 @@ tests!(
     ranks_may_share_a_stream,
 );
 
+/// Makes memory on each stream.
+pub(crate) fn full<T: Element>(streams: &[Stream], len: usize, value: T) -> Vec<Buffer<T>> {
+    streams.iter().map(|stream| stream.full(len, value).unwrap()).collect()
+}
+
+/// Makes the calls of all ranks in one group, each for its memory.
+pub(crate) fn all_reduce<T: Element>(
+    ranks: &[Communicator],
+    streams: &[Stream],
+    memory: &mut [Buffer<T>],
+    op: Op,
+) -> Result<()> {
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(streams).zip(memory) {
+            group.on(rank).all_reduce_in_place(stream, memory, op)?;
+        }
+        Ok(())
+    })
+}
+
 fn calls_return_before_the_devices_work() {
     let ranks = ranks();
     let streams = streams(&ranks);
     let gate = hold(&streams[1]);
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(100, 2i32).unwrap()).collect();
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-            group.on(rank).all_reduce_in_place(stream, memory, Op::Product)?;
-        }
-        Ok(())
-    })
-    .unwrap();
+    let mut memory = full(&streams, 100, 2i32);
+    all_reduce(&ranks, &streams, &mut memory, Op::Product).unwrap();
     for stream in &streams {
         assert!(!stream.is_done().unwrap(), "every rank needs what rank 1 has not begun");
     }
@@ -56,13 +69,12 @@ fn work_on_other_streams_is_waited_for() {
     });
 }
 
-fn later_writes_wait_for_the_other_ranks_reads() {
-    let ranks = ranks();
-    let streams = streams(&ranks);
+/// Broadcasts what rank 0 has, while the last rank may be held up, and has rank 0 write there again.
+fn write_behind_a_broadcast(ranks: &[Communicator], is_held: bool) {
+    let streams = streams(ranks);
     let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
     streams[0].synchronize().unwrap();
-    let last = streams.len() - 1;
-    let gate = hold(&streams[last]);
+    let gate = is_held.then(|| hold(streams.last().unwrap()));
     group(|group| {
         for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
             group.on(rank).broadcast(stream, memory, 0)?;
@@ -70,33 +82,22 @@ fn later_writes_wait_for_the_other_ranks_reads() {
         Ok(())
     })
     .unwrap();
-    // The root's stream has nothing of the broadcast, and the last rank has not read yet.
     streams[0].fill(&mut memory[0], 77).unwrap();
-    assert!(!streams[0].is_done().unwrap(), "the write waits for the last rank");
-    gate.send(()).unwrap();
+    assert!(!is_held || !streams[0].is_done().unwrap(), "the write waits for the last rank");
+    drop(gate);
     for (rank, (stream, memory)) in streams.iter().zip(&memory).enumerate() {
         assert_eq!(stream.download(memory).unwrap(), [if rank == 0 { 77 } else { 1 }; 50]);
     }
 }
 
+/// The root's stream has nothing of the broadcast.
+fn later_writes_wait_for_the_other_ranks_reads() {
+    write_behind_a_broadcast(&ranks(), true);
+}
+
+/// The root's stream has come after the other ranks' reads, as it would with any engine.
 fn strict_tracking_finds_later_writes_in_order() {
-    let devices = crate::devices(DeviceOptions::default().tracking(Tracking::Strict));
-    let options = options(Duration::from_secs(60));
-    let ranks = World::local(&devices).unwrap().communicators_with(options).unwrap();
-    let streams = streams(&ranks);
-    let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-            group.on(rank).broadcast(stream, memory, 0)?;
-        }
-        Ok(())
-    })
-    .unwrap();
-    // The root's stream has come after the other ranks' reads, as it would with any engine.
-    streams[0].fill(&mut memory[0], 77).unwrap();
-    for (rank, (stream, memory)) in streams.iter().zip(&memory).enumerate() {
-        assert_eq!(stream.download(memory).unwrap(), [if rank == 0 { 77 } else { 1 }; 50]);
-    }
+    write_behind_a_broadcast(&strict_ranks(), false);
 }
 
 fn barrier_waits_for_every_stream() {

@@ -6,16 +6,6 @@ use std::thread;
 use gpustream::{Error, Stream};
 use gpustream_collectives::{Broken, Communicator};
 
-pub(crate) type Test = (&'static str, fn());
-
-/// Lists functions as tests, by their names.
-macro_rules! tests {
-    ($($test:ident),* $(,)?) => {
-        pub(crate) const TESTS: &[crate::ranks::Test] = &[$((concat!(module_path!(), "::", stringify!($test)), $test)),*];
-    };
-}
-pub(crate) use tests;
-
 /// Makes a stream for each rank.
 pub(crate) fn streams(ranks: &[Communicator]) -> Vec<Stream> {
     ranks.iter().map(|rank| rank.device().stream().unwrap()).collect()

@@ -14,34 +14,39 @@ tests!(
 );
 
 fn colors_make_communicators_in_the_order_of_keys() {
-    let places = each(ranks(), |rank| {
-        let backwards = rank.split(0, -(rank.rank() as i32)).unwrap();
-        let same_keys = rank.split(i32::MAX as u32, 7).unwrap();
-        let odd = rank.split(rank.rank() as u32 % 2, 0).unwrap();
-        assert_eq!(odd.device().info().ordinal, rank.device().info().ordinal);
-        [&backwards, &same_keys, &odd].map(|part| (part.rank(), part.size()))
+    each(ranks(), |rank| {
+        let (own, size) = (rank.rank(), rank.size());
+        let place = |color, key| {
+            let part = rank.split(color, key).unwrap();
+            assert_eq!(part.device().info().ordinal, rank.device().info().ordinal);
+            (part.rank(), part.size())
+        };
+        assert_eq!(place(0, -(own as i32)), (size - 1 - own, size));
+        assert_eq!(place(i32::MAX as u32, 7), (own, size));
+        assert_eq!(place(own as u32 % 2, 0), (own / 2, (size + 1 - own % 2) / 2));
+        assert_eq!(place(own as u32, 0), (0, 1));
     });
-    let whole = |at| places.iter().map(|place| place[at]).collect::<Vec<_>>();
-    assert_eq!(whole(0), [(2, 3), (1, 3), (0, 3)]);
-    assert_eq!(whole(1), [(0, 3), (1, 3), (2, 3)]);
-    assert_eq!(whole(2), [(0, 2), (0, 1), (1, 2)]);
 }
 
 fn part_works_beside_the_whole() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        let part = rank.split(u32::from(rank.rank() == 1), 0).unwrap();
-        let mut sum = stream.full(5, 1u32 << rank.rank()).unwrap();
+        let (is_alone, size) = (rank.rank() == 1, rank.size() as u32);
+        let part = rank.split(u32::from(is_alone), 0).unwrap();
+        let mut sum = stream.full(1001, 1u32 << rank.rank()).unwrap();
         part.all_reduce_in_place(&stream, &mut sum, Op::Sum).unwrap();
-        assert_eq!(stream.download(&sum).unwrap(), [if rank.rank() == 1 { 2 } else { 5 }; 5]);
+        let of_others = (1 << size) - 1 - 2;
+        assert_eq!(stream.download(&sum).unwrap(), [if is_alone { 2 } else { of_others }; 1001]);
         rank.all_reduce_in_place(&stream, &mut sum, Op::Sum).unwrap();
-        assert_eq!(stream.download(&sum).unwrap(), [12; 5]);
+        let of_all = 2 + (size - 1) * of_others;
+        assert_eq!(stream.download(&sum).unwrap(), [of_all; 1001]);
         // The whole outlives its parts, and a part outlives the whole.
         drop(part);
         let again = rank.split(0, 0).unwrap();
         drop(rank);
+        let again = again.split(0, 0).unwrap();
         again.all_reduce_in_place(&stream, &mut sum, Op::Average).unwrap();
-        assert_eq!(stream.download(&sum).unwrap(), [12; 5]);
+        assert_eq!(stream.download(&sum).unwrap(), [of_all; 1001]);
     });
 }
 

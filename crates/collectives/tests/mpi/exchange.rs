@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpustream::ErrorKind;
 use gpustream_collectives::{Exchange, MpiExchange, Rendezvous, World};
 
-use crate::{RANKS, tests};
+use crate::{LONG, RANKS, tests};
 
 tests!(
     each_rank_gets_what_each_puts,
@@ -18,10 +18,8 @@ tests!(
     the_variable_names_mpi,
 );
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 fn join() -> (usize, MpiExchange) {
-    (World::from_env().unwrap().rank(), MpiExchange::join(LIMIT).unwrap())
+    (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
 fn each_rank_gets_what_each_puts() {
@@ -31,7 +29,7 @@ fn each_rank_gets_what_each_puts() {
     for len in [0, 1, 128, 100_000, 1 << 20] {
         exchange.put(&format!("{len} of {own}"), &bytes(own, len)).unwrap();
         for rank in (0..RANKS).rev() {
-            assert_eq!(exchange.get(&format!("{len} of {rank}"), LIMIT).unwrap(), bytes(rank, len));
+            assert_eq!(exchange.get(&format!("{len} of {rank}"), LONG).unwrap(), bytes(rank, len));
         }
     }
 }
@@ -40,12 +38,12 @@ fn a_get_waits_for_the_put() {
     let (own, exchange) = join();
     if own == 0 {
         for rank in 1..RANKS {
-            exchange.get(&format!("{rank} waits"), LIMIT).unwrap();
+            exchange.get(&format!("{rank} waits"), LONG).unwrap();
         }
         exchange.put("id", &[7; 128]).unwrap();
     } else {
         thread::scope(|threads| {
-            let id = threads.spawn(|| exchange.get("id", LIMIT));
+            let id = threads.spawn(|| exchange.get("id", LONG));
             exchange.put(&format!("{own} waits"), &[]).unwrap();
             assert_eq!(id.join().unwrap().unwrap(), [7; 128]);
         });
@@ -53,7 +51,7 @@ fn a_get_waits_for_the_put() {
     // A process that ends takes nothing with it that others still get.
     exchange.put(&format!("{own} is done"), &[]).unwrap();
     for rank in 0..RANKS {
-        exchange.get(&format!("{rank} is done"), LIMIT).unwrap();
+        exchange.get(&format!("{rank} is done"), LONG).unwrap();
     }
 }
 
@@ -66,7 +64,7 @@ fn threads_wait_for_keys_of_their_own() {
                 for round in 0..20 {
                     let key = |rank| format!("{round} of {thread} of {rank}");
                     exchange.put(&key(own), &[thread]).unwrap();
-                    assert_eq!(exchange.get(&key((own + 1) % RANKS), LIMIT).unwrap(), [thread]);
+                    assert_eq!(exchange.get(&key((own + 1) % RANKS), LONG).unwrap(), [thread]);
                 }
             });
         }
@@ -75,17 +73,17 @@ fn threads_wait_for_keys_of_their_own() {
 
 fn exchanges_are_apart() {
     let (own, first) = join();
-    let second = MpiExchange::join(LIMIT).unwrap();
+    let second = MpiExchange::join(LONG).unwrap();
     if own == 0 {
         second.put("id", &[2]).unwrap();
         first.put("id", &[1]).unwrap();
     }
-    assert_eq!(first.get("id", LIMIT).unwrap(), [1]);
-    assert_eq!(second.get("id", LIMIT).unwrap(), [2]);
+    assert_eq!(first.get("id", LONG).unwrap(), [1]);
+    assert_eq!(second.get("id", LONG).unwrap(), [2]);
     drop(first);
     second.put(&format!("{own} goes on"), &[]).unwrap();
     for rank in 0..RANKS {
-        second.get(&format!("{rank} goes on"), LIMIT).unwrap();
+        second.get(&format!("{rank} goes on"), LONG).unwrap();
     }
 }
 
@@ -95,7 +93,7 @@ fn a_key_that_nobody_puts_is_late() {
     assert!(late.to_string().contains("no rank put the key"), "{late}");
     exchange.put(&format!("{own}"), &[]).unwrap();
     for rank in 0..RANKS {
-        exchange.get(&format!("{rank}"), LIMIT).unwrap();
+        exchange.get(&format!("{rank}"), LONG).unwrap();
     }
 }
 
@@ -107,22 +105,22 @@ fn a_key_is_put_once() {
     assert!(again.to_string().contains("put into the exchange before"), "{again}");
     for rank in 0..RANKS {
         let key = format!("of {rank}");
-        assert_eq!(exchange.get(&key, LIMIT).unwrap(), [1]);
+        assert_eq!(exchange.get(&key, LONG).unwrap(), [1]);
         assert!(exchange.put(&key, &[3]).is_err(), "another rank has put the key");
     }
     assert!(exchange.put("", &[]).is_err() && exchange.put("long", &vec![0; (1 << 20) + 1]).is_err());
-    assert!(exchange.get("", LIMIT).is_err());
+    assert!(exchange.get("", LONG).is_err());
 }
 
 fn the_variable_names_mpi() {
     let place = Rendezvous::from_variables(|name| (name == "GPUSTREAM_EXCHANGE").then(|| "mpi".into()));
     let own = World::from_env().unwrap().rank();
     let place = place.unwrap();
-    let other = place.join(own + 1, LIMIT).unwrap_err();
+    let other = place.join(own + 1, LONG).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Unsupported, "{other}");
-    let exchange = place.join(own, LIMIT).unwrap();
+    let exchange = place.join(own, LONG).unwrap();
     exchange.put(&format!("{own}"), &[9]).unwrap();
     for rank in 0..RANKS {
-        assert_eq!(exchange.get(&format!("{rank}"), LIMIT).unwrap(), [9]);
+        assert_eq!(exchange.get(&format!("{rank}"), LONG).unwrap(), [9]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpustream::DeviceOptions;
 use gpustream_collectives::{Broken, Op};
 
-use crate::{broken, hold, options, rank, rank_with, rank_within, tests};
+use crate::{LONG, broken, hold, options, rank, rank_with, rank_within, tests};
 
 tests!(
     rank_without_the_call_ends_the_others_wait,
@@ -57,23 +57,20 @@ fn rank_without_the_call_ends_the_others_wait() {
     let mut memory = stream.full(3_000_000, 1.0f32).unwrap();
     if rank.rank() == LOST {
         // It stays until the others have given up.
-        return rank_within(Duration::from_secs(60))
-            .barrier(&stream)
-            .and_then(|()| stream.synchronize())
-            .unwrap();
+        return rank_within(LONG).barrier(&stream).and_then(|()| stream.synchronize()).unwrap();
     }
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
     rank.barrier(&stream).unwrap();
     let error = stream.synchronize().unwrap_err();
     let Broken::Stalled { call, limit } = broken(&error) else { panic!("{error}") };
     assert!(call.contains("all_reduce") && *limit == LIMIT, "{error}");
-    let error = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
-    let error = rank.split(0, 0).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+    let again = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum);
+    for error in [again.unwrap_err(), rank.split(0, 0).unwrap_err()] {
+        assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+    }
     // The stream goes on, and so does MPI.
     assert_eq!(stream.download(&stream.full(3, 1u8).unwrap()).unwrap(), [1; 3]);
-    rank_within(Duration::from_secs(60)).barrier(&stream).unwrap();
+    rank_within(LONG).barrier(&stream).unwrap();
     stream.synchronize().unwrap();
 }
 
@@ -90,7 +87,7 @@ fn killed_rank_ends_the_others_wait() {
 }
 
 fn different_calls_are_found_out_on_every_rank() {
-    let rank = rank_with(DeviceOptions::default(), options(Duration::from_secs(60)).checked(true));
+    let rank = rank_with(DeviceOptions::default(), options(LONG).checked(true));
     let stream = rank.device().stream().unwrap();
     let mut memory = stream.zeros::<u32>(10).unwrap();
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
@@ -113,10 +110,9 @@ fn abort_lets_the_stream_go_on() {
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
     rank.abort();
     drop(release);
-    let error = stream.synchronize().unwrap_err();
-    assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
-    let error = rank.barrier(&stream).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
+    for error in [stream.synchronize().unwrap_err(), rank.barrier(&stream).unwrap_err()] {
+        assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
+    }
 }
 
 fn message_of_another_length_is_found_out() {

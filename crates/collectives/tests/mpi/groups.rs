@@ -1,19 +1,16 @@
 //! Calls that go on together, and those whose parts need many pieces.
 
-use std::time::Duration;
-
-use gpustream::{DeviceOptions, Tracking};
 use gpustream_collectives::Op;
 
 use crate::operations::all_operations;
 use crate::plain::{brought, combined};
-use crate::{RANKS, options, rank, rank_with, tests};
+use crate::{RANKS, rank, strict_ranks, tests};
 
 tests!(
     calls_of_a_group_wait_for_each_other_on_one_stream,
     calls_of_a_group_go_over_streams,
     parts_of_many_pieces_come_to_their_places,
-    every_operation_is_right_under_strict_tracking,
+    streams_that_take_turns_share_the_staging_memory,
 );
 
 /// More than three pieces, and not a multiple of anything.
@@ -61,13 +58,8 @@ fn parts_of_many_pieces_come_to_their_places() {
     all_operations::<u64>(&rank, &stream, 140_001);
 }
 
-fn every_operation_is_right_under_strict_tracking() {
-    let strict = DeviceOptions::default().tracking(Tracking::Strict);
-    let rank = rank_with(strict, options(Duration::from_secs(60)));
-    let stream = rank.device().stream().unwrap();
-    all_operations::<f32>(&rank, &stream, 1001);
-    all_operations::<u8>(&rank, &stream, 5);
-    // Streams that take turns share the staging memory.
+fn streams_that_take_turns_share_the_staging_memory() {
+    let rank = strict_ranks().remove(0);
     for stream in (0..9).map(|_| rank.device().stream().unwrap()) {
         all_operations::<i64>(&rank, &stream, 3);
     }

@@ -5,6 +5,8 @@
 mod exchange;
 mod faults;
 mod groups;
+#[path = "../local/list.rs"]
+mod list;
 #[path = "../local/operations.rs"]
 mod operations;
 mod order;
@@ -12,17 +14,18 @@ mod order;
 mod plain;
 #[path = "../local/ranks.rs"]
 mod ranks;
+#[path = "../local/splits.rs"]
 mod splits;
 
 use std::env;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use gpustream::{Device, DeviceOptions};
+use gpustream::{Device, DeviceOptions, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
 use libtest_mimic::{Arguments, Failed, Trial};
-use ranks::Test;
-pub(crate) use ranks::{broken, each, hold, streams, tests};
+pub(crate) use list::tests;
+pub(crate) use ranks::{broken, each, hold, streams};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
@@ -30,25 +33,26 @@ const COMBINES_16_BITS: bool = true;
 const COMBINES_IN_ORDER: bool = false;
 /// The number of processes.
 const RANKS: usize = 4;
+/// A limit that no test reaches.
+const LONG: Duration = Duration::from_secs(60);
 /// The variable that tells a process its test.
 const TEST: &str = "GPUSTREAM_TEST_MPI";
 /// The words with which a process ends a test.
 const RIGHT: &str = "found everything right on rank";
 
-/// The tests of the engine `Local` for ranks that are all in one process.
-const ONE_PROCESS: [&str; 3] = [
+/// The tests of the engine `Local` for ranks that are all in one process, and for what that engine does by itself.
+const LOCAL_ALONE: [&str; 4] = [
     "operations::every_operation_is_right_in_one_group",
-    "operations::every_operation_is_right_under_strict_tracking",
     "operations::one_rank_is_right",
+    "splits::rank_that_leaves_a_part_leaves_no_other",
+    "splits::part_of_a_rank_that_gave_up_is_broken",
 ];
 
 fn main() -> ExitCode {
-    let tests =
-        [exchange::TESTS, operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS]
-            .concat();
-    let tests =
-        tests.into_iter().map(|(name, test)| (name.split_once("::").map_or(name, |(_, name)| name), test));
-    let tests: Vec<Test> = tests.filter(|(name, _)| !ONE_PROCESS.contains(name)).collect();
+    let files =
+        [exchange::TESTS, operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS];
+    let mut tests = list::all(&files);
+    tests.retain(|(name, _)| !LOCAL_ALONE.contains(name));
     if let Ok(wanted) = env::var(TEST) {
         let (_, test) = tests.iter().find(|(name, _)| *name == wanted).unwrap();
         test();
@@ -105,10 +109,15 @@ fn rank_with(device: DeviceOptions, options: CommunicatorOptions) -> Communicato
 }
 
 fn rank() -> Communicator {
-    rank_within(Duration::from_secs(60))
+    rank_within(LONG)
 }
 
 /// Makes the communicators of this process, of which there is one.
 fn ranks() -> Vec<Communicator> {
     vec![rank()]
+}
+
+/// Makes the communicators of this process on a device with strict tracking.
+fn strict_ranks() -> Vec<Communicator> {
+    vec![rank_with(DeviceOptions::default().tracking(Tracking::Strict), options(LONG))]
 }

@@ -1,13 +1,12 @@
 //! The order of work: with other streams, other communicators and other threads.
 
 use std::thread;
-use std::time::Duration;
 
 use gpustream::ErrorKind;
 use gpustream_collectives::{Op, World};
 
 use crate::plain::{brought, combined};
-use crate::{RANKS, hold, options, rank, tests};
+use crate::{LONG, RANKS, hold, options, rank, tests};
 
 tests!(
     results_are_ordered_with_other_streams,
@@ -110,7 +109,7 @@ fn variables_that_differ_from_mpi_are_refused() {
         "PMI_SIZE" => Some("2".into()),
         _ => None,
     };
-    let options = options(Duration::from_secs(60));
+    let options = options(LONG);
     let error =
         World::from_variables(claims).unwrap().communicator_with(whole.device(), options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

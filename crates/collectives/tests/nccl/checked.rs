@@ -5,7 +5,8 @@ use std::time::Duration;
 use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, Op, World, group};
 
-use crate::{broken, devices, each, options, streams, tests};
+use crate::order::all_reduce;
+use crate::{LONG, broken, devices, each, options, streams, tests};
 
 tests!(
     calls_that_differ_name_the_rank,
@@ -22,7 +23,7 @@ fn checked(limit: Duration) -> Vec<Communicator> {
 }
 
 fn ranks() -> Vec<Communicator> {
-    checked(Duration::from_secs(60))
+    checked(LONG)
 }
 
 fn reduce(rank: &Communicator, stream: &Stream, len: usize, op: Op) -> Result<()> {
@@ -109,12 +110,7 @@ fn ranks_of_one_thread_are_compared() {
     let all = |lens: [usize; 3]| {
         let mut memory: Vec<_> =
             streams.iter().zip(lens).map(|(stream, len)| stream.full(len, 1u32).unwrap()).collect();
-        group(|group| {
-            for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-                group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
-            }
-            Ok(())
-        })?;
+        all_reduce(&ranks, &streams, &mut memory, Op::Sum)?;
         streams[2].download(&memory[2])
     };
     assert_eq!(all([5; 3]).unwrap(), [3; 5]);

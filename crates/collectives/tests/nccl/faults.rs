@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use fake_nccl::Nccl;
 use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op, World, group};
+use gpustream_collectives::{Broken, Communicator, Op, World};
 
+use crate::order::{all_reduce, full};
 use crate::{
-    RANKS, broken, closed, devices, each, hold, options, ranks, ranks_within, reduce, streams, tests,
+    LONG, RANKS, broken, closed, devices, each, hold, options, ranks, ranks_within, reduce, streams, tests,
     with_recorder,
 };
 
@@ -35,8 +36,6 @@ tests!(
 
 /// A limit that ends within a test, and that a busy machine does not reach by itself.
 const SHORT: Duration = Duration::from_secs(1);
-/// A limit that no test reaches.
-const LONG: Duration = Duration::from_secs(60);
 
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
     match broken(&outcome.unwrap_err()) {
@@ -81,14 +80,7 @@ fn work_in_front_does_not_count() {
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
     // All ranks are held, so that none comes to the work, and each is asked about many times.
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 1u8).unwrap()).collect();
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-            group.on(rank).all_reduce_in_place(stream, memory, Op::Sum)?;
-        }
-        Ok(())
-    })
-    .unwrap();
+    all_reduce(&ranks, &streams, &mut full(&streams, 3, 1u8), Op::Sum).unwrap();
     let asked = Nccl.asked();
     while Nccl.asked() < asked + 30 * RANKS {
         thread::yield_now();
@@ -104,7 +96,7 @@ fn calls_that_follow_each_other_record_few_events() {
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
     let (rank, stream) = (&ranks[0], &streams[0]);
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(SMALL + 1, 1u8).unwrap()).collect();
+    let mut memory = full(&streams, SMALL + 1, 1u8);
     let mut records = |bytes: usize| {
         let mut memory = memory[0].slice_mut(..bytes).unwrap();
         let ((), calls) = with_recorder(|recorder| {
@@ -144,17 +136,9 @@ fn call_that_does_not_return_is_ended_at_the_limit() {
     // This work waits for the other ranks, and ends with the call behind it.
     let memory = reduce(&ranks[0], &streams[0]).unwrap();
     Nccl.hold_calls(true);
-    let calls = [&ranks[..1], &ranks[1..]];
-    for ranks in calls {
-        let mut memory: Vec<_> =
-            ranks.iter().map(|rank| streams[rank.rank()].full(3, 1u8).unwrap()).collect();
-        let outcome = group(|group| {
-            for (rank, memory) in ranks.iter().zip(&mut memory) {
-                group.on(rank).all_reduce_in_place(&streams[rank.rank()], memory, Op::Sum)?;
-            }
-            Ok(())
-        });
-        stalled(outcome, "all_reduce");
+    for part in [0..1, 1..RANKS] {
+        let (ranks, streams) = (&ranks[part.clone()], &streams[part]);
+        stalled(all_reduce(ranks, streams, &mut full(streams, 3, 1u8), Op::Sum), "all_reduce");
     }
     stalled(streams[0].download(&memory), "all_reduce");
     for (rank, stream) in ranks.iter().zip(&streams) {
@@ -297,14 +281,8 @@ fn dropped_ranks_finish_their_work() {
     let ranks = ranks();
     let streams = streams(&ranks);
     let gate = hold(&streams[0]);
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(3, 2i64).unwrap()).collect();
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-            group.on(rank).all_reduce_in_place(stream, memory, Op::Product)?;
-        }
-        Ok(())
-    })
-    .unwrap();
+    let mut memory = full(&streams, 3, 2i64);
+    all_reduce(&ranks, &streams, &mut memory, Op::Product).unwrap();
     drop(ranks);
     gate.send(()).unwrap();
     for (memory, stream) in memory.iter().zip(&streams) {

@@ -5,6 +5,8 @@
 mod checked;
 mod faults;
 mod graphs;
+#[path = "../local/list.rs"]
+mod list;
 #[path = "../local/operations.rs"]
 mod operations;
 #[path = "../local/order.rs"]
@@ -28,11 +30,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fake_nccl::Nccl;
-use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
+use gpustream::{Buffer, Device, DeviceOptions, Result, Stream, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
 use libtest_mimic::{Arguments, Failed, Trial};
-use ranks::Test;
-pub(crate) use ranks::{broken, each, hold, streams, tests};
+use list::Test;
+pub(crate) use list::tests;
+pub(crate) use ranks::{broken, each, hold, streams};
 use recorder::Recorder;
 
 /// Whether the engine combines 16-bit integers.
@@ -45,6 +48,8 @@ const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
 const LOADING: &str = "CUDA_MODULE_LOADING";
 /// The number of ranks in most tests, as there are at most.
 const RANKS: usize = 3;
+/// A limit that no test reaches.
+const LONG: Duration = Duration::from_secs(60);
 
 /// The tests of the engine `Local` that NCCL does not promise: NaN, roots that wait for readers, and what that engine does by
 /// itself.
@@ -81,8 +86,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Vec::new();
     let mut add = |vendor: Option<&'static str>, checked: bool, tests: &[Test]| {
-        for &(name, test) in tests {
-            let name = name.split_once("::").map_or(name, |(_, name)| name);
+        for (name, test) in list::all(&[tests]) {
             if LOCAL_ALONE.contains(&name) {
                 continue;
             }
@@ -188,16 +192,10 @@ fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
 /// process at such a time, and tests hold them up.
 fn warm_up(ranks: &[Communicator]) {
     let streams = streams(ranks);
-    let mut memory: Vec<_> = streams.iter().map(|stream| stream.full(1 << 20, 1u8).unwrap()).collect();
-    group(|group| {
-        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut memory) {
-            let calls = group.on(rank);
-            calls.barrier(stream)?;
-            calls.all_reduce_in_place(stream, &mut *memory, Op::Sum)?;
-        }
-        Ok(())
-    })
-    .unwrap();
+    let mut memory = order::full(&streams, 1 << 20, 1u8);
+    group(|group| ranks.iter().zip(&streams).try_for_each(|(rank, stream)| group.on(rank).barrier(stream)))
+        .unwrap();
+    order::all_reduce(ranks, &streams, &mut memory, Op::Sum).unwrap();
     for (stream, memory) in streams.iter().zip(&memory) {
         stream.upload(&stream.download(memory).unwrap()).unwrap();
         stream.host_fn(|| ()).unwrap();
@@ -214,5 +212,11 @@ fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
 
 /// Makes the communicators of all ranks. A test that hangs fails after a minute.
 fn ranks() -> Vec<Communicator> {
-    ranks_within(Duration::from_secs(60))
+    ranks_within(LONG)
+}
+
+/// Makes the communicators of all ranks on devices with strict tracking.
+fn strict_ranks() -> Vec<Communicator> {
+    let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
+    World::local(&devices).unwrap().communicators_with(options(LONG)).unwrap()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpustream::{Device, DeviceOptions, ErrorKind, Result};
 use gpustream_collectives::{Broken, Communicator, Engine, Exchange, LocalExchange, Op, World};
 
-use crate::{RANKS, broken, devices, options, tests};
+use crate::{LONG, RANKS, broken, devices, options, tests};
 
 tests!(
     ranks_find_each_other,
@@ -45,8 +45,7 @@ fn meet(ranks: &[usize], device: fn(usize) -> usize, limit: Duration) -> Vec<Res
 }
 
 fn ranks_find_each_other() {
-    let ranks: Vec<_> =
-        meet(&[2, 0, 1], |rank| rank, Duration::from_secs(60)).into_iter().map(Result::unwrap).collect();
+    let ranks: Vec<_> = meet(&[2, 0, 1], |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
     assert_eq!(ranks.iter().map(Communicator::rank).collect::<Vec<_>>(), [2, 0, 1]);
     crate::each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
@@ -67,7 +66,7 @@ fn rank_that_does_not_come_is_noticed() {
 }
 
 fn several_ranks_on_one_gpu_are_refused() {
-    for made in meet(&[0, 1, 2], |rank| rank.min(1), Duration::from_secs(60)) {
+    for made in meet(&[0, 1, 2], |rank| rank.min(1), LONG) {
         let error = made.unwrap_err();
         assert!(error.message().contains("invalid usage"), "{error}");
     }
@@ -77,20 +76,19 @@ fn rubbish_instead_of_an_id_is_refused() {
     let exchange = LocalExchange::new();
     exchange.put("nccl/id", &[1, 2, 3]).unwrap();
     let device = &devices(DeviceOptions::default())[1];
-    let error = world(1, &exchange).communicator_with(device, options(Duration::from_secs(60))).unwrap_err();
+    let error = world(1, &exchange).communicator_with(device, options(LONG)).unwrap_err();
     assert!(error.message().contains("an id of 3 bytes"), "{error}");
 }
 
 fn worlds_that_cannot_be_are_refused() {
     let exchange = LocalExchange::new();
-    let limit = Duration::from_secs(60);
     let cpu = Device::open("cpu").unwrap();
-    let error = world(0, &exchange).communicator_with(&cpu, options(limit)).unwrap_err();
+    let error = world(0, &exchange).communicator_with(&cpu, options(LONG)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("cpu"), "{error}");
     let gpu = &devices(DeviceOptions::default())[0];
-    let error = world(0, &exchange).communicator_with(gpu, options(limit).engine(Engine::Local)).unwrap_err();
+    let error = world(0, &exchange).communicator_with(gpu, options(LONG).engine(Engine::Local)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("World::local"), "{error}");
     let twice = World::local(&[gpu.clone(), gpu.clone()]).unwrap();
-    let error = twice.communicators_with(options(limit)).unwrap_err();
+    let error = twice.communicators_with(options(LONG)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("ranks 0 and 1"), "{error}");
 }
