@@ -100,34 +100,22 @@ impl Kind {
                 Self::Wait | Self::Other | Self::Graph | Self::User | Self::Inside | Self::Fill
             ),
         };
+        // The same in the light and in the dark.
+        let both = |name, class, glyph, colours, stripes| look(name, class, glyph, colours, colours, stripes);
         match self {
             Self::Kernel => look("kernel", "kernel", "", ["#0b5fa5", "", WHITE], ["#2478c4", "", WHITE], ""),
-            Self::Up => {
-                let colours = ["#f2b134", "#d18f0c", BLACK];
-                look("copy to the device", "up", "↑ ", colours, colours, RISING)
-            }
-            Self::Down => {
-                let colours = ["#2aa884", "#178565", BLACK];
-                look("copy to the host", "down", "↓ ", colours, colours, FALLING)
-            }
+            Self::Up => both("copy to the device", "up", "↑ ", ["#f2b134", "#d18f0c", BLACK], RISING),
+            Self::Down => both("copy to the host", "down", "↓ ", ["#2aa884", "#178565", BLACK], FALLING),
             Self::Inside => {
-                let colours = ["#f3ea76", "#d3c63c", BLACK];
-                look("copy between device memories", "inside", "↔ ", colours, colours, LEVEL)
+                both("copy between device memories", "inside", "↔ ", ["#f3ea76", "#d3c63c", BLACK], LEVEL)
             }
-            Self::Fill => {
-                let colours = ["#d9cbe8", "#9d83bd", BLACK];
-                look("fill", "fill", "", colours, colours, DOTS)
-            }
-            Self::Host => {
-                let colours = ["#d184b0", "#ad5787", BLACK];
-                look("host function", "host", "", colours, colours, UPRIGHT)
-            }
+            Self::Fill => both("fill", "fill", "", ["#d9cbe8", "#9d83bd", BLACK], DOTS),
+            Self::Host => both("host function", "host", "", ["#d184b0", "#ad5787", BLACK], UPRIGHT),
             Self::Graph => {
                 look("graph or step", "graph", "", ["#d7e6f5", "", BLACK], ["#24405c", "", WHITE], "")
             }
             Self::External => {
-                let colours = ["#6b4a9e", "#a98fd0", WHITE];
-                look("another library's work", "external", "", colours, colours, DOTS)
+                both("another library's work", "external", "", ["#6b4a9e", "#a98fd0", WHITE], DOTS)
             }
             Self::Other => {
                 look("other work", "other", "", ["#e4e4e4", "", BLACK], ["#3a3f46", "", WHITE], "")
@@ -140,8 +128,7 @@ impl Kind {
                 look("host waits", "wait", "", light, dark, RISING)
             }
             Self::Allocation => {
-                let colours = ["#c8500a", "#e5854c", WHITE];
-                look("allocation by the driver", "allocation", "", colours, colours, UPRIGHT)
+                both("allocation by the driver", "allocation", "", ["#c8500a", "#e5854c", WHITE], UPRIGHT)
             }
             Self::User => {
                 look("span of the program", "user", "", ["#e3ecd3", "", BLACK], ["#3a4a2a", "", WHITE], "")

@@ -55,6 +55,13 @@ pub(super) enum Source {
     Span(usize),
 }
 
+impl<'a> Slice<'a> {
+    /// Makes a slice that does not end before it begins.
+    fn new(time: &Range<Nanos>, kind: Kind, label: &'a str, source: Source) -> Self {
+        Self { time: time.start..time.end.max(time.start), lane: 0, kind, label, source }
+    }
+}
+
 impl<'a> Row<'a> {
     fn new(name: String, group: Group) -> Self {
         Row { name, group, slices: vec![], lanes: 0, instants: vec![], values: vec![], stream: None }
@@ -118,15 +125,10 @@ fn streams<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
         let Some(time) = ran(operation) else { continue };
         let (whole, pieces) = found.entry(operation.point.stream).or_default();
         let kind = Kind::of_work(&operation.work);
-        whole.push(Slice { time, lane: 0, kind, label: &operation.label, source: Source::Operation(at) });
+        whole.push(Slice::new(&time, kind, &operation.label, Source::Operation(at)));
         for (number, piece) in operation.pieces.iter().enumerate() {
-            pieces.push(Slice {
-                time: piece.ran.start..piece.ran.end.max(piece.ran.start),
-                lane: 0,
-                kind: Kind::of_work(&piece.work),
-                label: &piece.label,
-                source: Source::Piece(at, number),
-            });
+            let kind = Kind::of_work(&piece.work);
+            pieces.push(Slice::new(&piece.ran, kind, &piece.label, Source::Piece(at, number)));
         }
     }
     let row = |id| {
@@ -164,15 +166,12 @@ fn counters<'a>(timeline: &Timeline) -> Vec<Row<'a>> {
 fn threads<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
     let mut found: BTreeMap<u64, (Vec<Slice<'a>>, Vec<usize>)> = BTreeMap::new();
     for (at, operation) in timeline.operations.iter().enumerate() {
-        let time = operation.submitted.start..operation.submitted.end.max(operation.submitted.start);
         let (kind, source) = (Kind::Submission, Source::Submission(at));
-        let slice = Slice { time, lane: 0, kind, label: &operation.label, source };
+        let slice = Slice::new(&operation.submitted, kind, &operation.label, source);
         found.entry(operation.thread).or_default().0.push(slice);
     }
     for (at, span) in timeline.spans.iter().enumerate() {
-        let time = span.time.start..span.time.end.max(span.time.start);
-        let kind = Kind::of_span(&span.kind);
-        let slice = Slice { time, lane: 0, kind, label: &span.label, source: Source::Span(at) };
+        let slice = Slice::new(&span.time, Kind::of_span(&span.kind), &span.label, Source::Span(at));
         found.entry(span.thread).or_default().0.push(slice);
     }
     for (at, instant) in timeline.instants.iter().enumerate() {

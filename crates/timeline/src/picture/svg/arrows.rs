@@ -28,10 +28,9 @@ impl Drawing<'_> {
     pub(super) fn arrows(&self) -> (String, usize) {
         let (mut arrows, mut count) = (Vec::new(), 0);
         let wide = |time: &Range<Nanos>| self.scale.x(time.end) - self.scale.x(time.start) >= self.threshold;
-        for (number, part) in self.parts.iter().enumerate() {
+        for part in self.parts {
             let rows = self.layout.items.iter().filter_map(|item| match item {
-                Item::Row { part, row, y, .. } if *part == number => {
-                    let row = self.parts.get(number)?.rows.get(*row)?;
+                Item::Row { part: of, row, y, .. } if std::ptr::eq(*of, part) => {
                     Some((row.stream?, lane_top(row, *y, 0)))
                 }
                 _ => None,

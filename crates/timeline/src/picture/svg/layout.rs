@@ -24,59 +24,49 @@ const HEADING: f64 = 19.0;
 const ROWS: usize = 100;
 
 /// The rows and headings of a picture, with their places.
-pub(super) struct Layout {
+pub(super) struct Layout<'p> {
     /// The width of the rows' names.
     pub(super) gutter: f64,
     /// The upper end of the rows; the ticks are above.
     pub(super) top: f64,
     /// The lower end of the rows.
     pub(super) bottom: f64,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<Item<'p>>,
 }
 
 /// Something that takes height.
-pub(super) enum Item {
-    Heading {
-        y: f64,
-        text: String,
-        class: &'static str,
-    },
-    /// A row, by its place in the list of its part.
-    Row {
-        part: usize,
-        row: usize,
-        y: f64,
-        height: f64,
-    },
+pub(super) enum Item<'p> {
+    Heading { y: f64, text: String, class: &'static str },
+    Row { part: &'p Part<'p>, row: &'p Row<'p>, y: f64, height: f64 },
 }
 
-impl Layout {
-    pub(super) fn new(picture: &Picture<'_>, parts: &[Part<'_>]) -> Self {
+impl<'p> Layout<'p> {
+    pub(super) fn new(picture: &Picture<'_>, parts: &'p [Part<'p>]) -> Self {
         let names = parts.iter().flat_map(|part| part.rows.iter().map(|row| row.name.chars().count()));
         let most = f64::from(picture.width) / 4.0;
         let gutter = (names.max().unwrap_or(0) as f64 * CHARACTER + 28.0).clamp(70.0, most.max(70.0)).round();
         let top = if picture.title.is_empty() { 24.0 } else { 48.0 };
         let mut layout = Self { gutter, top, bottom: top, items: Vec::new() };
-        for (number, part) in parts.iter().enumerate() {
-            layout.add(number, part, parts.len() > 1);
+        for part in parts {
+            layout.add(part, parts.len() > 1);
         }
         layout
     }
 
-    fn add(&mut self, number: usize, part: &Part<'_>, is_one_of_several: bool) {
+    fn add(&mut self, part: &'p Part<'p>, is_one_of_several: bool) {
         if !part.name.is_empty() {
             let length = Time(part.extent.end.saturating_sub(part.extent.start));
             self.heading(format!("{}: {length}", part.name), "part");
         }
         let several_devices = part.timeline.devices.len() > 1;
         let mut group = None;
-        for (at, row) in part.rows.iter().enumerate().take(ROWS) {
+        for row in part.rows.iter().take(ROWS) {
             // In a stack of timelines of one device, each would repeat the device's name.
             if group.replace(row.group) != Some(row.group) && (several_devices || !is_one_of_several) {
                 self.heading(group_name(part, row.group), "muted");
             }
             let height = height(row);
-            self.items.push(Item::Row { part: number, row: at, y: self.bottom, height });
+            self.items.push(Item::Row { part, row, y: self.bottom, height });
             self.bottom += height + SPACE;
         }
         if let Some(more) = part.rows.len().checked_sub(ROWS + 1) {

@@ -47,7 +47,7 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
 struct Drawing<'d> {
     picture: &'d Picture<'d>,
     parts: &'d [Part<'d>],
-    layout: &'d Layout,
+    layout: &'d Layout<'d>,
     scale: &'d Scale,
     /// The pixels from which on a slice is drawn by itself.
     threshold: f64,
@@ -58,13 +58,8 @@ impl Drawing<'_> {
         let mut rows = String::new();
         let mut used = Used::default();
         for item in &self.layout.items {
-            match item {
-                Item::Heading { .. } => {}
-                Item::Row { part, row, y, height } => {
-                    let Some(part) = self.parts.get(*part) else { continue };
-                    let Some(row) = part.rows.get(*row) else { continue };
-                    self.row(&mut rows, part, row, *y, *height, &mut used);
-                }
+            if let Item::Row { part, row, y, height } = item {
+                self.row(&mut rows, part, row, *y, *height, &mut used);
             }
         }
         let (arrows, left_out) = if self.picture.arrows { self.arrows() } else { Default::default() };
@@ -140,10 +135,7 @@ impl Drawing<'_> {
                     let _ =
                         writeln!(names, "<text class=\"{class}\" x=\"8\" y=\"{y:.0}\">{}</text>", Xml(text));
                 }
-                Item::Row { part, row, y, .. } => {
-                    let Some(row) = self.parts.get(*part).and_then(|part| part.rows.get(*row)) else {
-                        continue;
-                    };
+                Item::Row { row, y, .. } => {
                     let base = slices::lane_top(row, *y, 0) + layout::LANE - 4.5;
                     let name = layout::cut(&row.name, self.layout.gutter - 24.0).unwrap_or_default();
                     let _ = writeln!(names, "<text x=\"16\" y=\"{base:.1}\">{}</text>", Xml(&name));
