@@ -1,5 +1,6 @@
 //! Devices and their engines: busy and idle time, bytes, and overlap.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -187,7 +188,7 @@ impl Devices {
         for (at, operation) in timeline.operations.iter().enumerate() {
             let Some(device) = lookup.device_of(operation) else { continue };
             let work = devices.entry(device).or_default();
-            each_part(operation, |part, time| work.add(at, part, time));
+            each_part(operation, |_, part, time| work.add(at, part, time));
         }
         for (id, device) in &mut devices {
             if device.name.is_empty() {
@@ -283,11 +284,14 @@ pub(crate) fn bytes(work: &Work) -> u64 {
 }
 
 /// Calls `each` for the pieces that stand for an operation, or for the operation.
-fn each_part(operation: &Operation, mut each: impl FnMut(&Work, Option<Range<Nanos>>)) {
+pub(super) fn each_part<'a>(
+    operation: &'a Operation,
+    mut each: impl FnMut(&'a Cow<'static, str>, &Work, Option<Range<Nanos>>),
+) {
     if is_its_pieces(operation) {
-        operation.pieces.iter().for_each(|piece| each(&piece.work, Some(piece.ran.clone())));
+        operation.pieces.iter().for_each(|piece| each(&piece.label, &piece.work, Some(piece.ran.clone())));
     } else {
-        each(&operation.work, ran(operation));
+        each(&operation.label, &operation.work, ran(operation));
     }
 }
 

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::device::{Engine, bytes};
-use crate::lookup::{is_its_pieces, ran};
-use crate::{Nanos, Timeline};
+use super::device::{Engine, bytes, each_part};
+use crate::{Nanos, Timeline, Work};
 
 /// The figures of all operations of one label.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +36,7 @@ impl LabelReport {
 pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
     let mut labels: HashMap<(&Cow<'static, str>, Option<Engine>), LabelReport> = HashMap::new();
     let mut sum = 0;
-    let mut add = |label, work, time: Nanos| {
+    let mut add = |label, work: &Work, time: Nanos| {
         let engine = Engine::of(work);
         let entry = labels.entry((label, engine)).or_insert_with(|| LabelReport {
             label: label.clone(),
@@ -53,13 +52,11 @@ pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
         sum += time;
     };
     for operation in &timeline.operations {
-        if is_its_pieces(operation) {
-            for piece in &operation.pieces {
-                add(&piece.label, &piece.work, piece.ran.end.saturating_sub(piece.ran.start));
+        each_part(operation, |label, work, ran| {
+            if let Some(ran) = ran {
+                add(label, work, ran.end.saturating_sub(ran.start));
             }
-        } else if let Some(ran) = ran(operation) {
-            add(&operation.label, &operation.work, ran.end - ran.start);
-        }
+        });
     }
     let mut labels: Vec<_> = labels.into_values().collect();
     for label in &mut labels {

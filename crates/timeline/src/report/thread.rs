@@ -70,6 +70,12 @@ impl Thread {
         self.extent.as_ref().map_or(0, |extent| extent.start)
     }
 
+    /// Notes that there is a thing at this time.
+    fn reach(&mut self, time: &Range<Nanos>) {
+        let extent = self.extent.take().into_iter().chain([time.clone()]);
+        self.extent = extent.reduce(around);
+    }
+
     /// Returns the times from the first to the last thing in which the thread did not wait.
     fn busy(&self) -> impl Iterator<Item = Range<Nanos>> {
         self.extent.iter().flat_map(|extent| self.waits.set.complement(extent.clone()))
@@ -82,31 +88,26 @@ pub(crate) struct Threads(BTreeMap<u64, Thread>);
 impl Threads {
     pub(crate) fn new(timeline: &Timeline) -> Self {
         let mut threads: BTreeMap<u64, Thread> = BTreeMap::new();
-        let mut on = |id: u64, time: &Range<Nanos>, put: &mut dyn FnMut(&mut Thread)| {
-            let thread = threads.entry(id).or_default();
-            thread.extent = Some(
-                thread.extent.take().map_or_else(|| time.clone(), |extent| around(extent, time.clone())),
-            );
-            put(thread);
-        };
         for (at, operation) in timeline.operations.iter().enumerate() {
             let time = &operation.submitted;
-            on(operation.thread, time, &mut |thread| {
-                thread.submissions.add(time, at);
-                if matches!(operation.work, Work::Copy { pageable: true, .. }) {
-                    thread.pageable.add(time, at);
-                }
-            });
+            let thread = threads.entry(operation.thread).or_default();
+            thread.reach(time);
+            thread.submissions.add(time, at);
+            if matches!(operation.work, Work::Copy { pageable: true, .. }) {
+                thread.pageable.add(time, at);
+            }
         }
         for (at, span) in timeline.spans.iter().enumerate() {
-            on(span.thread, &span.time, &mut |thread| match span.kind {
+            let thread = threads.entry(span.thread).or_default();
+            thread.reach(&span.time);
+            match span.kind {
                 SpanKind::Wait(_) => thread.waits.add(&span.time, at),
                 SpanKind::Allocation { .. } => thread.allocations.add(&span.time, at),
                 SpanKind::User { .. } => {}
-            });
+            }
         }
         for instant in &timeline.instants {
-            on(instant.thread, &(instant.time..instant.time), &mut |_| {});
+            threads.entry(instant.thread).or_default().reach(&(instant.time..instant.time));
         }
         for thread in threads.values_mut() {
             for times in
