@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::arrows::{Arrows, Head, operation_flow, submission_flow};
 use super::packets::{Notes, Packets};
+use super::schema::Value;
 use super::tracks::{self, Tracks};
 use super::words::{self, Category, Key};
 use crate::{
@@ -85,7 +86,8 @@ impl Encoder {
         event.notes.uint(Key::Submitted, submitted.start);
         event.notes.uint(Key::CallNs, submitted.end - submitted.start);
         if category == Category::Operation {
-            event.notes.int(Key::StartDelayNs, time.start.wrapping_sub(submitted.start) as i64);
+            let delay = time.start.wrapping_sub(submitted.start) as i64;
+            event.notes.value(Key::StartDelayNs, Value::Int(delay));
             event = event.opens(operation_flow(operation.point)).closes(submission_flow(operation.point));
         }
         if !operation.after.is_empty() {
@@ -264,7 +266,7 @@ fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
         Work::Copy { direction, bytes, pageable } => {
             notes.text(Key::Direction, words::direction_word(direction));
             note_bytes(notes, bytes, time);
-            notes.bool(Key::Pageable, pageable);
+            notes.value(Key::Pageable, Value::Bool(pageable));
         }
         Work::Fill { bytes } => note_bytes(notes, bytes, time),
         Work::Graph { operations } | Work::Step { operations } => {
@@ -278,6 +280,6 @@ fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
     notes.uint(Key::Bytes, bytes);
     let took = time.end - time.start;
     if took > 0 {
-        notes.double(Key::Rate, bytes as f64 / took as f64);
+        notes.value(Key::Rate, Value::Double(bytes as f64 / took as f64));
     }
 }

@@ -184,25 +184,17 @@ pub(super) struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    pub(super) fn bool(&mut self, key: Key, value: bool) {
-        self.add(key, Value::Bool(value));
+    pub(super) fn value(&mut self, key: Key, value: Value) {
+        self.list.push(Annotation { value: Some(value), ..named(key) });
     }
 
     pub(super) fn uint(&mut self, key: Key, value: u64) {
-        self.add(key, Value::Uint(value));
-    }
-
-    pub(super) fn int(&mut self, key: Key, value: i64) {
-        self.add(key, Value::Int(value));
-    }
-
-    pub(super) fn double(&mut self, key: Key, value: f64) {
-        self.add(key, Value::Double(value));
+        self.value(key, Value::Uint(value));
     }
 
     pub(super) fn text(&mut self, key: Key, text: &str) {
         let number = self.strings.number(Kind::Value, text);
-        self.add(key, Value::TextIid(number));
+        self.value(key, Value::TextIid(number));
     }
 
     pub(super) fn texts(&mut self, key: Key, texts: impl Iterator<Item = String>) {
@@ -219,10 +211,6 @@ impl Notes<'_> {
         });
         let dict_entries = entries.collect();
         self.list.push(Annotation { dict_entries, ..named(key) });
-    }
-
-    fn add(&mut self, key: Key, value: Value) {
-        self.list.push(Annotation { value: Some(value), ..named(key) });
     }
 }
 

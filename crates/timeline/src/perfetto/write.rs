@@ -13,20 +13,14 @@ use crate::Record;
 pub struct Writer<W> {
     out: W,
     encoder: Encoder,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Open,
-    /// The file may end in a part of a packet, behind which nothing could be read.
-    Failed,
+    /// Whether a call of `W` failed: the file may end in a part of a packet, behind which nothing could be read.
+    failed: bool,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a file, whose first bytes are written together with the first record.
     pub fn new(out: W) -> Self {
-        Self { out, encoder: Encoder::new(), state: State::Open }
+        Self { out, encoder: Encoder::new(), failed: false }
     }
 
     /// Writes a record; returns whether it did.
@@ -38,7 +32,7 @@ impl<W: Write> Writer<W> {
     /// The first error of `W`, a full disk for one. Later calls write nothing and return `Ok(false)` at once: the file
     /// stays readable up to the error.
     pub fn write(&mut self, record: &Record) -> io::Result<bool> {
-        if self.state == State::Failed {
+        if self.failed {
             return Ok(false);
         }
         self.encoder.record(record);
@@ -53,7 +47,7 @@ impl<W: Write> Writer<W> {
     ///
     /// The first error of `W`, unless [`write`](Self::write) returned it.
     pub fn finish(mut self) -> io::Result<W> {
-        if self.state == State::Open {
+        if !self.failed {
             self.encoder.end();
             self.put()?;
             self.out.flush()?;
@@ -64,9 +58,7 @@ impl<W: Write> Writer<W> {
     fn put(&mut self) -> io::Result<()> {
         let written = self.out.write_all(self.encoder.bytes());
         self.encoder.clear();
-        if written.is_err() {
-            self.state = State::Failed;
-        }
+        self.failed = written.is_err();
         written
     }
 }

@@ -1,6 +1,6 @@
 //! The shapes of a lane: slices one by one, and those that are too narrow together.
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 use super::kind::Kind;
 use super::row::Slice;
@@ -24,8 +24,8 @@ pub(super) struct Run {
     pub(super) count: usize,
     /// From the first one's start to the last one's end.
     pub(super) time: Range<Nanos>,
-    /// The sum of the lengths of each kind.
-    pub(super) kinds: Kinds,
+    /// The sum of the lengths of each kind, in the order of the kinds.
+    pub(super) kinds: Vec<(Kind, Nanos)>,
     pub(super) cells: Vec<Cell>,
 }
 
@@ -37,22 +37,11 @@ pub(super) struct Cell {
     pub(super) kinds: Vec<(Kind, f64)>,
 }
 
-/// A sum by kind.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Kinds(Vec<(Kind, Nanos)>);
-
-impl Kinds {
-    fn add(&mut self, kind: Kind, time: Nanos) {
-        match self.0.iter_mut().find(|(one, _)| *one == kind) {
-            Some((_, sum)) => *sum += time,
-            None => self.0.push((kind, time)),
-        }
-    }
-
-    /// Returns the kinds with their sums, in the order of the kinds.
-    pub(super) fn sorted(mut self) -> Vec<(Kind, Nanos)> {
-        self.0.sort_unstable_by_key(|(kind, _)| *kind);
-        self.0
+/// Adds a part to the sum of its kind.
+fn add<T: AddAssign>(sums: &mut Vec<(Kind, T)>, kind: Kind, part: T) {
+    match sums.iter_mut().find(|(one, _)| *one == kind) {
+        Some((_, sum)) => *sum += part,
+        None => sums.push((kind, part)),
     }
 }
 
@@ -134,38 +123,39 @@ impl<'a> Merger<'_, 'a> {
         let start = self.cell(first.time.start);
         let window = &self.scale.window;
         let of_cell = (window.end - window.start).max(1) as f64 / self.scale.width * self.width;
-        let mut cells: Vec<Kinds> = Vec::new();
-        let (mut kinds, mut end) = (Kinds::default(), 0);
+        let mut cells: Vec<Vec<(Kind, Nanos)>> = Vec::new();
+        let (mut kinds, mut end) = (Vec::new(), 0);
         for slice in near {
-            kinds.add(slice.kind, slice.time.end - slice.time.start);
+            add(&mut kinds, slice.kind, slice.time.end - slice.time.start);
             end = end.max(slice.time.end);
             for cell in self.cell(slice.time.start).max(start)..=self.cell(slice.time.end).max(start) {
                 let from = window.start + ((cell as f64) * of_cell) as Nanos;
                 let to = window.start + ((cell + 1) as f64 * of_cell) as Nanos;
                 let part = slice.time.end.min(to).saturating_sub(slice.time.start.max(from));
                 if cells.len() <= cell - start {
-                    cells.resize_with(cell - start + 1, Kinds::default);
+                    cells.resize_with(cell - start + 1, Vec::new);
                 }
                 if let Some(cell) = cells.get_mut(cell - start) {
                     // A slice of no length is there all the same.
-                    cell.add(slice.kind, part.max(1));
+                    add(cell, slice.kind, part.max(1));
                 }
             }
         }
-        let cells = cells.into_iter().enumerate().filter(|(_, kinds)| !kinds.0.is_empty());
-        let cells = cells.map(|(at, kinds)| Cell {
-            x: self.scale.left + (start + at) as f64 * self.width,
-            width: self.width,
-            kinds: kinds.sorted().into_iter().map(|(kind, time)| (kind, time as f64 / of_cell)).collect(),
+        kinds.sort_unstable_by_key(|(kind, _)| *kind);
+        let cells = cells.into_iter().enumerate().filter(|(_, kinds)| !kinds.is_empty());
+        let cells = cells.map(|(at, mut kinds)| {
+            kinds.sort_unstable_by_key(|(kind, _)| *kind);
+            Cell {
+                x: self.scale.left + (start + at) as f64 * self.width,
+                width: self.width,
+                kinds: kinds.into_iter().map(|(kind, time)| (kind, time as f64 / of_cell)).collect(),
+            }
         });
         let mut run = Run { count: near.len(), time: first.time.start..end, kinds, cells: cells.collect() };
         let rest = self.rest.take().filter(|(cell, _)| *cell == start);
         if let Some(((_, rest), cell)) = rest.zip(run.cells.first_mut()) {
             for (kind, part) in rest {
-                match cell.kinds.iter_mut().find(|(one, _)| *one == kind) {
-                    Some((_, sum)) => *sum += part,
-                    None => cell.kinds.push((kind, part)),
-                }
+                add(&mut cell.kinds, kind, part);
             }
         }
         run
@@ -198,7 +188,7 @@ mod tests {
             panic!("{} shapes", shapes.len());
         };
         assert_eq!((run.count, run.time.clone()), (3, 0..210));
-        assert_eq!(run.kinds.clone().sorted(), [(Kind::Kernel, 60), (Kind::Up, 50)]);
+        assert_eq!(run.kinds, [(Kind::Kernel, 60), (Kind::Up, 50)]);
         let cells: Vec<_> = run.cells.iter().map(|cell| (cell.x, cell.kinds.clone())).collect();
         assert_eq!(
             cells,

@@ -34,7 +34,7 @@ impl Drawing<'_> {
             for shape in shapes(slices, self.scale, self.threshold) {
                 match shape {
                     Shape::One(slice) => self.slice(svg, part, slice, y, used),
-                    Shape::Many(run) => draw_run(svg, run, y, used),
+                    Shape::Many(run) => draw_run(svg, &run, y, used),
                 }
             }
         }
@@ -85,24 +85,23 @@ pub(super) fn lane_top(row: &Row<'_>, y: f64, lane: usize) -> f64 {
 }
 
 /// Draws a run: in each cell the kinds above each other, each as high as the part of the time that it covers.
-fn draw_run(svg: &mut String, run: Run, y: f64, used: &mut Used) {
+fn draw_run(svg: &mut String, run: &Run, y: f64, used: &mut Used) {
     used.runs = true;
     let length = run.time.end - run.time.start;
     let _ = write!(svg, "<g><title>{} slices\n{}", run.count, describe::when(&run.time));
-    let kinds = run.kinds.sorted();
-    for (kind, time) in &kinds {
+    for (kind, time) in &run.kinds {
         let _ = write!(svg, "\n{}: {}", kind.look().name, percent((*time).min(length), length));
     }
     svg.push_str("</title>");
-    for (kind, _) in kinds {
-        used.kinds.push(kind);
+    for (kind, _) in &run.kinds {
+        used.kinds.push(*kind);
         let _ = write!(svg, "<path class=\"{}\" d=\"", kind.look().class);
         for cell in &run.cells {
             let sum: f64 = cell.kinds.iter().map(|(_, share)| share).sum();
             // Something is always seen, and nothing is higher than the lane.
             let whole = (LANE * sum.min(1.0)).max(2.0);
-            let below: f64 = cell.kinds.iter().filter(|(one, _)| *one < kind).map(|(_, share)| share).sum();
-            let Some((_, share)) = cell.kinds.iter().find(|(one, _)| *one == kind) else { continue };
+            let below: f64 = cell.kinds.iter().filter(|(one, _)| one < kind).map(|(_, share)| share).sum();
+            let Some((_, share)) = cell.kinds.iter().find(|(one, _)| one == kind) else { continue };
             let (height, below) = (whole * share / sum, whole * below / sum);
             let bottom = y + LANE - below;
             let (x, width) = (cell.x, cell.width);
