@@ -40,10 +40,8 @@ struct Set {
     rank: &'static str,
     size: &'static str,
     local_rank: &'static str,
-    /// Whether the launcher always sets the local rank.
-    tells_local_rank: bool,
-    /// Whether the launcher always sets the master's address.
-    tells_master: bool,
+    /// The variables without which the set is incomplete: those that the launcher always sets.
+    needed: &'static [&'static str],
 }
 
 const ADDRESS: &str = "MASTER_ADDR";
@@ -57,8 +55,7 @@ const SETS: [Set; 4] = [
         rank: "RANK",
         size: "WORLD_SIZE",
         local_rank: "LOCAL_RANK",
-        tells_local_rank: true,
-        tells_master: true,
+        needed: &["RANK", "WORLD_SIZE", "LOCAL_RANK", ADDRESS, PORT],
     },
     Set {
         launcher: Launcher::OpenMpi,
@@ -66,8 +63,7 @@ const SETS: [Set; 4] = [
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
-        tells_local_rank: true,
-        tells_master: false,
+        needed: &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
     },
     Set {
         launcher: Launcher::Pmi,
@@ -75,8 +71,7 @@ const SETS: [Set; 4] = [
         rank: "PMI_RANK",
         size: "PMI_SIZE",
         local_rank: "MPI_LOCALRANKID",
-        tells_local_rank: false,
-        tells_master: false,
+        needed: &["PMI_RANK", "PMI_SIZE"],
     },
     Set {
         launcher: Launcher::Slurm,
@@ -84,19 +79,11 @@ const SETS: [Set; 4] = [
         rank: "SLURM_PROCID",
         size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
-        tells_local_rank: true,
-        tells_master: false,
+        needed: &["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
     },
 ];
 
 impl Set {
-    /// The variables without which the set is incomplete.
-    fn needed(&self) -> impl Iterator<Item = &'static str> {
-        let local_rank = self.tells_local_rank.then_some(self.local_rank);
-        let master = self.tells_master.then_some([ADDRESS, PORT]);
-        [self.rank, self.size].into_iter().chain(local_rank).chain(master.into_iter().flatten())
-    }
-
     fn read(&self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
         let size = number(lookup, self.size)?.unwrap_or(0);
         if size == 0 {
@@ -129,7 +116,8 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
     let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
     let mut incomplete = Vec::new();
     for set in &SETS {
-        let (present, missing): (Vec<_>, Vec<_>) = set.needed().partition(|name| lookup(name).is_some());
+        let (present, missing): (Vec<&str>, Vec<&str>) =
+            set.needed.iter().copied().partition(|name| lookup(name).is_some());
         if missing.is_empty() {
             return set.read(lookup);
         }
@@ -137,7 +125,7 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
             incomplete.push(format!(
                 "{} sets {}, and of these {} {} missing",
                 set.name,
-                set.needed().collect::<Vec<_>>().join(", "),
+                set.needed.join(", "),
                 missing.join(", "),
                 if missing.len() == 1 { "is" } else { "are" },
             ));

@@ -115,6 +115,14 @@ impl World {
         self
     }
 
+    /// Returns what a launcher told, where one did.
+    fn told(&self) -> Option<&Told> {
+        match &self.ranks {
+            Ranks::Told(told) => Some(told),
+            Ranks::Alone | Ranks::Devices(_) => None,
+        }
+    }
+
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         match &self.ranks {
@@ -126,35 +134,24 @@ impl World {
 
     /// Returns this process's rank: the lowest one where it has several.
     pub fn rank(&self) -> usize {
-        match &self.ranks {
-            Ranks::Told(told) => told.rank,
-            Ranks::Alone | Ranks::Devices(_) => 0,
-        }
+        self.told().map_or(0, |told| told.rank)
     }
 
     /// Returns this process's number among those on the same host, which is by custom the number of its GPU; the lowest one
     /// where it has several. `None` where the launcher does not tell.
     pub fn local_rank(&self) -> Option<usize> {
-        match &self.ranks {
-            Ranks::Told(told) => told.local_rank,
-            Ranks::Alone | Ranks::Devices(_) => Some(0),
-        }
+        self.told().map_or(Some(0), |told| told.local_rank)
     }
 
     /// Returns the launcher whose variables were read.
     pub fn launcher(&self) -> Option<Launcher> {
-        match &self.ranks {
-            Ranks::Told(told) => Some(told.launcher),
-            Ranks::Alone | Ranks::Devices(_) => None,
-        }
+        self.told().map(|told| told.launcher)
     }
 
     /// Returns the host and port of rank 0, where `MASTER_ADDR` and `MASTER_PORT` tell them. Nothing listens there by itself.
     pub fn master(&self) -> Option<(&str, u16)> {
-        match &self.ranks {
-            Ranks::Told(Told { master: Some((address, port)), .. }) => Some((address, *port)),
-            _ => None,
-        }
+        let (address, port) = self.told()?.master.as_ref()?;
+        Some((address, *port))
     }
 
     /// Makes the communicator of this process's one rank, which works on `device`. Among several processes the ranks meet at

@@ -71,26 +71,15 @@ impl FileExchange {
     /// within the limit, with [`ExchangeError::FolderNotPrivate`] where others may have put files there, and with a
     /// [`std::io::Error`] where it cannot be looked at.
     pub fn open(folder: impl Into<PathBuf>, limit: Duration) -> Result<Self> {
-        let (folder, deadline) = (folder.into(), Deadline::after(limit));
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
-        loop {
-            match fs::symlink_metadata(&folder) {
-                Ok(found) => {
-                    let own = found.uid() == rustix::process::geteuid().as_raw();
-                    if found.is_dir() && own && found.mode() & 0o022 == 0 {
-                        return Ok(Self { folder });
-                    }
-                    return Err(ExchangeError::FolderNotPrivate { folder }.into());
-                }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(error, "cannot open the folder of the exchange", &folder));
-                }
-                Err(_) if deadline.has_passed() => {
-                    return Err(ExchangeError::FolderMissing { folder, limit }.into());
-                }
-                Err(_) => pauses.pause(deadline),
-            }
+        let folder = folder.into();
+        let found = wait_for(limit, || fs::symlink_metadata(&folder))
+            .map_err(|error| failed(error, "cannot open the folder of the exchange", &folder))?;
+        let Some(found) = found else { return Err(ExchangeError::FolderMissing { folder, limit }.into()) };
+        let own = found.uid() == rustix::process::geteuid().as_raw();
+        if found.is_dir() && own && found.mode() & 0o022 == 0 {
+            return Ok(Self { folder });
         }
+        Err(ExchangeError::FolderNotPrivate { folder }.into())
     }
 
     fn file(&self, key: &str) -> PathBuf {
@@ -117,26 +106,33 @@ impl Exchange for FileExchange {
 
     fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
         check_key(key)?;
-        let (file, deadline) = (self.file(key), Deadline::after(limit));
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
-        loop {
-            match read(&file) {
-                Ok(bytes) if bytes.len() <= MAX_VALUE => return Ok(bytes),
-                Ok(_) => {
-                    return invalid(format!(
-                        "the file {} of the exchange has more than {MAX_VALUE} bytes, so no rank put it there; give each \
-                         run a folder of its own",
-                        file.display()
-                    ));
+        let file = self.file(key);
+        let bytes = wait_for(limit, || read(&file))
+            .map_err(|error| failed(error, &format!("cannot get the key `{key}` from the file"), &file))?;
+        match bytes {
+            Some(bytes) if bytes.len() <= MAX_VALUE => Ok(bytes),
+            Some(_) => invalid(format!(
+                "the file {} of the exchange has more than {MAX_VALUE} bytes, so no rank put it there; give each run a folder \
+                 of its own",
+                file.display()
+            )),
+            None => Err(ExchangeError::Late { key: key.to_owned(), limit }.into()),
+        }
+    }
+}
+
+/// Looks again and again until there is something to find, or the limit is over: then nothing was found.
+fn wait_for<T>(limit: Duration, look: impl Fn() -> io::Result<T>) -> io::Result<Option<T>> {
+    let (deadline, mut pauses) = (Deadline::after(limit), Pauses::new(FIRST_PAUSE, LONGEST_PAUSE));
+    loop {
+        match look() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if deadline.has_passed() {
+                    return Ok(None);
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(error, &format!("cannot get the key `{key}` from the file"), &file));
-                }
-                Err(_) if deadline.has_passed() => {
-                    return Err(ExchangeError::Late { key: key.to_owned(), limit }.into());
-                }
-                Err(_) => pauses.pause(deadline),
+                pauses.pause(deadline);
             }
+            found => return found.map(Some),
         }
     }
 }

@@ -111,8 +111,8 @@ impl Exchange for TcpExchange {
             Side::Connects(client) => {
                 check_key(key)?;
                 check_value(key, bytes)?;
-                let context = || format!("cannot put the key `{key}`");
-                client.put(key, bytes).map_err(|error| error.with_context(context()))
+                let put = client.put(key, bytes);
+                put.map_err(|error| error.with_context(format_args!("cannot put the key `{key}`")))
             }
         }
     }
@@ -123,8 +123,8 @@ impl Exchange for TcpExchange {
             Side::Listens(server) => local::get(server.store(), key, limit),
             Side::Connects(client) => {
                 check_key(key)?;
-                let context = || format!("cannot get the key `{key}`");
-                client.get(key, limit).map_err(|error| error.with_context(context()))
+                let got = client.get(key, limit);
+                got.map_err(|error| error.with_context(format_args!("cannot get the key `{key}`")))
             }
         }
     }
