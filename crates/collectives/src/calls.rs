@@ -15,6 +15,16 @@ pub(crate) struct Member {
     pub(crate) device: Device,
 }
 
+impl Member {
+    pub(crate) fn rank(&self) -> usize {
+        self.seat.place().0
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.seat.place().1
+    }
+}
+
 /// Calls of one communicator that are made together. Each method adds the call that the
 /// [`Communicator`](crate::Communicator)'s method of that name makes, with the same checks; nothing is enqueued before the
 /// group's end.
@@ -80,7 +90,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check::lengths("all_gather", ("`dst`", dst.len()), ("`src`", src.len()), self.size())?;
+        check::lengths("all_gather", ("`dst`", dst.len()), ("`src`", src.len()), self.member.size())?;
         self.add(stream, Operation::AllGather, src.len(), Some(src), Some(dst))
     }
 
@@ -96,7 +106,7 @@ impl<'a> Calls<'a> {
         op: Op,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check::lengths("reduce_scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.size())?;
+        check::lengths("reduce_scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.member.size())?;
         self.add(stream, Operation::ReduceScatter(op), dst.len(), Some(src), Some(dst))
     }
 
@@ -111,7 +121,7 @@ impl<'a> Calls<'a> {
         root: usize,
     ) -> Result<()> {
         let memory = memory.into();
-        check::rank(root, self.size(), "root")?;
+        check::rank(root, self.member.size(), "root")?;
         self.add(stream, Operation::Broadcast { root }, memory.len(), None, Some(memory))
     }
 
@@ -128,8 +138,8 @@ impl<'a> Calls<'a> {
         root: usize,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.size(), "root")?;
-        if self.is(root) {
+        check::rank(root, self.member.size(), "root")?;
+        if self.member.rank() == root {
             check::lengths("reduce", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
         }
         self.add(stream, Operation::Reduce { op, root }, src.len(), Some(src), Some(dst))
@@ -147,7 +157,7 @@ impl<'a> Calls<'a> {
         root: usize,
     ) -> Result<()> {
         let memory = memory.into();
-        check::rank(root, self.size(), "root")?;
+        check::rank(root, self.member.size(), "root")?;
         self.add(stream, Operation::Reduce { op, root }, memory.len(), None, Some(memory))
     }
 
@@ -163,9 +173,9 @@ impl<'a> Calls<'a> {
         root: usize,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.size(), "root")?;
-        if self.is(root) {
-            check::lengths("gather", ("`dst`", dst.len()), ("`src`", src.len()), self.size())?;
+        check::rank(root, self.member.size(), "root")?;
+        if self.member.rank() == root {
+            check::lengths("gather", ("`dst`", dst.len()), ("`src`", src.len()), self.member.size())?;
         }
         self.add(stream, Operation::Gather { root }, src.len(), Some(src), Some(dst))
     }
@@ -182,9 +192,9 @@ impl<'a> Calls<'a> {
         root: usize,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.size(), "root")?;
-        if self.is(root) {
-            check::lengths("scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.size())?;
+        check::rank(root, self.member.size(), "root")?;
+        if self.member.rank() == root {
+            check::lengths("scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.member.size())?;
         }
         self.add(stream, Operation::Scatter { root }, dst.len(), Some(src), Some(dst))
     }
@@ -201,7 +211,7 @@ impl<'a> Calls<'a> {
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
         check::lengths("all_to_all", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
-        let part = check::parts("all_to_all", src.len(), self.size())?;
+        let part = check::parts("all_to_all", src.len(), self.member.size())?;
         self.add(stream, Operation::AllToAll, part, Some(src), Some(dst))
     }
 
@@ -216,7 +226,7 @@ impl<'a> Calls<'a> {
         to: usize,
     ) -> Result<()> {
         let src = src.into();
-        check::rank(to, self.size(), "receiver")?;
+        check::rank(to, self.member.size(), "receiver")?;
         self.add(stream, Operation::Send { to }, src.len(), Some(src), None)
     }
 
@@ -231,7 +241,7 @@ impl<'a> Calls<'a> {
         from: usize,
     ) -> Result<()> {
         let dst = dst.into();
-        check::rank(from, self.size(), "sender")?;
+        check::rank(from, self.member.size(), "sender")?;
         self.add(stream, Operation::Recv { from }, dst.len(), None, Some(dst))
     }
 
@@ -246,16 +256,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    fn size(&self) -> usize {
-        self.member.seat.size()
-    }
-
-    fn is(&self, rank: usize) -> bool {
-        self.member.seat.rank() == rank
-    }
-
     fn check_stream(&self, stream: &Stream) -> Result<()> {
-        let rank = self.member.seat.rank();
+        let rank = self.member.rank();
         if !self.member.seat.records_calls() {
             check::not_recorded(stream, rank)?;
         }
@@ -273,7 +275,7 @@ impl<'a> Calls<'a> {
         self.check_stream(stream)?;
         let devices = src.as_ref().map(View::device).into_iter().chain(dst.as_ref().map(ViewMut::device));
         for device in devices {
-            check::memory(device, self.member.seat.rank(), &self.member.device)?;
+            check::memory(device, self.member.rank(), &self.member.device)?;
         }
         let signature = Signature { operation, element: T::TYPE, count };
         let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);

@@ -45,12 +45,12 @@ impl Communicator {
 
     /// Returns this rank's number.
     pub fn rank(&self) -> usize {
-        self.0.seat.rank()
+        self.0.rank()
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        self.0.seat.size()
+        self.0.size()
     }
 
     /// Returns the device that this rank works on.

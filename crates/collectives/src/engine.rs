@@ -28,19 +28,12 @@ pub(crate) enum Seat {
 }
 
 impl Seat {
-    pub(crate) fn rank(&self) -> usize {
+    /// Returns the rank, and the number of ranks.
+    pub(crate) fn place(&self) -> (usize, usize) {
         match self {
-            Self::Local(seat) => seat.rank(),
-            Self::Nccl(seat) => seat.rank(),
-            Self::Mpi(seat) => seat.rank(),
-        }
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        match self {
-            Self::Local(seat) => seat.size(),
-            Self::Nccl(seat) => seat.size(),
-            Self::Mpi(seat) => seat.size(),
+            Self::Local(seat) => seat.place(),
+            Self::Nccl(seat) => seat.place(),
+            Self::Mpi(seat) => seat.place(),
         }
     }
 

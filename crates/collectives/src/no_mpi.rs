@@ -17,11 +17,7 @@ impl Seat {
         Err(without())
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        match self.0 {}
-    }
-
-    pub(crate) fn size(&self) -> usize {
+    pub(crate) fn place(&self) -> (usize, usize) {
         match self.0 {}
     }
 

@@ -31,12 +31,8 @@ impl Seat {
         Ok((0..devices.len()).map(|rank| Self { meeting: meeting.clone(), rank }).collect())
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.meeting.size()
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.rank, self.meeting.size())
     }
 
     /// Gives the calls to the other ranks, and enqueues those for which all have come. Never blocks for another rank.

@@ -69,46 +69,33 @@ impl Team {
             Operation::Barrier | Operation::Split | Operation::Compare => return Ok(()),
             Operation::AllReduce(op) => {
                 let share = |rank| self.share(signature.count, signature.element.size(), rank);
-                for rank in 0..calls.len() {
-                    self.reduce(calls, op, share(rank), rank, share(rank)).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| self.reduce(calls, op, share(rank), rank, share(rank)))?;
                 if !tracked {
                     join(calls)?;
                 }
-                for rank in 0..calls.len() {
-                    for other in others(rank, calls.len()) {
-                        pull_result(calls, other, rank, share(other)).map_err(of(rank))?;
-                    }
-                }
+                each(calls, |calls, rank| {
+                    others(rank, calls.len())
+                        .try_for_each(|other| pull_result(calls, other, rank, share(other)))
+                })?;
             }
             Operation::ReduceScatter(op) => {
-                for rank in 0..calls.len() {
-                    self.reduce(calls, op, place(rank), rank, whole.clone()).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| self.reduce(calls, op, place(rank), rank, whole.clone()))?;
             }
             Operation::Reduce { op, root } => {
                 self.reduce(calls, op, whole.clone(), root, whole).map_err(of(root))?;
             }
             Operation::AllGather => {
-                for rank in 0..calls.len() {
-                    gather(calls, rank, |_| whole.clone(), place).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| gather(calls, rank, |_| whole.clone(), place))?;
             }
             Operation::Gather { root } => gather(calls, root, |_| whole.clone(), place).map_err(of(root))?,
             Operation::AllToAll => {
-                for rank in 0..calls.len() {
-                    gather(calls, rank, |_| place(rank), place).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| gather(calls, rank, |_| place(rank), place))?;
             }
             Operation::Broadcast { root } => {
-                for rank in 0..calls.len() {
-                    pull(calls, root, whole.clone(), rank, whole.clone()).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| pull(calls, root, whole.clone(), rank, whole.clone()))?;
             }
             Operation::Scatter { root } => {
-                for rank in 0..calls.len() {
-                    pull(calls, root, place(rank), rank, whole.clone()).map_err(of(rank))?;
-                }
+                each(calls, |calls, rank| pull(calls, root, place(rank), rank, whole.clone()))?;
             }
             // The sender's call comes first, then the receiver's.
             Operation::Send { to } | Operation::Recv { from: to } => {
@@ -157,6 +144,14 @@ impl Team {
         }
         Ok(())
     }
+}
+
+/// Enqueues the work of each rank, and names the one whose work could not be enqueued.
+fn each(
+    calls: &mut Calls<'_, '_>,
+    mut enqueue: impl FnMut(&mut Calls<'_, '_>, usize) -> Result<()>,
+) -> Result<()> {
+    (0..calls.len()).try_for_each(|rank| enqueue(calls, rank).map_err(of(rank)))
 }
 
 /// Returns the other ranks, from the next one on, so that not all ranks read from the same one at the same time.

@@ -60,24 +60,23 @@ impl Comm {
 
     /// Blocks until all ranks have called this, and returns the communicator of those with this color.
     pub(super) fn split(self, color: i32, key: i32) -> Result<Self> {
-        let mut part = MaybeUninit::uninit();
-        // SAFETY: the handle is alive, and the pointer is to a local, which the call fills unless it fails.
-        let part = unsafe {
-            check(ffi::MPI_Comm_split(self.0, color, key, part.as_mut_ptr()))?;
-            Self(part.assume_init())
-        };
-        part.return_errors().map(|()| part)
+        // SAFETY: the handle is alive.
+        Self::made(|part| unsafe { ffi::MPI_Comm_split(self.0, color, key, part) })
     }
 
     /// Blocks until all ranks have called this, and returns a communicator of the same ranks.
     pub(super) fn duplicate(self) -> Result<Self> {
-        let mut copy = MaybeUninit::uninit();
-        // SAFETY: the handle is alive, and the pointer is to a local, which the call fills unless it fails.
-        let copy = unsafe {
-            check(ffi::MPI_Comm_dup(self.0, copy.as_mut_ptr()))?;
-            Self(copy.assume_init())
-        };
-        copy.return_errors().map(|()| copy)
+        // SAFETY: the handle is alive.
+        Self::made(|copy| unsafe { ffi::MPI_Comm_dup(self.0, copy) })
+    }
+
+    /// Returns the communicator that a call of MPI's makes: it fills the place that it is given, unless it fails.
+    fn made(make: impl FnOnce(*mut ffi::MPI_Comm) -> c_int) -> Result<Self> {
+        let mut made = MaybeUninit::uninit();
+        check(make(made.as_mut_ptr()))?;
+        // SAFETY: the call has filled the place.
+        let made = Self(unsafe { made.assume_init() });
+        made.return_errors().map(|()| made)
     }
 
     /// Ends the communicator, which has no request under way.

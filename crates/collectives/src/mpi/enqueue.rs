@@ -96,14 +96,15 @@ fn enqueue(
 impl<'a> Transfer<'a> {
     fn new(call: Call<'a>, rank: usize, lane: usize, seat: &Seat, staging: &Staging) -> Self {
         let Signature { operation, element, count } = call.signature;
-        let (gives, gets) = parts(operation, seat.rank(), seat.size());
+        let (rank_there, size) = seat.place();
+        let (gives, gets) = parts(operation, rank_there, size);
         let most = match operation {
             // All ranks cut a call alike, whatever they give and get of it.
             Operation::ReduceScatter(_)
             | Operation::AllGather
             | Operation::Gather { .. }
             | Operation::Scatter { .. }
-            | Operation::AllToAll => seat.size(),
+            | Operation::AllToAll => size,
             _ => 1,
         };
         let step = staging.area() / element.size() / most;

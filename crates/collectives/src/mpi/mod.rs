@@ -73,12 +73,8 @@ impl Seat {
         Ok(Self { process, number, bond, staging, device: device.clone(), checked })
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.bond.rank
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.bond.size
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.bond.rank, self.bond.size)
     }
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are
@@ -116,7 +112,7 @@ fn compare(calls: &[(&Seat, &str)]) -> Result<()> {
         .iter()
         .filter(|(seat, _)| seat.checked)
         .map(|(seat, text)| {
-            let (shown, all) = (Box::new(show(text)), vec![0; SHOWN * seat.size()]);
+            let (shown, all) = (Box::new(show(text)), vec![0; SHOWN * seat.bond.size]);
             let compare = |reply| Meeting::Compare { shown, all, reply };
             (seat, text, seat.process.meet(seat.number, seat.bond.limit, compare))
         })

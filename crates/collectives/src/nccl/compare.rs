@@ -21,7 +21,7 @@ pub(super) fn compare(calls: &[(&Seat, &str)]) -> Result<()> {
     let mut shows = Vec::new();
     for &(seat, text) in calls {
         let Some(stream) = &seat.comparisons else { continue };
-        let (own, all) = (stream.upload(&show(text))?, stream.alloc(SHOWN * seat.size())?);
+        let (own, all) = (stream.upload(&show(text))?, stream.alloc(SHOWN * seat.comm.size)?);
         shows.push(Show { seat, text, stream, own, all });
     }
     // Ranks of one thread show theirs at once.

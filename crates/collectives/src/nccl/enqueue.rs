@@ -44,7 +44,7 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     for (seat, calls) in &mut sets {
         let mut prepared = PreparedBatch::new();
         for call in calls {
-            prepared.extend(prepare(call, seat.rank())?);
+            prepared.extend(prepare(call, seat.comm.rank)?);
         }
         if !prepared.is_empty() {
             ranks.push((*seat, prepared));

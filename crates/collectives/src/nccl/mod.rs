@@ -74,12 +74,8 @@ impl Seat {
         Ok(Self { comm, watch, graphs, device: device.clone(), comparisons })
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.comm.rank
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.comm.size
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.comm.rank, self.comm.size)
     }
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.

@@ -18,7 +18,7 @@ pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usiz
     let part = places.iter().zip(0..).filter(|([other, _], _)| *other == color);
     let mut part: Vec<(i32, usize)> = part.map(|([_, key], rank)| (*key, rank)).collect();
     part.sort_unstable();
-    let place = part.iter().take_while(|(_, rank)| *rank != seat.rank()).count();
+    let place = part.iter().take_while(|(_, rank)| *rank != seat.comm.rank).count();
     let own = if place == 0 { start::new_id(api)?.internal } else { [0; 128] };
     let ids = show(seat, &stream, own)?;
     let id = part.first().and_then(|&(_, first)| ids.get(first)).copied();
@@ -31,7 +31,7 @@ pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usiz
 
 /// Shows all ranks some values, and returns theirs in the order of the ranks.
 fn show<T: Plain>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
-    let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.size())?);
+    let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.comm.size)?);
     let signature = Signature::of_bytes(Operation::Split, size_of::<T>());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
     enqueue::run(smallvec![(seat, smallvec![Call { signature, stream, src, dst }])])?;
