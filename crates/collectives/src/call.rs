@@ -46,6 +46,24 @@ impl Operation {
             Self::Compare => "comparison of calls",
         }
     }
+
+    /// Returns the parts that a rank gives and gets, of as many elements each.
+    pub(crate) fn parts(self, rank: usize, size: usize) -> (usize, usize) {
+        let at = |root: usize, parts: usize| if root == rank { parts } else { 0 };
+        match self {
+            Self::AllReduce(_) => (1, 1),
+            Self::Reduce { root, .. } => (1, at(root, 1)),
+            Self::ReduceScatter(_) => (size, 1),
+            Self::AllGather | Self::Split | Self::Compare => (1, size),
+            Self::Gather { root } => (1, at(root, size)),
+            Self::Scatter { root } => (at(root, size), 1),
+            Self::AllToAll => (size, size),
+            Self::Broadcast { root } => (at(root, 1), 1 - at(root, 1)),
+            Self::Send { .. } => (1, 0),
+            Self::Recv { .. } => (0, 1),
+            Self::Barrier => (0, 0),
+        }
+    }
 }
 
 impl fmt::Display for Operation {
@@ -69,7 +87,7 @@ impl fmt::Display for Operation {
 pub(crate) struct Signature {
     pub(crate) operation: Operation,
     pub(crate) element: ElementType,
-    /// The number of elements that one rank gives to another, or that are combined.
+    /// The number of elements of a part: those that one rank gives to another, or that are combined.
     pub(crate) count: usize,
 }
 

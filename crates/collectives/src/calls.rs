@@ -15,16 +15,6 @@ pub(crate) struct Member {
     pub(crate) device: Device,
 }
 
-impl Member {
-    pub(crate) fn rank(&self) -> usize {
-        self.seat.place().0
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.seat.place().1
-    }
-}
-
 /// Calls of one communicator that are made together. Each method adds the call that the
 /// [`Communicator`](crate::Communicator)'s method of that name makes, with the same checks; nothing is enqueued before the
 /// group's end.
@@ -60,9 +50,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
         op: Op,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::lengths("all_reduce", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
-        self.add(stream, Operation::AllReduce(op), src.len(), Some(src), Some(dst))
+        self.add(stream, Operation::AllReduce(op), Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::all_reduce_in_place`](crate::Communicator::all_reduce_in_place).
@@ -75,8 +63,7 @@ impl<'a> Calls<'a> {
         memory: impl Into<ViewMut<'a, T>>,
         op: Op,
     ) -> Result<()> {
-        let memory = memory.into();
-        self.add(stream, Operation::AllReduce(op), memory.len(), None, Some(memory))
+        self.add(stream, Operation::AllReduce(op), None, Some(memory.into()))
     }
 
     /// Adds [`Communicator::all_gather`](crate::Communicator::all_gather).
@@ -89,9 +76,7 @@ impl<'a> Calls<'a> {
         src: impl Into<View<'a, T>>,
         dst: impl Into<ViewMut<'a, T>>,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::lengths("all_gather", ("`dst`", dst.len()), ("`src`", src.len()), self.member.size())?;
-        self.add(stream, Operation::AllGather, src.len(), Some(src), Some(dst))
+        self.add(stream, Operation::AllGather, Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::reduce_scatter`](crate::Communicator::reduce_scatter).
@@ -105,9 +90,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
         op: Op,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::lengths("reduce_scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.member.size())?;
-        self.add(stream, Operation::ReduceScatter(op), dst.len(), Some(src), Some(dst))
+        self.add(stream, Operation::ReduceScatter(op), Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::broadcast`](crate::Communicator::broadcast).
@@ -120,9 +103,7 @@ impl<'a> Calls<'a> {
         memory: impl Into<ViewMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        let memory = memory.into();
-        check::rank(root, self.member.size(), "root")?;
-        self.add(stream, Operation::Broadcast { root }, memory.len(), None, Some(memory))
+        self.add(stream, Operation::Broadcast { root }, None, Some(memory.into()))
     }
 
     /// Adds [`Communicator::reduce`](crate::Communicator::reduce).
@@ -137,12 +118,7 @@ impl<'a> Calls<'a> {
         op: Op,
         root: usize,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.member.size(), "root")?;
-        if self.member.rank() == root {
-            check::lengths("reduce", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
-        }
-        self.add(stream, Operation::Reduce { op, root }, src.len(), Some(src), Some(dst))
+        self.add(stream, Operation::Reduce { op, root }, Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::reduce_in_place`](crate::Communicator::reduce_in_place).
@@ -156,9 +132,7 @@ impl<'a> Calls<'a> {
         op: Op,
         root: usize,
     ) -> Result<()> {
-        let memory = memory.into();
-        check::rank(root, self.member.size(), "root")?;
-        self.add(stream, Operation::Reduce { op, root }, memory.len(), None, Some(memory))
+        self.add(stream, Operation::Reduce { op, root }, None, Some(memory.into()))
     }
 
     /// Adds [`Communicator::gather`](crate::Communicator::gather).
@@ -172,12 +146,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.member.size(), "root")?;
-        if self.member.rank() == root {
-            check::lengths("gather", ("`dst`", dst.len()), ("`src`", src.len()), self.member.size())?;
-        }
-        self.add(stream, Operation::Gather { root }, src.len(), Some(src), Some(dst))
+        self.add(stream, Operation::Gather { root }, Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::scatter`](crate::Communicator::scatter).
@@ -191,12 +160,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::rank(root, self.member.size(), "root")?;
-        if self.member.rank() == root {
-            check::lengths("scatter", ("`src`", src.len()), ("`dst`", dst.len()), self.member.size())?;
-        }
-        self.add(stream, Operation::Scatter { root }, dst.len(), Some(src), Some(dst))
+        self.add(stream, Operation::Scatter { root }, Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::all_to_all`](crate::Communicator::all_to_all).
@@ -209,10 +173,7 @@ impl<'a> Calls<'a> {
         src: impl Into<View<'a, T>>,
         dst: impl Into<ViewMut<'a, T>>,
     ) -> Result<()> {
-        let (src, dst) = (src.into(), dst.into());
-        check::lengths("all_to_all", ("`dst`", dst.len()), ("`src`", src.len()), 1)?;
-        let part = check::parts("all_to_all", src.len(), self.member.size())?;
-        self.add(stream, Operation::AllToAll, part, Some(src), Some(dst))
+        self.add(stream, Operation::AllToAll, Some(src.into()), Some(dst.into()))
     }
 
     /// Adds [`Communicator::send`](crate::Communicator::send).
@@ -225,9 +186,7 @@ impl<'a> Calls<'a> {
         src: impl Into<View<'a, T>>,
         to: usize,
     ) -> Result<()> {
-        let src = src.into();
-        check::rank(to, self.member.size(), "receiver")?;
-        self.add(stream, Operation::Send { to }, src.len(), Some(src), None)
+        self.add(stream, Operation::Send { to }, Some(src.into()), None)
     }
 
     /// Adds [`Communicator::recv`](crate::Communicator::recv).
@@ -240,9 +199,7 @@ impl<'a> Calls<'a> {
         dst: impl Into<ViewMut<'a, T>>,
         from: usize,
     ) -> Result<()> {
-        let dst = dst.into();
-        check::rank(from, self.member.size(), "sender")?;
-        self.add(stream, Operation::Recv { from }, dst.len(), None, Some(dst))
+        self.add(stream, Operation::Recv { from }, None, Some(dst.into()))
     }
 
     /// Adds [`Communicator::barrier`](crate::Communicator::barrier).
@@ -250,32 +207,27 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// Those that concern this rank alone.
     pub fn barrier(&mut self, stream: &'a Stream) -> Result<()> {
-        self.check_stream(stream)?;
-        let signature = Signature::of_bytes(Operation::Barrier, 0);
-        self.calls.push(Call { signature, stream, src: None, dst: None });
-        Ok(())
-    }
-
-    fn check_stream(&self, stream: &Stream) -> Result<()> {
-        let rank = self.member.rank();
-        if !self.member.seat.records_calls() {
-            check::not_recorded(stream, rank)?;
-        }
-        check::stream(stream, rank, &self.member.device)
+        self.add::<u8>(stream, Operation::Barrier, None, None)
     }
 
     fn add<T: Element>(
         &mut self,
         stream: &'a Stream,
         operation: Operation,
-        count: usize,
         src: Option<View<'a, T>>,
         dst: Option<ViewMut<'a, T>>,
     ) -> Result<()> {
-        self.check_stream(stream)?;
+        let Member { seat, device } = self.member;
+        let (rank, size) = seat.place();
+        let (src_len, dst_len) = (src.as_ref().map(View::len), dst.as_ref().map(ViewMut::len));
+        let count = check::count(operation, (rank, size), src_len, dst_len)?;
+        if !seat.records_calls() {
+            check::not_recorded(stream, rank)?;
+        }
+        check::stream(stream, rank, device)?;
         let devices = src.as_ref().map(View::device).into_iter().chain(dst.as_ref().map(ViewMut::device));
-        for device in devices {
-            check::memory(device, self.member.rank(), &self.member.device)?;
+        for given in devices {
+            check::memory(given, rank, device)?;
         }
         let signature = Signature { operation, element: T::TYPE, count };
         let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);

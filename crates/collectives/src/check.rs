@@ -2,6 +2,8 @@
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, check_outside_closures};
 
+use crate::call::Operation;
+
 /// Checks that a stream is of the rank's device, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
     place(stream.device(), "the stream", rank, own)?;
@@ -43,8 +45,50 @@ fn place(given: &Device, what: &str, rank: usize, own: &Device) -> Result<()> {
     ))
 }
 
+/// Checks the lengths that a rank gives a call, and the rank that it names, and returns the number of elements of a part.
+pub(crate) fn count(
+    operation: Operation,
+    (own, size): (usize, usize),
+    src: Option<usize>,
+    dst: Option<usize>,
+) -> Result<usize> {
+    match operation {
+        Operation::Broadcast { root }
+        | Operation::Reduce { root, .. }
+        | Operation::Gather { root }
+        | Operation::Scatter { root } => rank(root, size, "root")?,
+        Operation::Send { to } => rank(to, size, "receiver")?,
+        Operation::Recv { from } => rank(from, size, "sender")?,
+        _ => {}
+    }
+    let (gives, gets) = operation.parts(own, size);
+    if let (Some(src), Some(dst)) = (src, dst)
+        && gives > 0
+        && gets > 0
+    {
+        let (src, dst) = (("`src`", src), ("`dst`", dst));
+        let (long, short) = if gives > gets { (src, dst) } else { (dst, src) };
+        lengths(operation, long, short, gives.max(gets) / gives.min(gets))?;
+    }
+    // Without memory to give, the call is in place.
+    let (len, parts) = match src {
+        Some(src) if gives > 0 => (src, gives),
+        _ => (dst.unwrap_or(0), gets.max(1)),
+    };
+    if len.is_multiple_of(parts) {
+        return Ok(len / parts);
+    }
+    Err(Error::new(
+        ErrorKind::ArgumentMismatch,
+        format!(
+            "`{}`: {len} elements are not as many for each of {size} ranks; give a multiple of {size}",
+            operation.name()
+        ),
+    ))
+}
+
 /// Checks that `rank` is one of `size` ranks; `what` says what it is for.
-pub(crate) fn rank(rank: usize, size: usize, what: &str) -> Result<()> {
+fn rank(rank: usize, size: usize, what: &str) -> Result<()> {
     if rank < size {
         return Ok(());
     }
@@ -55,8 +99,8 @@ pub(crate) fn rank(rank: usize, size: usize, what: &str) -> Result<()> {
 }
 
 /// Checks that one length is `times` another; `long` and `short` name them.
-pub(crate) fn lengths(
-    operation: &str,
+fn lengths(
+    operation: Operation,
     (long, long_len): (&str, usize),
     (short, short_len): (&str, usize),
     times: usize,
@@ -68,21 +112,9 @@ pub(crate) fn lengths(
         1 => format!("{long} needs as many as {short}"),
         _ => format!("{long} needs {times} times as many as {short}, a part for each rank"),
     };
+    let name = operation.name();
     Err(Error::new(
         ErrorKind::ArgumentMismatch,
-        format!("`{operation}`: {long} has {long_len} elements and {short} {short_len}; {wanted}"),
-    ))
-}
-
-/// Checks that a length is a multiple of the number of ranks, and returns the length of a part.
-pub(crate) fn parts(operation: &str, len: usize, size: usize) -> Result<usize> {
-    if len.is_multiple_of(size) {
-        return Ok(len / size);
-    }
-    Err(Error::new(
-        ErrorKind::ArgumentMismatch,
-        format!(
-            "`{operation}`: {len} elements are not as many for each of {size} ranks; give a multiple of {size}"
-        ),
+        format!("`{name}`: {long} has {long_len} elements and {short} {short_len}; {wanted}"),
     ))
 }

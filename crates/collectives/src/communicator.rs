@@ -45,12 +45,12 @@ impl Communicator {
 
     /// Returns this rank's number.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.0.seat.place().0
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        self.0.size()
+        self.0.seat.place().1
     }
 
     /// Returns the device that this rank works on.

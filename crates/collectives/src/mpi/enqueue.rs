@@ -96,8 +96,8 @@ fn enqueue(
 impl<'a> Transfer<'a> {
     fn new(call: Call<'a>, rank: usize, lane: usize, seat: &Seat, staging: &Staging) -> Self {
         let Signature { operation, element, count } = call.signature;
-        let (rank_there, size) = seat.place();
-        let (gives, gets) = parts(operation, rank_there, size);
+        let (own, size) = seat.place();
+        let (gives, gets) = operation.parts(own, size);
         let most = match operation {
             // All ranks cut a call alike, whatever they give and get of it.
             Operation::ReduceScatter(_)
@@ -176,23 +176,5 @@ impl<'a> Transfer<'a> {
                 .map(|part| (bytes(part * count + elements.start, len), bytes(part * len, len)))
                 .collect(),
         }
-    }
-}
-
-/// Returns the parts that a rank gives and gets.
-fn parts(operation: Operation, rank: usize, size: usize) -> (usize, usize) {
-    let at = |root: usize, parts: usize| if root == rank { parts } else { 0 };
-    match operation {
-        Operation::AllReduce(_) => (1, 1),
-        Operation::Reduce { root, .. } => (1, at(root, 1)),
-        Operation::ReduceScatter(_) => (size, 1),
-        Operation::AllGather => (1, size),
-        Operation::Gather { root } => (1, at(root, size)),
-        Operation::Scatter { root } => (at(root, size), 1),
-        Operation::AllToAll => (size, size),
-        Operation::Broadcast { root } => (at(root, 1), 1 - at(root, 1)),
-        Operation::Send { .. } => (1, 0),
-        Operation::Recv { .. } => (0, 1),
-        Operation::Barrier | Operation::Split | Operation::Compare => (0, 0),
     }
 }

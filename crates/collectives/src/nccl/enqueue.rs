@@ -44,7 +44,7 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     for (seat, calls) in &mut sets {
         let mut prepared = PreparedBatch::new();
         for call in calls {
-            prepared.extend(prepare(call, seat.comm.rank)?);
+            prepared.extend(prepare(call, seat.place())?);
         }
         if !prepared.is_empty() {
             ranks.push((*seat, prepared));
@@ -77,7 +77,7 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     })
 }
 
-pub(super) fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
+fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
     // Waits must find the failure once the work ends.
     watch.fail(&broken);
     held.break_up(broken.clone());
@@ -173,7 +173,7 @@ fn bytes(calls: &[Prepared<'_, '_>]) -> usize {
 }
 
 /// Prepares a call of a rank's; `None` for one without an element, which all ranks make alike.
-fn prepare<'c, 'a>(call: &'c mut Call<'a>, rank: usize) -> Result<Option<Prepared<'c, 'a>>> {
+fn prepare<'c, 'a>(call: &'c mut Call<'a>, (rank, size): (usize, usize)) -> Result<Option<Prepared<'c, 'a>>> {
     let Signature { operation, element, count } = call.signature;
     let (barrier, element, count) = match operation {
         Operation::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
@@ -183,13 +183,11 @@ fn prepare<'c, 'a>(call: &'c mut Call<'a>, rank: usize) -> Result<Option<Prepare
         }
         _ => (None, element::UINT8, call.signature.bytes()),
     };
-    // Memory that other ranks alone use.
-    match operation {
-        Operation::Reduce { root, .. } | Operation::Gather { root } if root != rank && call.src.is_some() => {
-            call.dst = None;
-        }
-        Operation::Scatter { root } if root != rank => call.src = None,
-        _ => {}
+    // Memory that other ranks alone use. A call with only one of the two is in place.
+    if call.src.is_some() && call.dst.is_some() {
+        let (gives, gets) = operation.parts(rank, size);
+        call.src.take_if(|_| gives == 0);
+        call.dst.take_if(|_| gets == 0);
     }
     Ok(Some(Prepared { call, barrier, element, count }))
 }
