@@ -2,26 +2,26 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use gpustream::ErrorKind;
 use gpustream_collectives::{Exchange, ExchangeError, FileExchange};
+use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason};
 
-crate::tests![
-    folder_of_an_earlier_run_is_an_error_on_rank_0,
-    folder_that_never_comes_is_an_error_at_the_limit,
-    rank_0_may_come_later,
-    folder_that_others_may_write_to_is_refused,
-    keys_stay_in_the_folder_and_dropping_removes_nothing,
-    file_that_no_rank_put_is_refused,
-];
-
-fn folder_of_an_earlier_run_is_an_error_on_rank_0() {
+/// Returns a folder that is removed at the end, and the path of one in it that does not exist.
+fn scratch() -> (TempDir, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("exchange");
+    (scratch, folder)
+}
+
+#[test]
+fn folder_of_an_earlier_run_is_an_error_on_rank_0() {
+    let (_scratch, folder) = scratch();
     drop(FileExchange::create(&folder).unwrap());
     let error = FileExchange::create(&folder).unwrap_err();
     assert_eq!(reason(&error), &ExchangeError::FolderExists { folder: folder.clone() });
@@ -31,16 +31,16 @@ fn folder_of_an_earlier_run_is_an_error_on_rank_0() {
     assert!(error.message().contains("not/there"), "{error}");
 }
 
+#[test]
 fn folder_that_never_comes_is_an_error_at_the_limit() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = scratch.path().join("exchange");
+    let (_scratch, folder) = scratch();
     let error = FileExchange::open(&folder, SHORT).unwrap_err();
     assert_eq!(reason(&error), &ExchangeError::FolderMissing { folder, limit: SHORT });
 }
 
+#[test]
 fn rank_0_may_come_later() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = scratch.path().join("exchange");
+    let (_scratch, folder) = scratch();
     assert!(FileExchange::open(&folder, Duration::ZERO).is_err());
     thread::scope(|threads| {
         let rank_1 = threads.spawn(|| FileExchange::open(&folder, LONG).unwrap().get("id", LONG).unwrap());
@@ -49,6 +49,7 @@ fn rank_0_may_come_later() {
     });
 }
 
+#[test]
 fn folder_that_others_may_write_to_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let (open, link, file) =
@@ -63,9 +64,9 @@ fn folder_that_others_may_write_to_is_refused() {
     }
 }
 
+#[test]
 fn keys_stay_in_the_folder_and_dropping_removes_nothing() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = scratch.path().join("exchange");
+    let (scratch, folder) = scratch();
     let rank_0 = FileExchange::create(&folder).unwrap();
     let long = "/".repeat(200);
     for key in ["../outside", "/tmp/outside", ".", "..", "a\0b", "a b\n", &long] {
@@ -80,9 +81,9 @@ fn keys_stay_in_the_folder_and_dropping_removes_nothing() {
     assert_eq!(FileExchange::open(&folder, LONG).unwrap().get("..", LONG).unwrap(), b"..");
 }
 
+#[test]
 fn file_that_no_rank_put_is_refused() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = scratch.path().join("exchange");
+    let (_scratch, folder) = scratch();
     let rank_0 = FileExchange::create(&folder).unwrap();
     fs::File::create(folder.join("large")).unwrap().set_len(1 << 40).unwrap();
     let error = rank_0.get("large", LONG).unwrap_err();

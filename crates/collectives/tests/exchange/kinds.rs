@@ -9,14 +9,6 @@ use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason, secret};
 
-crate::tests![
-    ranks_get_what_others_put,
-    key_is_put_once_whoever_comes_first,
-    get_ends_at_its_limit_and_names_the_key,
-    keys_and_values_beyond_their_limits_are_refused,
-    waiting_rank_delays_no_other,
-];
-
 /// The ranks of an exchange. Fields are dropped in their order: rank 0 last, and then the folder.
 struct Ranks {
     name: &'static str,
@@ -56,6 +48,7 @@ fn bytes_of(rank: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + rank) as u8).collect()
 }
 
+#[test]
 fn ranks_get_what_others_put() {
     const RANKS: usize = 8;
     for ranks in kinds(RANKS) {
@@ -77,6 +70,7 @@ fn ranks_get_what_others_put() {
     }
 }
 
+#[test]
 fn key_is_put_once_whoever_comes_first() {
     for ranks in kinds(6) {
         let put = thread::scope(|threads| {
@@ -103,6 +97,7 @@ fn key_is_put_once_whoever_comes_first() {
     }
 }
 
+#[test]
 fn get_ends_at_its_limit_and_names_the_key() {
     for ranks in kinds(2) {
         for exchange in ranks.all() {
@@ -116,6 +111,7 @@ fn get_ends_at_its_limit_and_names_the_key() {
     }
 }
 
+#[test]
 fn keys_and_values_beyond_their_limits_are_refused() {
     let (longest, too_long) = ("k".repeat(200), "k".repeat(201));
     for ranks in kinds(2) {
@@ -140,6 +136,7 @@ fn keys_and_values_beyond_their_limits_are_refused() {
     }
 }
 
+#[test]
 fn waiting_rank_delays_no_other() {
     for ranks in kinds(4) {
         let [first, second, third] = &ranks.others[..] else { panic!("three others") };

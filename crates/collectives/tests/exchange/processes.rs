@@ -1,31 +1,25 @@
-//! Exchanges between processes: this test starts itself again, and the variable `ROLE` says what the process does.
+//! Exchanges between processes: a test starts `child` in another process, and the variable `ROLE` says what that does.
 
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream_collectives::{Exchange, ExchangeError, Rendezvous, TcpExchange};
 
+use crate::tcp::rank_0;
 use crate::{LONG, SHORT, reason, secret};
-
-crate::tests![
-    processes_meet_over_tcp,
-    processes_meet_in_a_folder_whoever_comes_first,
-    killed_rank_0_is_gone,
-    stopped_rank_0_is_an_error_at_the_limit,
-    killed_rank_harms_no_other,
-    dropped_exchanges_leave_no_thread_and_no_descriptor,
-];
 
 const ROLE: &str = "GPUSTREAM_TEST_ROLE";
 const RANKS: usize = 4;
 
-/// Does what this process was started for, if it was started by a test.
-pub(crate) fn play_role() -> bool {
-    let Ok(role) = env::var(ROLE) else { return false };
+/// Does what this process was started for, if it was started by a test below.
+#[test]
+fn child() {
+    let Ok(role) = env::var(ROLE) else { return };
     match role.split_once(' ') {
         Some(("rank", rank)) => {
             let rank = rank.parse().unwrap();
@@ -37,14 +31,13 @@ pub(crate) fn play_role() -> bool {
             let _ = exchange.get("never", Duration::MAX);
         }
         None if role == "rank-0" => {
-            let exchange = TcpExchange::listen("127.0.0.1:0", &secret()).unwrap();
-            println!("{}", exchange.address().unwrap());
+            let (exchange, address) = rank_0();
+            println!("{address}");
             let _ = exchange.get("never", Duration::MAX);
         }
         None if role == "rounds" => rounds(),
         _ => panic!("no role `{role}`"),
     }
-    true
 }
 
 /// A process that is killed when the test ends.
@@ -53,7 +46,11 @@ struct Process(Child);
 impl Process {
     fn start(role: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.env(ROLE, role).envs(variables.iter().copied()).stdout(Stdio::piped());
+        command
+            .args(["--exact", "processes::child", "--nocapture"])
+            .env(ROLE, role)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped());
         Self(command.spawn().unwrap())
     }
 
@@ -68,10 +65,11 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        line.trim().to_owned()
+    /// Returns the address that the process prints, among what the test's harness does.
+    fn address(&mut self) -> String {
+        let mut lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+        let address = |word: &&str| word.parse::<SocketAddr>().is_ok();
+        lines.find_map(|line| line.split(' ').find(address).map(str::to_owned)).unwrap()
     }
 }
 
@@ -95,9 +93,10 @@ fn meet(exchange: &dyn Exchange, rank: usize) {
     }
 }
 
+#[test]
 fn processes_meet_over_tcp() {
-    let rank_0 = TcpExchange::listen("127.0.0.1:0", &secret()).unwrap();
-    let place = format!("tcp://{}", rank_0.address().unwrap());
+    let (rank_0, address) = rank_0();
+    let place = format!("tcp://{address}");
     let variables =
         [("GPUSTREAM_EXCHANGE", &place[..]), ("GPUSTREAM_EXCHANGE_SECRET", "the secret of the tests")];
     let others: Vec<_> = (1..RANKS).map(|rank| Process::start(&format!("rank {rank}"), &variables)).collect();
@@ -105,6 +104,7 @@ fn processes_meet_over_tcp() {
     others.into_iter().for_each(Process::succeeds);
 }
 
+#[test]
 fn processes_meet_in_a_folder_whoever_comes_first() {
     let scratch = tempfile::tempdir().unwrap();
     for last in [0, 2] {
@@ -116,9 +116,10 @@ fn processes_meet_in_a_folder_whoever_comes_first() {
     }
 }
 
+#[test]
 fn killed_rank_0_is_gone() {
     let mut rank_0 = Process::start("rank-0", &[]);
-    let rank_1 = TcpExchange::connect(&rank_0.line(), &secret(), LONG).unwrap();
+    let rank_1 = TcpExchange::connect(&rank_0.address(), &secret(), LONG).unwrap();
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| rank_1.get("never", LONG).unwrap_err());
         rank_0.kill();
@@ -129,11 +130,12 @@ fn killed_rank_0_is_gone() {
     assert!(matches!(reason(&error), ExchangeError::Gone { .. }), "{error}");
 }
 
+#[test]
 fn stopped_rank_0_is_an_error_at_the_limit() {
     let mut rank_0 = Process::start("rank-0", &[]);
     // Enough for a busy machine to connect.
     let limit = Duration::from_secs(2);
-    let rank_1 = TcpExchange::connect(&rank_0.line(), &secret(), limit).unwrap();
+    let rank_1 = TcpExchange::connect(&rank_0.address(), &secret(), limit).unwrap();
     let stop = Command::new("kill").args(["-STOP", &rank_0.0.id().to_string()]).status();
     assert!(stop.unwrap().success());
     let start = Instant::now();
@@ -144,9 +146,9 @@ fn stopped_rank_0_is_an_error_at_the_limit() {
     assert!(start.elapsed() < LONG);
 }
 
+#[test]
 fn killed_rank_harms_no_other() {
-    let rank_0 = TcpExchange::listen("127.0.0.1:0", &secret()).unwrap();
-    let address = rank_0.address().unwrap().to_string();
+    let (rank_0, address) = rank_0();
     let mut killed = Process::start(&format!("wait {address}"), &[]);
     rank_0.get("waits", LONG).unwrap();
     killed.kill();
@@ -155,6 +157,7 @@ fn killed_rank_harms_no_other() {
     assert_eq!(rank_0.get("key", LONG).unwrap(), b"7");
 }
 
+#[test]
 fn dropped_exchanges_leave_no_thread_and_no_descriptor() {
     Process::start("rounds", &[]).succeeds();
 }
@@ -163,8 +166,7 @@ fn rounds() {
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let before = (count("task"), count("fd"));
     for round in 0..100 {
-        let rank_0 = TcpExchange::listen("127.0.0.1:0", &secret()).unwrap();
-        let address = rank_0.address().unwrap().to_string();
+        let (rank_0, address) = rank_0();
         let silent = std::net::TcpStream::connect(&address).unwrap();
         let rank_1 = TcpExchange::connect(&address, &secret(), LONG).unwrap();
         rank_1.put("key", b"7").unwrap();

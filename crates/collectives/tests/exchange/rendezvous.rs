@@ -6,14 +6,6 @@ use std::time::Duration;
 use gpustream::{ErrorKind, Result};
 use gpustream_collectives::Rendezvous;
 
-crate::tests![
-    places_are_read_from_variables,
-    address_of_the_launcher_serves_without_a_place,
-    port_of_torchruns_agent_is_refused,
-    tcp_needs_a_secret,
-    places_without_sense_are_refused,
-];
-
 const SECRET: (&str, &str) = ("GPUSTREAM_EXCHANGE_SECRET", "the secret of the tests");
 const MASTER: [(&str, &str); 2] = [("MASTER_ADDR", "node0"), ("MASTER_PORT", "29500")];
 const AGENT: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
@@ -42,6 +34,7 @@ fn is_tcp(variables: &[(&str, &str)], expected: &str) {
     }
 }
 
+#[test]
 fn places_are_read_from_variables() {
     is_tcp(&[("GPUSTREAM_EXCHANGE", " tcp://node1:1234/ "), SECRET], "node1:1234");
     is_tcp(&[("GPUSTREAM_EXCHANGE", "tcp://[::1]:1234"), SECRET], "[::1]:1234");
@@ -62,6 +55,7 @@ fn places_are_read_from_variables() {
     }
 }
 
+#[test]
 fn address_of_the_launcher_serves_without_a_place() {
     is_tcp(&[SECRET, MASTER[0], MASTER[1]], "node0:29500");
     is_tcp(&[SECRET, MASTER[0], MASTER[1], ("TORCHELASTIC_USE_AGENT_STORE", "False")], "node0:29500");
@@ -70,10 +64,12 @@ fn address_of_the_launcher_serves_without_a_place() {
     refused(&[SECRET, MASTER[0]], &["MASTER_PORT is missing"]);
 }
 
+#[test]
 fn port_of_torchruns_agent_is_refused() {
     refused(&[SECRET, MASTER[0], MASTER[1], AGENT], &["torchrun", "node0:29500", "GPUSTREAM_EXCHANGE"]);
 }
 
+#[test]
 fn tcp_needs_a_secret() {
     for secret in [None, Some(("GPUSTREAM_EXCHANGE_SECRET", " "))] {
         let variables = MASTER.into_iter().chain(secret).collect::<Vec<_>>();
@@ -82,6 +78,7 @@ fn tcp_needs_a_secret() {
     refused(&[MASTER[0], MASTER[1], ("GPUSTREAM_EXCHANGE_SECRET", "123")], &["3 bytes", "16"]);
 }
 
+#[test]
 fn places_without_sense_are_refused() {
     for bad in [
         "tcp://node",

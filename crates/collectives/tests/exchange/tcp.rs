@@ -10,21 +10,8 @@ use gpustream_collectives::{Exchange, ExchangeError, Secret, TcpExchange};
 
 use crate::{LONG, SHORT, reason, secret};
 
-crate::tests![
-    wrong_secret_is_an_error_at_once,
-    short_secret_is_refused,
-    rubbish_harms_nobody,
-    silent_peers_delay_no_rank,
-    crowd_of_silent_peers_keeps_no_rank_out,
-    silent_and_babbling_rank_0_is_an_error_at_the_limit,
-    absent_rank_0_is_an_error_at_the_limit,
-    rank_0_may_come_later,
-    dropped_rank_0_is_gone_for_those_who_wait,
-    rank_0_listens_where_it_is_told_and_nowhere_else,
-    many_ranks_connect_at_once,
-];
-
-fn rank_0() -> (TcpExchange, String) {
+/// Returns an exchange that listens, and its address.
+pub(crate) fn rank_0() -> (TcpExchange, String) {
     let rank_0 = TcpExchange::listen("127.0.0.1:0", &secret()).unwrap();
     let address = rank_0.address().unwrap().to_string();
     (rank_0, address)
@@ -37,6 +24,7 @@ fn rank_can_come(rank_0: &TcpExchange, address: &str) {
     assert_eq!(rank_1.get("id", LONG).unwrap(), b"7");
 }
 
+#[test]
 fn wrong_secret_is_an_error_at_once() {
     let (rank_0, address) = rank_0();
     let other = Secret::new("another secret of the tests").unwrap();
@@ -46,6 +34,7 @@ fn wrong_secret_is_an_error_at_once() {
     rank_can_come(&rank_0, &address);
 }
 
+#[test]
 fn short_secret_is_refused() {
     let error = Secret::new("15 bytes: short").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -54,6 +43,7 @@ fn short_secret_is_refused() {
     assert!(!format!("{:?}", rank_0().0).contains("tests"));
 }
 
+#[test]
 fn rubbish_harms_nobody() {
     let (rank_0, address) = rank_0();
     for rubbish in [&b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n"[..], &vec![0xff; 100_000], b"\n"] {
@@ -67,6 +57,7 @@ fn rubbish_harms_nobody() {
     rank_can_come(&rank_0, &address);
 }
 
+#[test]
 fn silent_peers_delay_no_rank() {
     let (rank_0, address) = rank_0();
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -85,6 +76,7 @@ fn silent_peers_delay_no_rank() {
 }
 
 /// This takes the ten seconds after which rank 0 ends silent connections.
+#[test]
 fn crowd_of_silent_peers_keeps_no_rank_out() {
     let (rank_0, address) = rank_0();
     let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -92,6 +84,7 @@ fn crowd_of_silent_peers_keeps_no_rank_out() {
     drop(silent);
 }
 
+#[test]
 fn silent_and_babbling_rank_0_is_an_error_at_the_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -108,6 +101,7 @@ fn silent_and_babbling_rank_0_is_an_error_at_the_limit() {
     });
 }
 
+#[test]
 fn absent_rank_0_is_an_error_at_the_limit() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let error = TcpExchange::connect(&address, &secret(), SHORT).unwrap_err();
@@ -120,6 +114,7 @@ fn absent_rank_0_is_an_error_at_the_limit() {
     assert!(matches!(reason(&error), ExchangeError::Unreachable { .. }), "{error}");
 }
 
+#[test]
 fn rank_0_may_come_later() {
     let early = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = early.local_addr().unwrap().to_string();
@@ -135,6 +130,7 @@ fn rank_0_may_come_later() {
     });
 }
 
+#[test]
 fn dropped_rank_0_is_gone_for_those_who_wait() {
     let (rank_0, address) = rank_0();
     let rank_1 = TcpExchange::connect(&address, &secret(), LONG).unwrap();
@@ -152,6 +148,7 @@ fn dropped_rank_0_is_gone_for_those_who_wait() {
     assert!(matches!(reason(&error), ExchangeError::Gone { .. }), "{error}");
 }
 
+#[test]
 fn rank_0_listens_where_it_is_told_and_nowhere_else() {
     let (rank_0, address) = rank_0();
     let port = rank_0.address().unwrap().port();
@@ -165,6 +162,7 @@ fn rank_0_listens_where_it_is_told_and_nowhere_else() {
     assert!(error.message().contains(&address), "{error}");
 }
 
+#[test]
 fn many_ranks_connect_at_once() {
     const RANKS: usize = 200;
     let (rank_0, address) = rank_0();

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod faults;
-mod list;
 mod operations;
 mod order;
 mod plain;
@@ -19,8 +18,7 @@ use std::time::Duration;
 use gpustream::{Device, DeviceOptions, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
-pub(crate) use list::tests;
-pub(crate) use ranks::{broken, each, hold, streams};
+pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
@@ -42,7 +40,7 @@ fn main() -> ExitCode {
             .exec();
         panic!("the test cannot start itself again: {error}");
     }
-    let tests = list::all(&[operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS]);
+    let tests = ranks::all(&[operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS]);
     let trials = tests.into_iter().map(|(name, test)| {
         Trial::test(name, move || {
             test();

@@ -6,6 +6,22 @@ use std::thread;
 use gpustream::{Error, Stream};
 use gpustream_collectives::{Broken, Communicator};
 
+pub(crate) type Test = (&'static str, fn());
+
+/// Lists functions as tests, by their names.
+macro_rules! tests {
+    ($($test:ident),* $(,)?) => {
+        pub(crate) const TESTS: &[crate::ranks::Test] = &[$((concat!(module_path!(), "::", stringify!($test)), $test)),*];
+    };
+}
+pub(crate) use tests;
+
+/// Returns the tests of several files, without the crate's name in theirs.
+pub(crate) fn all(files: &[&[Test]]) -> Vec<Test> {
+    let short = |(name, test): Test| (name.split_once("::").map_or(name, |(_, name)| name), test);
+    files.concat().into_iter().map(short).collect()
+}
+
 /// Makes a stream for each rank.
 pub(crate) fn streams(ranks: &[Communicator]) -> Vec<Stream> {
     ranks.iter().map(|rank| rank.device().stream().unwrap()).collect()

@@ -22,6 +22,14 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
+/// Puts a key of this rank's, and waits for those of all ranks.
+fn meet(exchange: &MpiExchange, own: usize, what: &str) {
+    exchange.put(&format!("{own} {what}"), &[]).unwrap();
+    for rank in 0..RANKS {
+        exchange.get(&format!("{rank} {what}"), LONG).unwrap();
+    }
+}
+
 fn each_rank_gets_what_each_puts() {
     let (own, exchange) = join();
     let bytes = |rank: usize, len: usize| -> Vec<u8> { (0..len).map(|at| (at * 7 + rank) as u8).collect() };
@@ -49,10 +57,7 @@ fn a_get_waits_for_the_put() {
         });
     }
     // A process that ends takes nothing with it that others still get.
-    exchange.put(&format!("{own} is done"), &[]).unwrap();
-    for rank in 0..RANKS {
-        exchange.get(&format!("{rank} is done"), LONG).unwrap();
-    }
+    meet(&exchange, own, "is done");
 }
 
 fn threads_wait_for_keys_of_their_own() {
@@ -81,20 +86,14 @@ fn exchanges_are_apart() {
     assert_eq!(first.get("id", LONG).unwrap(), [1]);
     assert_eq!(second.get("id", LONG).unwrap(), [2]);
     drop(first);
-    second.put(&format!("{own} goes on"), &[]).unwrap();
-    for rank in 0..RANKS {
-        second.get(&format!("{rank} goes on"), LONG).unwrap();
-    }
+    meet(&second, own, "goes on");
 }
 
 fn a_key_that_nobody_puts_is_late() {
     let (own, exchange) = join();
     let late = exchange.get("nobody's", Duration::from_millis(20)).unwrap_err();
     assert!(late.to_string().contains("no rank put the key"), "{late}");
-    exchange.put(&format!("{own}"), &[]).unwrap();
-    for rank in 0..RANKS {
-        exchange.get(&format!("{rank}"), LONG).unwrap();
-    }
+    meet(&exchange, own, "goes on");
 }
 
 fn a_key_is_put_once() {

@@ -5,8 +5,6 @@
 mod exchange;
 mod faults;
 mod groups;
-#[path = "../local/list.rs"]
-mod list;
 #[path = "../local/operations.rs"]
 mod operations;
 mod order;
@@ -24,8 +22,7 @@ use std::time::Duration;
 use gpustream::{Device, DeviceOptions, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
 use libtest_mimic::{Arguments, Failed, Trial};
-pub(crate) use list::tests;
-pub(crate) use ranks::{broken, each, hold, streams};
+pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
@@ -51,7 +48,7 @@ const LOCAL_ALONE: [&str; 4] = [
 fn main() -> ExitCode {
     let files =
         [exchange::TESTS, operations::TESTS, groups::TESTS, order::TESTS, splits::TESTS, faults::TESTS];
-    let mut tests = list::all(&files);
+    let mut tests = ranks::all(&files);
     tests.retain(|(name, _)| !LOCAL_ALONE.contains(name));
     if let Ok(wanted) = env::var(TEST) {
         let (_, test) = tests.iter().find(|(name, _)| *name == wanted).unwrap();

@@ -5,8 +5,6 @@
 mod checked;
 mod faults;
 mod graphs;
-#[path = "../local/list.rs"]
-mod list;
 #[path = "../local/operations.rs"]
 mod operations;
 #[path = "../local/order.rs"]
@@ -33,9 +31,8 @@ use fake_nccl::Nccl;
 use gpustream::{Buffer, Device, DeviceOptions, Result, Stream, Tracking};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
 use libtest_mimic::{Arguments, Failed, Trial};
-use list::Test;
-pub(crate) use list::tests;
-pub(crate) use ranks::{broken, each, hold, streams};
+use ranks::Test;
+pub(crate) use ranks::{broken, each, hold, streams, tests};
 use recorder::Recorder;
 
 /// Whether the engine combines 16-bit integers.
@@ -86,7 +83,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Vec::new();
     let mut add = |vendor: Option<&'static str>, checked: bool, tests: &[Test]| {
-        for (name, test) in list::all(&[tests]) {
+        for (name, test) in ranks::all(&[tests]) {
             if LOCAL_ALONE.contains(&name) {
                 continue;
             }
