@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use gpustream_dlpack::ffi::DLManagedTensor;
-use gpustream_dlpack::{Managed, Tensor, from_dlpack, into_dlpack};
+use gpustream_dlpack::{Managed, Tensor, into_dlpack};
 
 use crate::theirs::Theirs;
 use crate::{hold, stream};
@@ -50,10 +50,9 @@ const SCENES: [(&str, fn()); 4] = [
 
 fn tensor(stream: &gpustream::Stream) -> Tensor<f32> {
     let made = Theirs::f32(&[4]).managed::<DLManagedTensor, f32>(&[0.0; 4]);
-    let managed = made.managed();
+    let tensor = made.taken(stream).unwrap();
     std::mem::forget(made);
-    // SAFETY: nobody else uses the tensor.
-    unsafe { from_dlpack(stream, managed) }.unwrap()
+    tensor
 }
 
 /// Plays the scene that the environment names, in a child of the test below.

@@ -6,26 +6,17 @@ use std::ptr;
 use gpustream::half::{bf16, f16};
 use gpustream::{Bool, ErrorKind};
 use gpustream_dlpack::ffi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion};
-use gpustream_dlpack::{Element, Form, Tensor, from_dlpack};
+use gpustream_dlpack::{Element, Form};
 
 use crate::stream;
-use crate::theirs::{Made, Make, Theirs};
-
-/// Takes in a tensor that has nothing enqueued.
-fn taken<T: Element, F: Form + Make>(
-    stream: &gpustream::Stream,
-    made: &Made<F>,
-) -> gpustream::Result<Tensor<T>> {
-    // SAFETY: nobody else uses these tensors.
-    unsafe { from_dlpack(stream, made.managed()) }
-}
+use crate::theirs::{Make, Theirs};
 
 /// Checks that a tensor is refused, and deleted once.
 #[track_caller]
 fn refused<T: Element>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
     fn check<T: Element, F: Form + Make>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
         let made = theirs.managed::<F, f32>(&[0.0; 24]);
-        let error = taken::<T, F>(&stream(), &made).unwrap_err();
+        let error = made.taken::<T>(&stream()).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         for word in says {
             assert!(error.to_string().contains(word), "{word:?} in {error}");
@@ -39,7 +30,7 @@ fn refused<T: Element>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
 fn values_go_both_ways<F: Form + Make>() {
     let stream = stream();
     let made = Theirs::f32(&[2, 3]).strides(&[3, 1]).managed::<F, f32>(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let mut tensor = taken::<f32, F>(&stream, &made).unwrap();
+    let mut tensor = made.taken::<f32>(&stream).unwrap();
     assert_eq!((tensor.shape(), tensor.len(), tensor.is_read_only()), (&[2, 3][..], 6, false));
     assert_eq!(tensor.view().as_raw().0, made.address.addr(), "a copy");
     assert_eq!(stream.download(&tensor.view()).unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -82,7 +73,7 @@ fn one_run_of_elements_is_taken_in_whatever_its_strides_say() {
     let values: Vec<f32> = (0..24u8).map(f32::from).collect();
     for (theirs, shape) in cases {
         let made = theirs.managed::<DLManagedTensorVersioned, f32>(&values);
-        let tensor = taken::<f32, _>(&stream, &made).unwrap();
+        let tensor = made.taken::<f32>(&stream).unwrap();
         assert_eq!(tensor.shape(), shape);
         let first = theirs.byte_offset as usize / 4;
         assert_eq!(
@@ -142,7 +133,7 @@ fn shape_of_no_numbers_is_refused() {
         let mut made = Theirs::f32(&[6]).managed::<DLManagedTensor, f32>(&[0.0; 6]);
         // SAFETY: nobody else uses the header.
         change(unsafe { made.header.as_mut() });
-        let error = taken::<f32, _>(&stream(), &made).unwrap_err();
+        let error = made.taken::<f32>(&stream()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(made.count(), 1);
@@ -170,7 +161,7 @@ fn every_type_of_element_has_its_code() {
         let element = DLDataType { code, bits: size_of::<T>() as u8 * 8, lanes: 1 };
         let theirs = Theirs { element, ..Theirs::f32(&[2]) };
         let (stream, made) = (stream(), theirs.managed::<DLManagedTensorVersioned, T>(&values));
-        let tensor = taken::<T, _>(&stream, &made).unwrap();
+        let tensor = made.taken::<T>(&stream).unwrap();
         assert_eq!(stream.download(&tensor.view()).unwrap(), values);
     }
     check(0, [i8::MIN, 1]);
@@ -213,7 +204,7 @@ fn version_that_is_not_known_is_refused_unseen() {
     // Another version may have anything behind the deleter.
     header.dl_tensor.shape = ptr::without_provenance_mut(1);
     header.dl_tensor.ndim = i32::MAX;
-    let error = taken::<f32, _>(&stream(), &made).unwrap_err();
+    let error = made.taken::<f32>(&stream()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
         error.to_string().contains("DLPack 2.5") && error.to_string().contains("max_version=(1, 0)"),
@@ -230,7 +221,7 @@ fn read_only_tensor_gives_shared_views_alone() {
     assert_eq!(made.count(), 1);
 
     let made = theirs.managed::<DLManagedTensorVersioned, f32>(&[1.0, 2.0]);
-    let mut tensor = taken::<f32, _>(&stream, &made).unwrap();
+    let mut tensor = made.taken::<f32>(&stream).unwrap();
     assert!(tensor.is_read_only());
     assert_eq!(stream.download(&tensor.view()).unwrap(), [1.0, 2.0]);
     let error = tensor.view_mut().unwrap_err();
@@ -244,7 +235,7 @@ fn tensor_without_a_deleter_is_left_alone() {
     // SAFETY: nobody else uses the header.
     unsafe { made.header.as_mut() }.deleter = None;
     let stream = stream();
-    let tensor = taken::<f32, _>(&stream, &made).unwrap();
+    let tensor = made.taken::<f32>(&stream).unwrap();
     assert_eq!(stream.download(&tensor.view()).unwrap(), [1.0, 2.0]);
     drop(tensor);
     stream.device().synchronize().unwrap();

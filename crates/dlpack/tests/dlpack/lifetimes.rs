@@ -6,7 +6,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 
 use gpustream::{Buffer, ErrorKind};
 use gpustream_dlpack::ffi::{DLManagedTensor, DLManagedTensorVersioned};
-use gpustream_dlpack::{Tensor, from_dlpack, into_dlpack};
+use gpustream_dlpack::{from_dlpack, into_dlpack};
 
 use crate::theirs::{Made, Theirs};
 use crate::{hold, stream};
@@ -15,15 +15,10 @@ fn made() -> Made<DLManagedTensorVersioned> {
     Theirs::f32(&[4]).managed(&[1.0f32, 2.0, 3.0, 4.0])
 }
 
-fn taken(stream: &gpustream::Stream, made: &Made<DLManagedTensorVersioned>) -> Tensor<f32> {
-    // SAFETY: nobody else uses these tensors.
-    unsafe { from_dlpack(stream, made.managed()) }.unwrap()
-}
-
 #[test]
 fn deleter_waits_for_the_last_use() {
     let (stream, made) = (stream(), made());
-    let tensor = taken(&stream, &made);
+    let tensor = made.taken::<f32>(&stream).unwrap();
     let mut copy = stream.alloc::<f32>(4).unwrap();
     let release = hold(&stream);
     stream.copy(&tensor.view(), &mut copy).unwrap();
@@ -41,7 +36,7 @@ fn deleter_waits_for_the_last_use() {
 fn use_on_another_stream_counts_too() {
     let (a, made) = (stream(), made());
     let b = a.device().stream().unwrap();
-    let tensor = taken(&a, &made);
+    let tensor = made.taken::<f32>(&a).unwrap();
     let mut copy = b.alloc::<f32>(4).unwrap();
     let release = hold(&b);
     b.copy(&tensor.view(), &mut copy).unwrap();
@@ -55,21 +50,13 @@ fn use_on_another_stream_counts_too() {
 #[test]
 fn tensor_outlives_its_stream_and_device() {
     let (first, made) = (stream(), made());
-    let tensor = taken(&first, &made);
+    let tensor = made.taken::<f32>(&first).unwrap();
     drop(first);
     let other = stream();
     assert_eq!(other.download(&tensor.view()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
     drop(other);
     drop(tensor);
     assert_eq!(made.count(), 1);
-}
-
-#[test]
-fn stream_and_device_outlive_the_tensor() {
-    let (stream, made) = (stream(), made());
-    drop(taken(&stream, &made));
-    assert_eq!(made.count(), 1);
-    stream.synchronize().unwrap();
 }
 
 #[test]
@@ -94,7 +81,7 @@ fn two_libraries_hand_memory_to_and_fro() {
 #[test]
 fn host_closure_may_drop_tensors_and_take_none_in() {
     let (stream, kept, refused) = (stream(), made(), made());
-    let tensor = taken(&stream, &kept);
+    let tensor = kept.taken::<f32>(&stream).unwrap();
     let exported = into_dlpack::<DLManagedTensor, _>(stream.zeros::<f32>(4).unwrap(), &[4], &stream).unwrap();
     let (tell, told) = channel();
     let (theirs, inside) = (refused.managed(), stream.device().stream().unwrap());
@@ -146,7 +133,7 @@ fn many_tensors_leave_nothing_behind() {
     let before = stream.device().memory_stats().used;
     for _ in 0..1000 {
         let made = made();
-        let tensor = taken(&stream, &made);
+        let tensor = made.taken::<f32>(&stream).unwrap();
         let mut buffer = stream.alloc::<f32>(4).unwrap();
         stream.copy(&tensor.view(), &mut buffer).unwrap();
         drop(tensor);

@@ -1,15 +1,14 @@
 //! Tensors as another library makes them.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use gpustream::Pod;
+use gpustream::{Pod, Result, Stream};
 use gpustream_dlpack::ffi::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
-use gpustream_dlpack::{Form, Managed};
+use gpustream_dlpack::{Element, Form, Managed, Tensor, from_dlpack};
 
 pub(crate) const CPU: DLDevice = DLDevice { device_type: 1, device_id: 0 };
 pub(crate) const F32: DLDataType = DLDataType { code: 2, bits: 32, lanes: 1 };
@@ -112,7 +111,7 @@ impl Theirs {
         };
         let context = ptr::from_mut(context).cast();
         let header = NonNull::from(Box::leak(Box::new(F::make(tensor, context, self.read_only))));
-        Made { header, address: address.cast(), deletions, form: PhantomData }
+        Made { header, address: address.cast(), deletions }
     }
 }
 
@@ -120,7 +119,6 @@ pub(crate) struct Made<F> {
     pub(crate) header: NonNull<F>,
     pub(crate) address: *mut f32,
     pub(crate) deletions: Receiver<()>,
-    form: PhantomData<F>,
 }
 
 impl<F: Make> Made<F> {
@@ -128,6 +126,12 @@ impl<F: Make> Made<F> {
     pub(crate) fn managed(&self) -> Managed<F> {
         // SAFETY: `delete` may run on any thread, and each test hands a tensor over once.
         unsafe { Managed::from_raw(self.header) }
+    }
+
+    /// Takes the tensor in, on which nothing is enqueued.
+    pub(crate) fn taken<T: Element>(&self, stream: &Stream) -> Result<Tensor<T>> {
+        // SAFETY: nobody else uses these tensors.
+        unsafe { from_dlpack(stream, self.managed()) }
     }
 
     /// Returns how often the deleter was called, once it was.
