@@ -47,6 +47,27 @@ impl Operation {
         }
     }
 
+    /// Returns the way in which elements are combined, if they are.
+    pub(crate) fn op(self) -> Option<Op> {
+        match self {
+            Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Returns the rank that the call names, and what that rank is for.
+    pub(crate) fn other(self) -> Option<(usize, &'static str)> {
+        match self {
+            Self::Broadcast { root }
+            | Self::Reduce { root, .. }
+            | Self::Gather { root }
+            | Self::Scatter { root } => Some((root, "root")),
+            Self::Send { to } => Some((to, "receiver")),
+            Self::Recv { from } => Some((from, "sender")),
+            _ => None,
+        }
+    }
+
     /// Returns the parts that a rank gives and gets, of as many elements each.
     pub(crate) fn parts(self, rank: usize, size: usize) -> (usize, usize) {
         let at = |root: usize, parts: usize| if root == rank { parts } else { 0 };

@@ -2,6 +2,7 @@
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, check_outside_closures};
 
+use crate::broken::invalid;
 use crate::call::Operation;
 
 /// Checks that a stream is of the rank's device, and that the calling thread may wait.
@@ -52,14 +53,13 @@ pub(crate) fn count(
     src: Option<usize>,
     dst: Option<usize>,
 ) -> Result<usize> {
-    match operation {
-        Operation::Broadcast { root }
-        | Operation::Reduce { root, .. }
-        | Operation::Gather { root }
-        | Operation::Scatter { root } => rank(root, size, "root")?,
-        Operation::Send { to } => rank(to, size, "receiver")?,
-        Operation::Recv { from } => rank(from, size, "sender")?,
-        _ => {}
+    if let Some((other, what)) = operation.other()
+        && other >= size
+    {
+        return invalid(format!(
+            "rank {other} as the {what} among {size} ranks; give one of 0 to {}",
+            size - 1
+        ));
     }
     let (gives, gets) = operation.parts(own, size);
     if let (Some(src), Some(dst)) = (src, dst)
@@ -84,17 +84,6 @@ pub(crate) fn count(
             "`{}`: {len} elements are not as many for each of {size} ranks; give a multiple of {size}",
             operation.name()
         ),
-    ))
-}
-
-/// Checks that `rank` is one of `size` ranks; `what` says what it is for.
-fn rank(rank: usize, size: usize, what: &str) -> Result<()> {
-    if rank < size {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidArgument,
-        format!("rank {rank} as the {what} among {size} ranks; give one of 0 to {}", size - 1),
     ))
 }
 

@@ -153,20 +153,12 @@ impl Comm {
     ) -> Result<Request> {
         let kind = datatype(call.element);
         let count = c_int::try_from(count).map_err(Error::external)?;
-        let rank = |rank: usize| c_int::try_from(rank).map_err(Error::external);
         let (gives, gets, comm) = (gives.cast_const().cast::<c_void>(), gets.cast::<c_void>(), self.0);
         // SAFETY: a constant.
         let op = op.unwrap_or(unsafe { ffi::RSMPI_SUM });
         let operation = call.operation;
-        let other = match operation {
-            Operation::Broadcast { root }
-            | Operation::Reduce { root, .. }
-            | Operation::Gather { root }
-            | Operation::Scatter { root } => rank(root)?,
-            Operation::Send { to } => rank(to)?,
-            Operation::Recv { from } => rank(from)?,
-            _ => 0,
-        };
+        let other = operation.other().map_or(0, |(rank, _)| rank);
+        let other = c_int::try_from(other).map_err(Error::external)?;
         // SAFETY: by this function's contract.
         request(|request| unsafe {
             match operation {
@@ -228,11 +220,7 @@ impl Request {
 impl Ops {
     /// Returns the function that combines what a call combines, if anything.
     pub(super) fn of(&mut self, call: &Signature) -> Result<Option<ffi::MPI_Op>> {
-        let (Operation::AllReduce(op) | Operation::ReduceScatter(op) | Operation::Reduce { op, .. }) =
-            call.operation
-        else {
-            return Ok(None);
-        };
+        let Some(op) = call.operation.op() else { return Ok(None) };
         let wanted = (call.element, op);
         if let Some((_, op)) = self.0.iter().find(|(known, _)| *known == wanted) {
             return Ok(Some(*op));

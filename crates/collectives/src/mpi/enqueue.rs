@@ -107,7 +107,7 @@ impl<'a> Transfer<'a> {
             | Operation::AllToAll => size,
             _ => 1,
         };
-        let step = staging.area() / element.size() / most;
+        let step = staging.area / element.size() / most;
         let (pieces, first) = (count.div_ceil(step).max(1), staging.lanes[lane].count);
         Self { call, rank, lane, gives, gets, step, pieces, first }
     }

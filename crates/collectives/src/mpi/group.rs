@@ -343,13 +343,7 @@ impl Piece {
     /// Divides sums where an average was asked for.
     fn average(&self, ranks: usize) {
         let Signature { operation, element, .. } = self.call;
-        let (Operation::AllReduce(Op::Average)
-        | Operation::ReduceScatter(Op::Average)
-        | Operation::Reduce { op: Op::Average, .. }) = operation
-        else {
-            return;
-        };
-        if !self.memory.gets.is_null() {
+        if operation.op() == Some(Op::Average) && !self.memory.gets.is_null() {
             // SAFETY: MPI has written the elements, and the stream reads them after this.
             unsafe { combine::divide(element, self.memory.gets.cast(), self.count, ranks) };
         }

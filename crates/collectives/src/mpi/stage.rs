@@ -17,7 +17,7 @@ const FULL: u32 = 1 << 30;
 pub(super) struct Staging {
     device: Device,
     /// The bytes of an area: `AREA`, or an element for each rank.
-    area: usize,
+    pub(super) area: usize,
     pub(super) lanes: Vec<Lane>,
 }
 
@@ -50,11 +50,6 @@ pub(super) struct Area {
 impl Staging {
     pub(super) fn new(device: &Device, size: usize) -> Self {
         Self { device: device.clone(), area: AREA.max(size_of::<u64>() * size), lanes: Vec::new() }
-    }
-
-    /// Returns the bytes of an area.
-    pub(super) fn area(&self) -> usize {
-        self.area
     }
 
     /// Returns the number of a lane for a call of this stream, none of those in `taken`. The stream waits for the lane's last

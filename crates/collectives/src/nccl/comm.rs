@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use gpustream::hal::driver::{Answer, Status};
+use gpustream::hal::driver::{Answer, Function, Status};
 use gpustream::{Error, ErrorKind, ExitHold, Result};
 
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
@@ -107,7 +107,7 @@ impl Comm {
 
     /// Takes the communicator for some calls.
     pub(super) fn hold(&self) -> Held<'_> {
-        Held { comm: self, condition: self.lock() }
+        Held { comm: self, condition: self.condition.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Breaks the communicator, unless it is broken, and ends its work on the device, and the call of another thread.
@@ -208,10 +208,6 @@ impl Comm {
         let Family::There(handle) = *family else { return None };
         *family = Family::Ended;
         Some(handle)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Condition> {
-        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -338,14 +334,11 @@ fn progress(api: &'static Api, handle: Handle) -> Result<bool> {
         IN_PROGRESS => Ok(false),
         // The error of a call that answered so.
         failed => {
-            let function = &ASYNCHRONOUS;
+            let function = &Function { name: "ncclCommGetAsyncError", since: "2.4" };
             Answer { api, function, status: Some(failed) }.ok().map(|()| true)
         }
     }
 }
-
-static ASYNCHRONOUS: gpustream::hal::driver::Function =
-    gpustream::hal::driver::Function { name: "ncclCommGetAsyncError", since: "2.4" };
 
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

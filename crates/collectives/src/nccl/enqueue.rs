@@ -178,9 +178,7 @@ fn prepare<'c, 'a>(call: &'c mut Call<'a>, (rank, size): (usize, usize)) -> Resu
     let (barrier, element, count) = match operation {
         Operation::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
         _ if count == 0 => return Ok(None),
-        Operation::AllReduce(_) | Operation::ReduceScatter(_) | Operation::Reduce { .. } => {
-            (None, combined(element)?, count)
-        }
+        _ if operation.op().is_some() => (None, combined(element)?, count),
         _ => (None, element::UINT8, call.signature.bytes()),
     };
     // Memory that other ranks alone use. A call with only one of the two is in place.
