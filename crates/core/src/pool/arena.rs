@@ -7,7 +7,7 @@
 
 use std::iter;
 
-use super::lists::{FreeList, Link, Neighbour};
+use super::lists::{Link, Neighbour, Segregated};
 use super::{GRANULE, Holder};
 use crate::memory::{Filling, Place};
 use crate::track::{Point, StreamId, Uses, merge_uses};
@@ -71,9 +71,9 @@ struct SlabEntry {
     bytes: usize,
 }
 
-struct OwnedList<L> {
+struct OwnedList {
     owner: Owner,
-    list: L,
+    list: Segregated,
     count: usize,
 }
 
@@ -95,12 +95,12 @@ impl From<Taken> for Filling {
 }
 
 /// Slabs and their ranges. Addresses are mere numbers here, at which nothing is read or written.
-pub(crate) struct Arena<L> {
+pub(crate) struct Arena {
     spans: Vec<Span>,
     details: Vec<Details>,
     links: Vec<Link>,
     vacant: Vec<u32>,
-    lists: Vec<OwnedList<L>>,
+    lists: Vec<OwnedList>,
     slabs: Vec<Option<SlabEntry>>,
     reserved: usize,
     free: usize,
@@ -109,14 +109,14 @@ pub(crate) struct Arena<L> {
     unsettled_bytes: usize,
 }
 
-impl<L: FreeList> Default for Arena<L> {
+impl Default for Arena {
     fn default() -> Self {
         Self {
             spans: Vec::new(),
             details: Vec::new(),
             links: Vec::new(),
             vacant: Vec::new(),
-            lists: vec![OwnedList { owner: Owner::Idle, list: L::default(), count: 0 }],
+            lists: vec![OwnedList { owner: Owner::Idle, list: Segregated::default(), count: 0 }],
             slabs: Vec::new(),
             reserved: 0,
             free: 0,
@@ -126,7 +126,7 @@ impl<L: FreeList> Default for Arena<L> {
     }
 }
 
-impl<L: FreeList> Arena<L> {
+impl Arena {
     /// Returns the bytes of all slabs.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
@@ -367,7 +367,7 @@ impl<L: FreeList> Arena<L> {
             self.lists[index].owner = owner;
             return index as ListIndex;
         }
-        self.lists.push(OwnedList { owner, list: L::default(), count: 0 });
+        self.lists.push(OwnedList { owner, list: Segregated::default(), count: 0 });
         self.lists.len() as ListIndex - 1
     }
 

@@ -10,10 +10,10 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | `lists` | the policy that finds a free range for a request; no streams, no addresses |
+//! | `lists` | lists that find a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `source` | the drivers' plain allocators, the log of their calls, the program's limit, on top of each other |
+//! | `source` | the driver's plain allocators, and the program's limit |
 //! | `growth` | how much to ask a source for |
 //! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
 //! | `pools` | locks, and the steps when there is no more |
@@ -21,14 +21,14 @@
 //! | `give_back` | the way back, to the pool and to the driver |
 //! | `watch` | asking again once work is done |
 //! | `options` | a program's choices |
-//! | `replay` | a random mix of allocations against each policy |
+//! | `replay` | a random mix of allocations |
 //! | `stats` | figures, and the holders of memory |
 
-pub(crate) mod arena;
+mod arena;
 mod driver;
 mod give_back;
 mod growth;
-pub(crate) mod lists;
+mod lists;
 mod options;
 mod pools;
 mod recorded;

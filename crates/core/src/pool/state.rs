@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::lists::Segregated;
 use super::stats::MemoryStats;
 use super::{Holder, SMALL};
 use crate::memory::Block;
@@ -14,8 +13,8 @@ const SHELLS: usize = 4096;
 /// The pool of one kind of memory.
 #[derive(Default)]
 pub(super) struct PoolState {
-    pub(super) small: Arena<Segregated>,
-    pub(super) large: Arena<Segregated>,
+    pub(super) small: Arena,
+    pub(super) large: Arena,
     /// Blocks without memory, so that a warm pool allocates nothing on the heap.
     shells: Vec<Arc<Block>>,
     used: usize,
@@ -28,7 +27,7 @@ pub(super) struct PoolState {
 
 impl PoolState {
     #[inline]
-    pub(super) fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
+    pub(super) fn arena(&mut self, size: usize) -> &mut Arena {
         if size <= SMALL { &mut self.small } else { &mut self.large }
     }
 

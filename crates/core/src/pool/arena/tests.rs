@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pool::lists::{BestFit, Segregated};
 use crate::track::Use;
 
 const SLAB: usize = 64 * GRANULE;
@@ -17,7 +16,7 @@ fn slab(start: usize, size: usize) -> Slab {
     Slab { start, size, host: 0 }
 }
 
-impl<L: FreeList> Arena<L> {
+impl Arena {
     /// Asserts that every byte of every slab is in exactly one range, and every free range in exactly one list.
     fn check(&self) {
         let mut seen = 0;
@@ -61,10 +60,10 @@ fn count(taken: &Taken) -> usize {
 
 #[test]
 fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
-    let mut arena = Arena::<Segregated>::default();
+    let mut arena = Arena::default();
     arena.add_slab(slab(0x1000, 4 * GRANULE));
     let (a, b) = (Some(StreamId::nth(1)), Some(StreamId::nth(2)));
-    let take = |arena: &mut Arena<Segregated>, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
+    let take = |arena: &mut Arena, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
     let first = take(&mut arena, a).unwrap();
     assert!(first.uses.is_none());
     arena.release(first.id, Some(Uses::from_slice(&[use_at(1, 5)])), Owner::Stream(StreamId::nth(1)));
@@ -81,7 +80,7 @@ fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
 
 #[test]
 fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
-    let mut arena = Arena::<Segregated>::default();
+    let mut arena = Arena::default();
     arena.add_slab(slab(0, 4 * GRANULE));
     let parts: Vec<_> = (0..4).map(|_| arena.take(GRANULE, None, Holder::NOBODY).unwrap()).collect();
     for (part, stream) in parts.into_iter().zip([1, 2, 1, 3]) {
@@ -107,7 +106,7 @@ fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
 
 #[test]
 fn the_shortest_run_is_gathered() {
-    let mut arena = Arena::<Segregated>::default();
+    let mut arena = Arena::default();
     arena.add_slab(slab(0, 10 * GRANULE));
     let sizes = [1, 3, 1, 2, 3];
     let parts: Vec<_> =
@@ -129,7 +128,7 @@ fn the_shortest_run_is_gathered() {
 
 #[test]
 fn only_slabs_without_any_use_are_removed() {
-    let mut arena = Arena::<Segregated>::default();
+    let mut arena = Arena::default();
     arena.add_slab(slab(0, SLAB));
     arena.add_slab(slab(1 << 30, SLAB));
     let held = arena.take(SLAB, None, Holder::NOBODY).unwrap();
@@ -170,12 +169,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Compares the arena with a list of live ranges and a map from every granule to its last uses.
-fn follow<L: FreeList>(steps: Vec<Step>) {
-    struct Live {
-        taken: Taken,
-    }
-    let mut arena = Arena::<L>::default();
-    let mut live: Vec<Live> = Vec::new();
+fn follow(steps: Vec<Step>) {
+    let mut arena = Arena::default();
+    let mut live: Vec<Taken> = Vec::new();
     // The uses that the next owner of a granule must see.
     let mut left: std::collections::HashMap<usize, Vec<Use>> = std::collections::HashMap::new();
     let mut next_slab = 1 << 40;
@@ -199,7 +195,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
                 got = Some(taken);
             }
             Step::Release { which, streams } if !live.is_empty() => {
-                let Live { taken } = live.swap_remove(which % live.len());
+                let taken = live.swap_remove(which % live.len());
                 let mut uses = Uses::new();
                 for &stream in &streams {
                     number += 1;
@@ -229,17 +225,17 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
             }
             Step::Trim => {
                 for slab in arena.remove_idle_slabs() {
-                    assert!(live.iter().all(
-                        |it| it.taken.start < slab.start || it.taken.start >= slab.start + slab.size
-                    ));
+                    assert!(
+                        live.iter().all(|it| it.start < slab.start || it.start >= slab.start + slab.size)
+                    );
                 }
             }
         }
         if let Some(taken) = got {
             let range = taken.start..taken.start + taken.size;
             for other in &live {
-                let end = other.taken.start + other.taken.size;
-                assert!(end <= range.start || other.taken.start >= range.end, "no overlap");
+                let end = other.start + other.size;
+                assert!(end <= range.start || other.start >= range.end, "no overlap");
             }
             for at in range.step_by(GRANULE) {
                 for old in left.remove(&at).unwrap_or_default() {
@@ -251,13 +247,13 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
                     assert!(known || seen, "{old:?} would be forgotten");
                 }
             }
-            live.push(Live { taken });
+            live.push(taken);
         }
         arena.check();
-        let used: usize = live.iter().map(|it| it.taken.size).sum();
+        let used: usize = live.iter().map(|it| it.size).sum();
         assert_eq!(used + arena.free(), arena.reserved(), "nothing is lost");
     }
-    for Live { taken } in live {
+    for taken in live {
         arena.release(taken.id, None, Owner::Idle);
     }
     arena.settle(|_| true);
@@ -269,12 +265,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     #[test]
-    fn segregated_arena_follows_the_model(steps in steps()) {
-        follow::<Segregated>(steps);
-    }
-
-    #[test]
-    fn best_fit_arena_follows_the_model(steps in steps()) {
-        follow::<BestFit>(steps);
+    fn arena_follows_the_model(steps in steps()) {
+        follow(steps);
     }
 }
