@@ -174,6 +174,8 @@ pub use gpustream_core::process::ExitHold;
 #[doc(inline)]
 pub use gpustream_core::queue::Section;
 #[doc(inline)]
+pub use gpustream_core::step::{ReplayRecording, ReplayStats};
+#[doc(inline)]
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
@@ -193,7 +195,7 @@ pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
 pub use plain::{Bool, Padding, Plain};
 pub use raw_memory::RawMemory;
-pub use replay::{Replay, ReplayRecording, ReplayStats};
+pub use replay::Replay;
 pub use shared_event::SharedEvent;
 pub use stream::Stream;
 pub use strided::Pitched;

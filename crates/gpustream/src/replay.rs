@@ -1,12 +1,11 @@
 //! Steps that a program runs again and again, at the cost of one graph.
 
 use std::fmt;
-use std::panic::Location;
 
 use gpustream_core::inside;
 use gpustream_core::queue::Run;
-use gpustream_core::step::{Cause, Step, StepStats};
-use gpustream_hal::{Error, ErrorKind, Operation, Result};
+use gpustream_core::step::{ReplayStats, Step};
+use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::device::Device;
 use crate::dot::dot;
@@ -64,40 +63,6 @@ pub struct Replay {
     device: Device,
 }
 
-/// The figures of a [`Replay`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReplayStats {
-    /// Number of runs.
-    pub runs: u64,
-    /// Number of graphs launched, over all runs.
-    pub launches: u64,
-    /// Number of graphs made, over all runs.
-    pub recordings: u64,
-    /// Number of nodes that were set, over all runs.
-    pub nodes_set: u64,
-    /// Number of operations that were submitted by themselves, over all runs.
-    pub plain: u64,
-    /// Number of parts that the last run was cut into.
-    pub segments: usize,
-    /// Number of operations in the graphs of the last run.
-    pub nodes: usize,
-    /// The last graph that was made.
-    pub last_recording: Option<ReplayRecording>,
-}
-
-/// A graph that a [`Replay`] made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReplayRecording {
-    /// The reason.
-    pub reason: &'static str,
-    /// The name of the operation that gave the reason: the one that was new, or had changed.
-    pub operation: &'static str,
-    /// The line of the program that submitted this operation.
-    pub location: &'static Location<'static>,
-}
-
 impl Device {
     /// Makes a step, which records itself in its first runs.
     pub fn replay(&self) -> Replay {
@@ -146,15 +111,7 @@ impl Replay {
 
     /// Returns the figures so far.
     pub fn stats(&self) -> ReplayStats {
-        let Some(step) = &self.step else { return ReplayStats::default() };
-        let StepStats { runs, launches, recordings, set, plain, segments, nodes, last_recording } =
-            step.stats();
-        let recording = |Cause { reason, operation }| {
-            let Operation { label, location } = operation;
-            ReplayRecording { reason, operation: label, location }
-        };
-        let last_recording = last_recording.map(recording);
-        ReplayStats { runs, launches, recordings, nodes_set: set, plain, segments, nodes, last_recording }
+        self.step.as_ref().map(|step| step.stats()).unwrap_or_default()
     }
 
     /// Returns why the operations are submitted by themselves in all runs, where they are: the driver's graphs have a known

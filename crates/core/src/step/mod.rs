@@ -29,6 +29,7 @@ mod shape;
 
 use std::mem;
 use std::num::NonZeroUsize;
+use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, LaunchConfig, Operation, RawStream, Result};
@@ -49,31 +50,44 @@ const MOST_SEGMENTS: usize = 64;
 /// The most operations of a segment.
 const MOST_OPERATIONS: usize = 1 << 14;
 
-/// The figures of a step.
+/// The figures of a `gpustream::Replay`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepStats {
+#[non_exhaustive]
+pub struct ReplayStats {
+    /// Number of runs.
     pub runs: u64,
-    /// The number of graphs that were launched.
+    /// Number of graphs launched, over all runs.
     pub launches: u64,
-    /// The number of graphs that were made.
+    /// Number of graphs made, over all runs.
     pub recordings: u64,
-    /// The number of nodes that were set.
-    pub set: u64,
-    /// The number of operations that were submitted one by one.
+    /// Number of nodes that were set, over all runs.
+    pub nodes_set: u64,
+    /// Number of operations that were submitted by themselves, over all runs.
     pub plain: u64,
-    /// The number of segments of the last run.
+    /// Number of parts that the last run was cut into.
     pub segments: usize,
-    /// The number of operations in the graphs of the last run.
+    /// Number of operations in the graphs of the last run.
     pub nodes: usize,
-    /// The cause of the last recording.
-    pub last_recording: Option<Cause>,
+    /// The last graph that was made.
+    pub last_recording: Option<ReplayRecording>,
 }
 
-/// The reason for making a graph, and the operation that gave it.
+/// A graph that a `gpustream::Replay` made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cause {
+#[non_exhaustive]
+pub struct ReplayRecording {
+    /// The reason.
     pub reason: &'static str,
-    pub operation: Operation,
+    /// The name of the operation that gave the reason: the one that was new, or had changed.
+    pub operation: &'static str,
+    /// The line of the program that submitted this operation.
+    pub location: &'static Location<'static>,
+}
+
+impl ReplayRecording {
+    pub(crate) fn new(reason: &'static str, Operation { label, location }: Operation) -> Self {
+        Self { reason, operation: label, location }
+    }
 }
 
 /// The uses of an operation that is held back.
@@ -92,7 +106,7 @@ enum Progress {
     /// The first `next` operations of that shape came, and are held back.
     Held { shape: usize, next: usize },
     /// The operations so far ran, and are noted for later runs.
-    Noted(Box<Sequence>, Cause),
+    Noted(Box<Sequence>, ReplayRecording),
 }
 
 /// A step, in a stream during its runs.
@@ -116,9 +130,8 @@ pub struct Step {
     failed: Option<Error>,
     /// Graphs whose launches may be pending, which nothing else needs.
     retired: Vec<Built>,
-    stats: StepStats,
-    /// The figures of the present run.
-    run: StepStats,
+    /// The figures so far; those of the last run count the present one.
+    stats: ReplayStats,
     /// The place of the last operation that came, for a trace of what is about to be released.
     end: Option<InStream>,
 }
@@ -143,15 +156,14 @@ impl Step {
             seal: Seal::next(),
             failed: None,
             retired: Vec::new(),
-            stats: StepStats::default(),
+            stats: ReplayStats::default(),
             end: None,
-            run: StepStats::default(),
         }
     }
 
     /// Begins a run on this thread.
     pub(crate) fn begin(&mut self) {
-        (self.at, self.thread, self.run) = (0, Some(this_thread()), StepStats::default());
+        (self.at, self.thread, self.stats.nodes) = (0, Some(this_thread()), 0);
         self.stats.runs += 1;
         let run = self.stats.runs;
         for segment in &mut self.segments {
@@ -164,21 +176,11 @@ impl Step {
     /// # Errors
     /// The failure of an operation that was held back.
     pub(crate) fn end(&mut self) -> Result<()> {
-        let StepStats { launches, recordings, set, plain, nodes, .. } = self.run;
-        self.stats = StepStats {
-            runs: self.stats.runs,
-            launches: self.stats.launches + launches,
-            recordings: self.stats.recordings + recordings,
-            set: self.stats.set + set,
-            plain: self.stats.plain + plain,
-            segments: self.at,
-            nodes,
-            last_recording: self.run.last_recording.or(self.stats.last_recording),
-        };
+        self.stats.segments = self.at;
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    pub fn stats(&self) -> StepStats {
+    pub fn stats(&self) -> ReplayStats {
         self.stats
     }
 
@@ -306,7 +308,7 @@ impl Step {
                 self.say_by(why, submission.caller.operation);
                 // SAFETY: handed on.
                 unsafe { self.release(stream) };
-                self.run.plain += 1;
+                self.stats.plain += 1;
                 return self.failed.clone().map_or(Ok(false), Err);
             }
         };
@@ -316,7 +318,7 @@ impl Step {
                     let why = "an operation of a replayed step is submitted by itself, since the step was cut in 64 graphs before \
                                it; have less in a step, or cut it less often";
                     lint::serialises_at(why, submission.caller.operation.location);
-                    self.run.plain += 1;
+                    self.stats.plain += 1;
                     return Ok(false);
                 }
                 self.segments.push(Segment::default());
@@ -330,7 +332,7 @@ impl Step {
                 }
                 Progress::Noted(sequence, _) => {
                     sequence.push(&offer);
-                    self.run.plain += 1;
+                    self.stats.plain += 1;
                     return Ok(false);
                 }
                 Progress::Empty => None,
@@ -360,9 +362,9 @@ impl Step {
                         return Err(failed);
                     }
                     sequence.push(&offer);
-                    let cause = Cause { reason: "a new operation", operation: offer.operation() };
+                    let cause = ReplayRecording::new("a new operation", offer.operation());
                     self.progress = Progress::Noted(Box::new(sequence), cause);
-                    self.run.plain += 1;
+                    self.stats.plain += 1;
                     return Ok(false);
                 }
             }
@@ -393,7 +395,7 @@ impl Step {
                     // SAFETY: handed on.
                     unsafe { self.submit_plainly(stream, &sequence) };
                     if let Some(operation) = sequence.operation(next.wrapping_sub(1)) {
-                        let cause = Cause { reason: "the last operation of a shorter run", operation };
+                        let cause = ReplayRecording::new("the last operation of a shorter run", operation);
                         self.segments[self.at].note(sequence, cause, self.in_order, run, &mut self.retired);
                     }
                 }
@@ -423,15 +425,15 @@ impl Step {
             _ => launch(),
         };
         let Effort { built, ready, set, replaced } = effort;
-        self.run.set += set;
+        self.stats.nodes_set += set;
         self.retired.extend(replaced);
         match launched {
             Ok(()) => {
-                self.run.launches += 1;
-                self.run.nodes += shape.sequence.len();
+                self.stats.launches += 1;
+                self.stats.nodes += shape.sequence.len();
                 if built {
-                    self.run.recordings += 1;
-                    self.run.last_recording = Some(shape.cause);
+                    self.stats.recordings += 1;
+                    self.stats.last_recording = Some(shape.cause);
                 }
             }
             Err(error) if ready => {
@@ -444,7 +446,7 @@ impl Step {
                     // Every run would fail first.
                     self.plain = Some("the driver refused to make a graph of the operations");
                 }
-                self.retired.extend(shape.take_graph());
+                self.retired.extend(shape.graph.take());
                 let sequence = shape.sequence.clone();
                 // SAFETY: handed on.
                 unsafe { self.submit_plainly(stream, &sequence) };
@@ -459,7 +461,7 @@ impl Step {
     /// As for [`offer`](Self::offer).
     unsafe fn submit_plainly(&mut self, stream: RawStream, sequence: &Sequence) {
         for index in 0..sequence.len() {
-            self.run.plain += 1;
+            self.stats.plain += 1;
             let work = sequence.work(index);
             // SAFETY: by this function's contract.
             let mut submit = || unsafe { work.enqueue(&*self.device, stream) };

@@ -2,7 +2,7 @@
 
 use gpustream_hal::Operation;
 
-use super::Cause;
+use super::ReplayRecording;
 use super::order::Order;
 use super::sequence::{Difference, Offer, Sequence};
 use super::shape::{Built, Shape};
@@ -49,7 +49,7 @@ impl Segment {
                 if shape.launches < 2 {
                     self.patience = self.patience.saturating_mul(2);
                 }
-                retired.extend(place.take().and_then(Shape::into_graph));
+                retired.extend(place.take().and_then(|shape| shape.graph));
             }
         }
     }
@@ -96,10 +96,10 @@ impl Segment {
             return Fit::None;
         }
         // Memory that comes in turn has a shape for each. Where there is no room for another, the nodes are set.
-        let (sequence, in_order) = (shape.sequence.clone(), shape.is_in_order());
+        let (sequence, in_order) = (shape.sequence.clone(), shape.chained);
         let shape = match self.shapes.iter().position(Option::is_none) {
             Some(free) => {
-                let cause = Cause { reason: "other memory", operation: offer.operation() };
+                let cause = ReplayRecording::new("other memory", offer.operation());
                 self.shapes[free] = Some(Shape::new(sequence, cause, in_order, run));
                 free
             }
@@ -161,14 +161,14 @@ impl Segment {
     pub(super) fn note(
         &mut self,
         sequence: Sequence,
-        cause: Cause,
+        cause: ReplayRecording,
         in_order: bool,
         run: u64,
         retired: &mut Vec<Built>,
     ) {
         let oldest = |index: &usize| self.shape(*index).map_or(0, |shape| shape.last_run);
         let Some(place) = (0..MOST_SHAPES).min_by_key(oldest) else { return };
-        retired.extend(self.shapes[place].take().and_then(Shape::into_graph));
+        retired.extend(self.shapes[place].take().and_then(|shape| shape.graph));
         let mut shape = Shape::new(sequence, cause, in_order, run);
         shape.next = place;
         self.shapes[place] = Some(shape);
@@ -179,7 +179,7 @@ impl Segment {
     pub(super) fn list(&self, in_order: bool, mut with: impl FnMut(Operation, &[usize])) {
         let Some(shape) = self.shape(self.last) else { return };
         let own;
-        let order = if let Some(built) = shape.graph() {
+        let order = if let Some(built) = &shape.graph {
             &built.order
         } else {
             own = Order::of(&shape.sequence, in_order);

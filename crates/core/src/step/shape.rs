@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, DriverNode, GraphNode, Operation, RawGraphNode, RawStream, Result};
 use smallvec::SmallVec;
 
-use super::Cause;
+use super::ReplayRecording;
 use super::order::Order;
 use super::sequence::{Difference, Lag, Offer, Sequence};
 use crate::memory;
@@ -14,7 +14,8 @@ use crate::record::{OwnedExec, OwnedGraph};
 /// A shape of a segment.
 pub(super) struct Shape {
     pub(super) sequence: Sequence,
-    graph: Option<Built>,
+    /// None where the driver refused to change it, and before the first launch.
+    pub(super) graph: Option<Built>,
     /// The part of each operation that its node lacks.
     lags: Vec<Lag>,
     /// Whether any node lags behind.
@@ -24,9 +25,9 @@ pub(super) struct Shape {
     /// The operation that last got other memory since the graph's order was compared with the sequence's.
     moved: Option<Operation>,
     /// The cause of the graph that is there, or of the next.
-    pub(super) cause: Cause,
+    pub(super) cause: ReplayRecording,
     /// Whether the graph runs its operations one after the other.
-    chained: bool,
+    pub(super) chained: bool,
     /// The number of launches.
     pub(super) launches: u64,
     /// The number of the last run that used the shape.
@@ -59,7 +60,7 @@ pub(super) struct Effort {
 }
 
 impl Shape {
-    pub(super) fn new(sequence: Sequence, cause: Cause, in_order: bool, run: u64) -> Self {
+    pub(super) fn new(sequence: Sequence, cause: ReplayRecording, in_order: bool, run: u64) -> Self {
         Self {
             lags: vec![Lag::None; sequence.len()],
             any_lags: false,
@@ -73,18 +74,6 @@ impl Shape {
             last_run: run,
             next: 0,
         }
-    }
-
-    pub(super) fn graph(&self) -> Option<&Built> {
-        self.graph.as_ref()
-    }
-
-    pub(super) fn into_graph(self) -> Option<Built> {
-        self.graph
-    }
-
-    pub(super) fn is_in_order(&self) -> bool {
-        self.chained
     }
 
     /// Puts an operation that differs from operation `index` in its place.
@@ -144,7 +133,7 @@ impl Shape {
         {
             // A chain suits all memory. Two graphs for one shape are enough.
             self.chained = true;
-            self.cause = Cause { reason: "other dependencies", operation };
+            self.cause = ReplayRecording::new("other dependencies", operation);
             effort.replaced = self.graph.take();
         }
         let built = match &mut self.graph {
@@ -169,11 +158,6 @@ impl Shape {
         unsafe { device.graph_launch(built.exec.raw, stream) }?;
         self.launches += 1;
         Ok(())
-    }
-
-    /// Takes out the graph, which the driver refused to change.
-    pub(super) fn take_graph(&mut self) -> Option<Built> {
-        self.graph.take()
     }
 }
 
