@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use gpustream_hal::{HostPtr, RawBuffer, Result};
+use gpustream_hal::{HostPtr, RawBuffer};
 
 use super::array::ArrayMemory;
 use super::guard::Guards;
@@ -151,37 +151,6 @@ impl Block {
         self.capacity = filling.size;
         self.place = filling.place;
         self.history.get_mut().begin(bytes, filling.uses);
-    }
-
-    /// Fills an empty block with registered memory of `bytes` bytes.
-    pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
-        let (start, host) = (registration.device_address()?.0, registration.host() as usize);
-        let place = Place::Registered { _memory: Box::new(registration) };
-        self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
-        Ok(())
-    }
-
-    /// Fills an empty block with memory of somebody else's: `bytes` bytes from `start` on.
-    pub(crate) fn fill_foreign(&mut self, owner: ForeignOwner, start: usize, bytes: usize) {
-        let place = Place::Foreign { _owner: owner };
-        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
-    }
-
-    /// Fills an empty block with variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables
-    /// without a borrow, as graphs reach their memory; loading gave the variables values.
-    pub(crate) fn fill_module(&mut self, module: Arc<ModuleCore>, start: usize, bytes: usize) {
-        let place = Place::Module { _loaded: module };
-        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
-        self.history.get_mut().set_written(&(0..bytes));
-        *self.in_graph.get_mut() = true;
-    }
-
-    /// Fills an empty block with memory that textures are of, `bytes` bytes. They hold no borrow, as graphs hold none.
-    pub(crate) fn fill_array(&mut self, array: ArrayMemory, bytes: usize) {
-        let start = array.address();
-        let place = Place::Array(Box::new(array));
-        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
-        *self.in_graph.get_mut() = true;
     }
 
     /// Returns the block's memory as one that textures are of.

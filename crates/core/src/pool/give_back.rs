@@ -10,7 +10,7 @@ use super::source::Source;
 use super::watch::drop_unused_after;
 use super::{Pools, Users, are_done};
 use crate::foreign::ForeignOwner;
-use crate::memory::{self, ArrayMemory, Block, Home, Kind, Place, Registration, Returned};
+use crate::memory::{self, ArrayMemory, Block, Filling, Home, Kind, Place, Registration, Returned};
 use crate::module_core::ModuleCore;
 use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
@@ -81,9 +81,9 @@ impl Pools {
     /// Makes a block of registered memory of `bytes` bytes.
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.drop_unused();
-        let mut block = Block::empty(self.clone(), Kind::Registered);
-        block.fill_registered(registration, bytes)?;
-        Ok(Arc::new(block))
+        let (start, host) = (registration.device_address()?.0, registration.host() as usize);
+        let place = Place::Registered { _memory: Box::new(registration) };
+        Ok(Arc::new(self.placed(Kind::Registered, place, start, host, bytes)))
     }
 
     /// Makes a block of memory of somebody else's: `bytes` bytes from `start` on.
@@ -93,28 +93,37 @@ impl Pools {
     pub unsafe fn foreign(
         self: &Arc<Self>,
         owner: ForeignOwner,
-        start: RawBuffer,
+        RawBuffer(start): RawBuffer,
         bytes: usize,
     ) -> Arc<Block> {
         self.drop_unused();
-        let mut block = Block::empty(self.clone(), Kind::Device);
-        block.fill_foreign(owner, start.0, bytes);
-        Arc::new(block)
+        let place = Place::Foreign { _owner: owner };
+        Arc::new(self.placed(Kind::Device, place, start, 0, bytes))
     }
 
-    /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on.
+    /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables without a
+    /// borrow, as graphs reach their memory; loading gave the variables values.
     ///
     /// # Safety
     /// The memory is the module's, and every other access to it counts as a use of the block.
     pub unsafe fn of_module(
         self: &Arc<Self>,
         module: Arc<ModuleCore>,
-        start: RawBuffer,
+        RawBuffer(start): RawBuffer,
         bytes: usize,
     ) -> Arc<Block> {
-        let mut block = Block::empty(self.clone(), Kind::Device);
-        block.fill_module(module, start.0, bytes);
+        let place = Place::Module { _loaded: module };
+        let mut block = self.placed(Kind::Device, place, start, 0, bytes);
+        block.history.get_mut().set_written(&(0..bytes));
+        *block.in_graph.get_mut() = true;
         Arc::new(block)
+    }
+
+    /// Makes a block of `bytes` bytes of memory that has a place of its own, at these addresses of device and host.
+    fn placed(self: &Arc<Self>, kind: Kind, place: Place, start: usize, host: usize, bytes: usize) -> Block {
+        let mut block = Block::empty(self.clone(), kind);
+        block.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
+        block
     }
 
     /// Allocates an array of `bytes` bytes. Where the driver has no room, freed memory goes back to the driver first,
@@ -154,8 +163,10 @@ impl Pools {
             }
             outcome => outcome,
         }?;
-        let mut block = Block::empty(self.clone(), kind);
-        block.fill_array(memory, bytes);
+        let start = memory.address();
+        let mut block = self.placed(kind, Place::Array(Box::new(memory)), start, 0, bytes);
+        // Textures hold no borrow, as graphs hold none.
+        *block.in_graph.get_mut() = true;
         Ok(Arc::new(block))
     }
 
