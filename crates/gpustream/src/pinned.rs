@@ -156,9 +156,7 @@ impl<T: Plain> Pinned<T> {
     }
 
     fn registered(device: &Device, registration: Registration, len: usize) -> Result<Self> {
-        let bytes = len * size_of::<T>();
-        let block = device.0.pools.register(registration, bytes)?;
-        block.history.lock().set_written(&(0..bytes));
+        let block = device.0.pools.register(registration, len * size_of::<T>())?;
         Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }
 

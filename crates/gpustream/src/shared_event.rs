@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::export::{Content, Export, copy_of, invalid};
+use crate::export::{self, Content, Export, copy_of, invalid};
 use crate::stream::Stream;
 use crate::view::View;
 
@@ -156,7 +156,7 @@ impl Map {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the system chooses.
         let map = unsafe { mmap(ptr::null_mut(), PAGE, access, MapFlags::SHARED, descriptor, 0) };
-        Ok(Self(map.map_err(|why| failed("mapping a shared event", why))?.addr()))
+        Ok(Self(map.map_err(|why| export::external("mapping a shared event", why.into()))?.addr()))
     }
 }
 
@@ -174,7 +174,6 @@ impl SharedEvent {
         // SAFETY: the page is mapped until its owner, the mapping, is dropped; its length is sealed.
         let registration = unsafe { Registration::new(&device.0.raw, address, PAGE, Box::new(map)) }?;
         let block = device.0.pools.register(registration, PAGE)?;
-        block.history.lock().set_written(&(0..PAGE));
         Ok(Self { memory: Owned::new(device, block), descriptor, role })
     }
 
@@ -254,7 +253,7 @@ impl Device {
         let operation = operation("shared_event");
         let make = || {
             inside::check_outside()?;
-            let page = sealed_page().map_err(|why| failed("making a shared event", why))?;
+            let page = sealed_page().map_err(|why| export::external("making a shared event", why.into()))?;
             SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
         };
         make().map_err(|error: Error| error.with_operation(operation))
@@ -374,10 +373,6 @@ fn sealed_page() -> rustix::io::Result<OwnedFd> {
     ftruncate(&page, PAGE as u64)?;
     fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(page)
-}
-
-fn failed(what: &str, error: rustix::io::Errno) -> Error {
-    Error::external(std::io::Error::from(error)).with_context(what)
 }
 
 fn external(message: &str) -> Error {

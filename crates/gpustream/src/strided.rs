@@ -103,23 +103,11 @@ impl Stream {
         self.check_memory(&entry, &dst)?;
         let from = src_box.span(&src, extent, "source")?;
         let to = dst_box.span(&dst, extent, "destination")?;
-        let [width, height, depth] = extent;
-        if width == 0 || height == 0 || depth == 0 || size_of::<T>() == 0 {
+        if extent.contains(&0) || size_of::<T>() == 0 {
             return Ok(());
         }
         self.check_box(&entry, &src, &from, src_box, extent)?;
-        let (dst, src) = (dst_box.end_of(&to, extent)?, src_box.end_of(&from, extent)?);
-        let copy = Copy3d {
-            dst: dst.end,
-            dst_pitch: dst.pitch,
-            dst_rows: dst.rows,
-            src: src.end,
-            src_pitch: src.pitch,
-            src_rows: src.rows,
-            width: width * size_of::<T>(),
-            height,
-            depth,
-        };
+        let copy = copy_between::<T>(dst_box.end_of(&to, extent)?, src_box.end_of(&from, extent)?, extent);
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
         // borrows rule out overlap, and host access waits for the use entered with the tracker.
@@ -146,11 +134,31 @@ impl Stream {
     }
 }
 
-/// One end of a strided copy, as drivers take it: pitch in bytes, and rows of a plane.
+/// One end of a strided copy, as drivers take it: pitch in bytes, and rows of a plane. Those of an array do not matter.
+#[derive(Clone, Copy)]
 pub(crate) struct StridedEnd {
     pub(crate) end: CopyEnd,
     pub(crate) pitch: usize,
     pub(crate) rows: usize,
+}
+
+/// Returns the copy of a box of elements of `T` from `src` to `dst`.
+pub(crate) fn copy_between<T>(
+    dst: StridedEnd,
+    src: StridedEnd,
+    [width, height, depth]: [usize; 3],
+) -> Copy3d {
+    Copy3d {
+        dst: dst.end,
+        dst_pitch: dst.pitch,
+        dst_rows: dst.rows,
+        src: src.end,
+        src_pitch: src.pitch,
+        src_rows: src.rows,
+        width: width * size_of::<T>(),
+        height,
+        depth,
+    }
 }
 
 impl Pitched {

@@ -10,8 +10,8 @@ use gpustream_core::memory::{Access, ArrayMemory};
 use gpustream_core::operation::{Call, operation};
 use gpustream_core::track::Mode;
 use gpustream_hal::{
-    ArrayShape, Channel, Copy3d, CopyEnd, Error, ErrorKind, FilterMode, Operation, RawTexture, Result,
-    TexelFormat, TextureOptions, Work,
+    ArrayShape, Channel, CopyEnd, Error, ErrorKind, FilterMode, Operation, RawTexture, Result, TexelFormat,
+    TextureOptions, Work,
 };
 
 use crate::buffer::Owned;
@@ -19,7 +19,7 @@ use crate::copy::check_lengths;
 use crate::device::Device;
 use crate::plain::Plain;
 use crate::stream::Stream;
-use crate::strided::Pitched;
+use crate::strided::{Pitched, StridedEnd, copy_between};
 use crate::surface::Surface;
 use crate::view::{AsView, AsViewMut, View};
 
@@ -199,6 +199,11 @@ impl<T: Texel> Array<T> {
             .map_err(|error| error.with_operation(operation("surface")))
     }
 
+    /// Returns the end of a copy at the texel `at`.
+    fn end(&self, at: [usize; 3]) -> Result<CopyEnd> {
+        Ok(CopyEnd::Array { array: memory_of(&self.memory)?.raw()?, texel: size_of::<T>(), at })
+    }
+
     /// Returns a view for checks and accesses alone: an array has no address.
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.texels)
@@ -354,23 +359,10 @@ impl Stream {
         self.check_memory(&entry, &to)?;
         entry.named(check_shapes(src.shape, dst.shape))?;
         self.check_source(&entry, &from)?;
-        let end = |array: &Array<T>| {
-            let array = memory_of(&array.memory)?.raw()?;
-            Ok::<_, Error>(CopyEnd::Array { array, texel: size_of::<T>(), at: [0; 3] })
-        };
-        let (_, [width, height, depth]) = whole(src.shape);
-        let (width, none) = (width * size_of::<T>(), 0);
-        let copy = Copy3d {
-            dst: end(dst)?,
-            dst_pitch: none,
-            dst_rows: none,
-            src: end(src)?,
-            src_pitch: none,
-            src_rows: none,
-            width,
-            height,
-            depth,
-        };
+        let (_, extent) = whole(src.shape);
+        let [to_end, from_end] =
+            [dst.end([0; 3])?, src.end([0; 3])?].map(|end| StridedEnd { end, pitch: 0, rows: 0 });
+        let copy = copy_between::<T>(to_end, from_end, extent);
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
         // done.
@@ -448,20 +440,9 @@ impl Stream {
         } else {
             self.check_source(&entry, &texels)?;
         }
-        let end = CopyEnd::Array { array: memory_of(&array.memory)?.raw()?, texel: size_of::<T>(), at };
-        let (dst, src) = if writes { (end, copied.end) } else { (copied.end, end) };
-        let [width, height, depth] = extent;
-        let copy = Copy3d {
-            dst,
-            dst_pitch: copied.pitch,
-            dst_rows: copied.rows,
-            src,
-            src_pitch: copied.pitch,
-            src_rows: copied.rows,
-            width: width * size_of::<T>(),
-            height,
-            depth,
-        };
+        let end = StridedEnd { end: array.end(at)?, ..copied };
+        let (dst, src) = if writes { (end, copied) } else { (copied, end) };
+        let copy = copy_between::<T>(dst, src, extent);
         let other = if writes { Mode::Read } else { Mode::Write };
         let accesses = [&span.access(other), &texels.access(mode)];
         // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use

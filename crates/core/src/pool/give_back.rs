@@ -78,12 +78,14 @@ impl Pools {
         }
     }
 
-    /// Makes a block of registered memory of `bytes` bytes.
+    /// Makes a block of registered memory of `bytes` bytes, which count as written.
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.drop_unused();
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
         let place = Place::Registered { _memory: Box::new(registration) };
-        Ok(Arc::new(self.placed(Kind::Registered, place, start, host, bytes)))
+        let mut block = self.placed(Kind::Registered, place, start, host, bytes);
+        block.history.get_mut().set_written(&(0..bytes));
+        Ok(Arc::new(block))
     }
 
     /// Makes a block of memory of somebody else's: `bytes` bytes from `start` on.
