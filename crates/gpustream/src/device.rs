@@ -502,6 +502,24 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Checks that this handle made the stream; `what` names what else was made with the handle.
+    #[inline]
+    pub(crate) fn check_made(&self, stream: &Stream, what: &str) -> Result<()> {
+        if self.is_same(stream.device()) { Ok(()) } else { Err(self.another_handle(stream, what)) }
+    }
+
+    #[cold]
+    fn another_handle(&self, stream: &Stream, what: &str) -> Error {
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the {what} was made with a handle of {self:?}, and the stream with another one, of {:?}; give the {what} a \
+                 stream of its own handle: `Device::stream` of the one that made the {what}",
+                stream.device()
+            ),
+        )
+    }
+
     /// Returns the address of the driver's context (`CUcontext`), for other libraries: on CUDA the device's primary context,
     /// which all libraries of a process share. On HIP, which goes by ordinals, and on the CPU the number means nothing to
     /// others.

@@ -188,9 +188,7 @@ impl Graph {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        if !self.device.is_same(&stream.device) {
-            return Err(self.foreign(stream));
-        }
+        self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
         let Some(parts) = &self.parts else { return Ok(()) };
         let uses = &parts.contents.uses;
@@ -222,9 +220,7 @@ impl Graph {
         stream: &Stream,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<GraphUpdate> {
-        if !self.device.is_same(&stream.device) {
-            return Err(self.foreign(stream));
-        }
+        self.device.check_made(stream, "graph")?;
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
@@ -291,9 +287,7 @@ impl Graph {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being
     /// captured.
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
-        if !self.device.is_same(&stream.device) {
-            return Err(self.foreign(stream));
-        }
+        self.device.check_made(stream, "graph")?;
         stream.core.check_thread()?;
         let Some(parts) = &self.parts else { return Ok(()) };
         let mut state = stream.core.running("prepare a graph inside it")?;
@@ -301,18 +295,6 @@ impl Graph {
         let _alone = lock(&parts.calls);
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, raw) }
-    }
-
-    #[cold]
-    fn foreign(&self, stream: &Stream) -> Error {
-        Error::new(
-            ErrorKind::DeviceMismatch,
-            format!(
-                "the graph was made with a handle of {:?}, and the stream with another one, of {:?}; give the graph a stream of \
-                 its own handle: `graph.device().stream()`",
-                self.device, stream.device
-            ),
-        )
     }
 
     /// Returns how many nodes the driver made of the work.

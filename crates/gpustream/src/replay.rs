@@ -5,7 +5,7 @@ use std::fmt;
 use gpustream_core::inside;
 use gpustream_core::queue::Run;
 use gpustream_core::step::{ReplayStats, Step};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::Result;
 
 use crate::device::Device;
 use crate::dot::dot;
@@ -91,14 +91,12 @@ impl Replay {
     /// [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and those on a part of the device.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device; the error of an operation that the driver refused after
-    /// `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream reports what the driver
-    /// refused.
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an operation that the
+    /// driver refused after `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream
+    /// reports what the driver refused.
     pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
         inside::check_outside()?;
-        if !self.device.is_same(&stream.device) {
-            return Err(self.foreign(stream));
-        }
+        self.device.check_made(stream, "step")?;
         let run = Run::begin(&stream.core, &mut self.step)?;
         let outcome = work(stream);
         let ended = run.end();
@@ -124,18 +122,6 @@ impl Replay {
     pub fn dot(&self) -> String {
         let operations = self.step.as_ref().map(|step| step.operations()).unwrap_or_default();
         dot(operations.iter().map(|(operation, after)| (*operation, after.as_slice(), &[][..])))
-    }
-
-    #[cold]
-    fn foreign(&self, stream: &Stream) -> Error {
-        Error::new(
-            ErrorKind::DeviceMismatch,
-            format!(
-                "the step was made with a handle of {:?}, and the stream with another one, of {:?}; give the step a stream of \
-                 its own handle",
-                self.device, stream.device
-            ),
-        )
     }
 }
 
