@@ -75,23 +75,11 @@ impl Entry<'_> {
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
-    /// recorded. `grown` has then grown or not, and stays what it is.
+    /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the operation yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     pub unsafe fn submit_section(
-        &self,
-        stream: &Arc<StreamCore>,
-        submission: &mut Submission<'_>,
-        grown: Option<&Section>,
-    ) -> Result<Option<Section>> {
-        // SAFETY: handed on.
-        self.named(unsafe { self.submit_in(stream, submission, grown) })
-    }
-
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    unsafe fn submit_in(
         &self,
         stream: &Arc<StreamCore>,
         submission: &mut Submission<'_>,
