@@ -5,11 +5,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::hint;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use std::{hint, mem};
 
 use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
@@ -33,6 +33,8 @@ const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
+type Streams = SmallVec<[Arc<StreamCore>; 1]>;
+
 /// A future that resolves when the points that it was made for have been reached, or with the error if the device fails;
 /// made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
 ///
@@ -43,26 +45,24 @@ type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 pub struct Synchronize(State);
 
 enum State {
-    /// Making the future failed.
-    Failed(Option<gpustream_hal::Error>),
     Fresh(Points),
     Waiting {
         wait: Arc<Wait>,
-        streams: SmallVec<[Arc<StreamCore>; 1]>,
+        streams: Streams,
     },
-    Resolved,
+    /// There is nothing to wait for, or no more. An error is told once.
+    Ended(Result<()>),
 }
 
 impl Synchronize {
     fn new(points: Result<Points>) -> Self {
-        Self(match points {
-            Ok(points) => State::Fresh(points),
-            Err(error) => State::Failed(Some(error)),
-        })
+        Self(points.map_or_else(|error| State::Ended(Err(error)), State::Fresh))
     }
 
+    /// Looks at the points, and has the reactor watch those that are not reached soon.
     fn start(points: Points, cx: &Context<'_>) -> Result<State> {
         inside::check_outside()?;
+        let streams: Streams = points.iter().map(|(stream, _)| stream.clone()).collect();
         let mut ahead = points;
         let started = Instant::now();
         loop {
@@ -75,7 +75,7 @@ impl Synchronize {
                 }
             }
             if ahead.is_empty() {
-                return Ok(State::Resolved);
+                return Ok(State::Ended(report(&streams)));
             }
             if !reactor::is_idle() || started.elapsed() > FIRST_LOOK {
                 break;
@@ -88,7 +88,6 @@ impl Synchronize {
         let wait = Wait::new(ahead.len());
         // The waker is stored before the reactor can call it.
         let _ = wait.poll(cx.waker());
-        let streams = ahead.iter().map(|(stream, _)| stream.clone()).collect();
         reactor::watch(ahead.into_iter().map(|(stream, mark)| Awaited { stream, mark, wait: wait.clone() }))?;
         Ok(State::Waiting { wait, streams })
     }
@@ -98,37 +97,31 @@ impl Future for Synchronize {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        loop {
-            match &mut self.0 {
-                State::Failed(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
-                State::Resolved => return Poll::Ready(Ok(())),
-                State::Fresh(points) => {
-                    let points = std::mem::take(points);
-                    let streams: SmallVec<[_; 1]> = points.iter().map(|(stream, _)| stream.clone()).collect();
-                    self.0 = Self::start(points, cx).unwrap_or_else(|error| State::Failed(Some(error)));
-                    match self.0 {
-                        State::Waiting { .. } => return Poll::Pending,
-                        State::Resolved => {
-                            return Poll::Ready(
-                                streams.iter().try_for_each(|stream| stream.report_failures()),
-                            );
-                        }
-                        _ => {}
-                    }
-                }
-                State::Waiting { wait, streams } => {
-                    let Some(outcome) = wait.poll(cx.waker()) else {
-                        // Inside a host closure, blocking on the future may be waiting for that very closure.
-                        return inside::check_outside()
-                            .map_or_else(|e| Poll::Ready(Err(e)), |_| Poll::Pending);
-                    };
-                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_failures()));
-                    self.0 = State::Resolved;
-                    return Poll::Ready(outcome);
-                }
+        match &mut self.0 {
+            State::Fresh(points) => {
+                let points = mem::take(points);
+                self.0 = Self::start(points, cx).unwrap_or_else(|error| State::Ended(Err(error)));
             }
+            State::Waiting { wait, streams } => {
+                let Some(outcome) = wait.poll(cx.waker()) else {
+                    // Inside a host closure, blocking on the future may be waiting for that very closure.
+                    return inside::check_outside()
+                        .map_or_else(|error| Poll::Ready(Err(error)), |_| Poll::Pending);
+                };
+                self.0 = State::Ended(outcome.and_then(|()| report(streams)));
+            }
+            State::Ended(_) => {}
+        }
+        match &mut self.0 {
+            State::Ended(outcome) => Poll::Ready(mem::replace(outcome, Ok(()))),
+            State::Fresh(_) | State::Waiting { .. } => Poll::Pending,
         }
     }
+}
+
+/// Reports failures that the drivers of these streams do not know of.
+fn report(streams: &[Arc<StreamCore>]) -> Result<()> {
+    streams.iter().try_for_each(|stream| stream.report_failures())
 }
 
 impl Drop for Synchronize {
