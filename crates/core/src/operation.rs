@@ -24,6 +24,14 @@ pub fn operation(label: &'static str) -> Operation {
     Operation { label, location: Location::caller() }
 }
 
+/// Does `work`, and names the operation in its error.
+///
+/// # Errors
+/// That of `work`.
+pub fn named<T>(operation: Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.with_operation(operation))
+}
+
 /// The way in which host access waits for an operation on the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {

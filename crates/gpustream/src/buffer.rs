@@ -11,7 +11,7 @@ use gpustream_core::device_core::DeviceCore;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside::{self, Outside};
 use gpustream_core::memory::{Access, Block, Kind, byte_len};
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::queue::Entry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -39,7 +39,7 @@ impl Owned {
     /// # Errors
     /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library, and those of the pools.
     pub(crate) fn alloc(device: &Device, kind: Kind, bytes: usize, operation: Operation) -> Result<Self> {
-        let outside = inside::check_outside().map_err(|error| error.with_operation(operation))?;
+        let outside = named(operation, inside::check_outside)?;
         Self::alloc_outside(device, kind, bytes, operation, outside)
     }
 
@@ -149,13 +149,12 @@ impl<T: Plain> Buffer<T> {
         let operation = operation("from_raw");
         let address = RawBuffer(memory.expose_provenance());
         let device = stream.device();
-        let check = || -> Result<usize> {
+        let bytes = named(operation, || {
             inside::check_outside()?;
             let bytes = byte_len::<T>(len)?;
             check_address(device, address, size_of::<T>(), bytes)?;
             Ok(bytes)
-        };
-        let bytes = check().map_err(|error| error.with_operation(operation))?;
+        })?;
         // SAFETY: by this function's contract.
         let block = unsafe { device.0.pools.foreign(ForeignOwner::new(owner), address, bytes) };
         block.history.lock().set_written(&(0..bytes));

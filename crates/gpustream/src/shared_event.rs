@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpustream_core::inside;
 use gpustream_core::memory::Registration;
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::track::{Mode, StreamId};
 use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
@@ -213,8 +213,7 @@ impl SharedEvent {
     /// [`ErrorKind::External`] where the process has no room for another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
-        let operation = operation("export");
-        let descriptor = copy_of(&self.descriptor).map_err(|error| error.with_operation(operation))?;
+        let descriptor = named(operation("export"), || copy_of(&self.descriptor))?;
         Ok(Export { descriptor, content: Content::Event })
     }
 
@@ -250,13 +249,11 @@ impl Device {
     /// [`ErrorKind::External`] where the system has no memory or descriptor left; as for [`register`](Self::register).
     #[track_caller]
     pub fn shared_event(&self) -> Result<SharedEvent> {
-        let operation = operation("shared_event");
-        let make = || {
+        named(operation("shared_event"), || {
             inside::check_outside()?;
             let page = sealed_page().map_err(|why| export::external("making a shared event", why.into()))?;
             SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
-        };
-        make().map_err(|error: Error| error.with_operation(operation))
+        })
     }
 
     /// Takes an event that another process, or this one, has [exported](SharedEvent::export): for streams to wait for. Any
@@ -267,8 +264,7 @@ impl Device {
     /// [`shared_event`](Self::shared_event).
     #[track_caller]
     pub fn import_event(&self, export: &Export) -> Result<SharedEvent> {
-        let operation = operation("import_event");
-        let import = || {
+        named(operation("import_event"), || {
             inside::check_outside()?;
             if export.content != Content::Event {
                 return Err(invalid("the export is of memory; take it with `Device::import`"));
@@ -280,8 +276,7 @@ impl Device {
                 return Err(invalid("importing an event: the file descriptor that came with it is none's"));
             }
             SharedEvent::of(self, copy_of(&export.descriptor)?, Role::Waiter)
-        };
-        import().map_err(|error: Error| error.with_operation(operation))
+        })
     }
 }
 

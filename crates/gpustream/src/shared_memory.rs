@@ -1,12 +1,13 @@
 //! Device memory that several processes map.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::memory::byte_len;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{named, operation};
 use gpustream_hal::{Device as HalDevice, Error, ErrorKind, Result, SharedMapping};
 
 use crate::buffer::{Buffer, Owned};
@@ -17,22 +18,20 @@ use crate::plain::Plain;
 /// A mapping of memory that other processes may map too, which ends with the value.
 pub(crate) struct Mapping {
     device: Arc<dyn HalDevice>,
-    /// `None` only while the value is dropped.
-    raw: Option<SharedMapping>,
+    raw: ManuallyDrop<SharedMapping>,
     /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
     imported: Option<OwnedFd>,
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Some(mapping) = self.raw.take() {
-            let device = self.device.clone();
-            inside::outside(move || {
-                // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
-                // goes after its own uses.
-                let _ = unsafe { device.shared_unmap(mapping) };
-            });
-        }
+        // SAFETY: the field is not used again.
+        let (device, mapping) = (self.device.clone(), unsafe { ManuallyDrop::take(&mut self.raw) });
+        inside::outside(move || {
+            // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
+            // goes after its own uses.
+            let _ = unsafe { device.shared_unmap(mapping) };
+        });
     }
 }
 
@@ -48,8 +47,7 @@ impl Device {
     /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
-        let operation = operation("alloc_shared");
-        let alloc = || {
+        let (mapping, bytes) = named(operation("alloc_shared"), || {
             inside::check_outside()?;
             self.check_shares()?;
             let bytes = byte_len::<T>(len)?;
@@ -57,8 +55,7 @@ impl Device {
                 return Err(invalid("memory of no bytes cannot be shared; ask for one element at least"));
             }
             Ok((self.raw().shared_alloc(bytes)?, bytes))
-        };
-        let (mapping, bytes) = alloc().map_err(|error| error.with_operation(operation))?;
+        })?;
         Ok(self.shared_buffer(mapping, None, bytes, len))
     }
 
@@ -83,8 +80,7 @@ impl Device {
     /// which have to be trusted in that.
     #[track_caller]
     pub unsafe fn import<T: Plain>(&self, export: &Export) -> Result<Buffer<T>> {
-        let operation = operation("import");
-        let import = || {
+        let (mapping, descriptor, bytes) = named(operation("import"), || {
             inside::check_outside()?;
             self.check_shares()?;
             let Content::Memory { backend, uuid, bytes } = export.content else {
@@ -114,8 +110,7 @@ impl Device {
             }
             let descriptor = copy_of(&export.descriptor)?;
             Ok((self.raw().shared_import(descriptor.as_fd(), bytes)?, descriptor, bytes))
-        };
-        let (mapping, descriptor, bytes) = import().map_err(|error| error.with_operation(operation))?;
+        })?;
         let buffer = self.shared_buffer(mapping, Some(descriptor), bytes, bytes / size_of::<T>());
         buffer.set_written(bytes);
         Ok(buffer)
@@ -138,7 +133,8 @@ impl Device {
         len: usize,
     ) -> Buffer<T> {
         let address = mapping.address;
-        let mapping = Arc::new(Mapping { device: self.raw().clone(), raw: Some(mapping), imported });
+        let mapping =
+            Arc::new(Mapping { device: self.raw().clone(), raw: ManuallyDrop::new(mapping), imported });
         // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
         let block = unsafe { self.0.pools.foreign(ForeignOwner::new(mapping.clone()), address, bytes) };
         Buffer::new(Owned::shared(self, block, mapping), len)
@@ -174,12 +170,10 @@ impl<T: Plain> Buffer<T> {
     /// process has no room for another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
-        let operation = operation("export");
-        let export = || {
+        named(operation("export"), || {
             inside::check_outside()?;
             let (mapping, device) = self.mapping();
-            let Some((mapping, raw)) = mapping.and_then(|mapping| Some((mapping, mapping.raw.as_ref()?)))
-            else {
+            let Some(mapping) = mapping else {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     "this memory is of the pool or of another library, and cannot be exported; allocate it with \
@@ -190,14 +184,13 @@ impl<T: Plain> Buffer<T> {
             let descriptor = match &mapping.imported {
                 Some(descriptor) => copy_of(descriptor)?,
                 // SAFETY: the buffer holds the mapping.
-                None => unsafe { mapping.device.shared_export(raw) }?,
+                None => unsafe { mapping.device.shared_export(&mapping.raw) }?,
             };
             let backend = BackendName::new(device.info().backend);
             let bytes = self.len() * size_of::<T>();
             // Another process may write from now on.
             self.set_written(bytes);
             Ok(Export { descriptor, content: Content::Memory { backend, uuid, bytes: bytes as u64 } })
-        };
-        export().map_err(|error: Error| error.with_operation(operation))
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gpustream_core::inside;
 use gpustream_core::memory::byte_len;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{named, operation};
 use gpustream_hal::{Error, ErrorKind, FilterMode, RawBuffer, Result, TextureOptions};
 
 use crate::buffer::Owned;
@@ -52,21 +52,19 @@ impl Device {
     /// driver.
     #[track_caller]
     pub fn texel_buffer<T: Texel>(&self, len: usize) -> Result<TexelBuffer<T>> {
-        self.texel_buffer_for(len).map_err(|error| error.with_operation(operation("texel_buffer")))
-    }
-
-    fn texel_buffer_for<T: Texel>(&self, len: usize) -> Result<TexelBuffer<T>> {
-        inside::check_outside()?;
-        check_textures(self)?;
-        if len == 0 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a buffer of no texels has no texture; allocate one",
-            ));
-        }
-        let bytes = byte_len::<T>(len)?;
-        let block = self.0.pools.texels(&*self.0, T::FORMAT, bytes)?;
-        Ok(TexelBuffer { memory: Arc::new(Owned::new(self, block)), len, element: PhantomData })
+        named(operation("texel_buffer"), || {
+            inside::check_outside()?;
+            check_textures(self)?;
+            if len == 0 {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "a buffer of no texels has no texture; allocate one",
+                ));
+            }
+            let bytes = byte_len::<T>(len)?;
+            let block = self.0.pools.texels(&*self.0, T::FORMAT, bytes)?;
+            Ok(TexelBuffer { memory: Arc::new(Owned::new(self, block)), len, element: PhantomData })
+        })
     }
 }
 
@@ -80,21 +78,19 @@ impl<T: Texel> TexelBuffer<T> {
     /// [`ErrorKind::InvalidArgument`], where the buffer is longer than the device's textures.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
-        self.texture_for(options).map_err(|error| error.with_operation(operation("texture")))
-    }
-
-    fn texture_for(&self, options: TextureOptions) -> Result<Texture> {
-        let plain = TextureOptions::default().normalized_values(options.normalized_values);
-        if options.filter != FilterMode::Point || options != plain {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "`tex1Dfetch` takes a texel's number: filters, address modes and normalised coordinates are for textures of \
+        named(operation("texture"), || {
+            let plain = TextureOptions::default().normalized_values(options.normalized_values);
+            if options.filter != FilterMode::Point || options != plain {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "`tex1Dfetch` takes a texel's number: filters, address modes and normalised coordinates are for textures of \
                  arrays",
-            ));
-        }
-        check_options(T::FORMAT, options)?;
-        let raw = memory_of(&self.memory)?.texture(&options)?;
-        Ok(Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
+                ));
+            }
+            check_options(T::FORMAT, options)?;
+            let raw = memory_of(&self.memory)?.texture(&options)?;
+            Ok(Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
+        })
     }
 }
 

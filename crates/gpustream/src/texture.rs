@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gpustream_core::inside;
 use gpustream_core::memory::{Access, ArrayMemory};
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::track::Mode;
 use gpustream_hal::{
     ArrayShape, Channel, CopyEnd, Error, ErrorKind, FilterMode, Operation, RawTexture, Result, TexelFormat,
@@ -97,22 +97,20 @@ impl Device {
     /// driver.
     #[track_caller]
     pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
-        self.array_for(shape).map_err(|error| error.with_operation(operation("array")))
-    }
-
-    fn array_for<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
-        inside::check_outside()?;
-        check_textures(self)?;
-        let texels = check_shape(shape)?;
-        let bytes = texels.checked_mul(T::FORMAT.size()).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or_else(|| {
-            Error::new(
-                ErrorKind::OutOfMemory,
-                format!("an array of {texels} texels exceeds the address space"),
-            )
-        })?;
-        let block = self.0.pools.array(&*self.0, shape, T::FORMAT, bytes)?;
-        Ok(Array { memory: Arc::new(Owned::new(self, block)), shape, texels, element: PhantomData })
+        named(operation("array"), || {
+            inside::check_outside()?;
+            check_textures(self)?;
+            let texels = check_shape(shape)?;
+            let bytes = texels.checked_mul(T::FORMAT.size()).filter(|bytes| isize::try_from(*bytes).is_ok());
+            let bytes = bytes.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::OutOfMemory,
+                    format!("an array of {texels} texels exceeds the address space"),
+                )
+            })?;
+            let block = self.0.pools.array(&*self.0, shape, T::FORMAT, bytes)?;
+            Ok(Array { memory: Arc::new(Owned::new(self, block)), shape, texels, element: PhantomData })
+        })
     }
 }
 
@@ -181,10 +179,11 @@ impl<T: Texel> Array<T> {
     /// normalised coordinates.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
-        check_options(T::FORMAT, options)
-            .and_then(|()| memory_of(&self.memory)?.texture(&options))
-            .map(|raw| Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
-            .map_err(|error| error.with_operation(operation("texture")))
+        named(operation("texture"), || {
+            check_options(T::FORMAT, options)?;
+            let raw = memory_of(&self.memory)?.texture(&options)?;
+            Ok(Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
+        })
     }
 
     /// Makes a surface of the array, by which kernels write texels (`cuSurfObjectCreate`, `hipCreateSurfaceObject`). The
@@ -194,9 +193,8 @@ impl<T: Texel> Array<T> {
     /// [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn surface(&self) -> Result<Surface> {
-        (memory_of(&self.memory).and_then(ArrayMemory::surface))
-            .map(|raw| Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
-            .map_err(|error| error.with_operation(operation("surface")))
+        let raw = named(operation("surface"), || memory_of(&self.memory)?.surface())?;
+        Ok(Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
     }
 
     /// Returns the end of a copy at the texel `at`.
