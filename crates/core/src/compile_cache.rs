@@ -146,7 +146,7 @@ fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) {
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
     // A cache that cannot be written to costs time alone.
-    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &[&encode(key, compiled)]);
+    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled));
 }
 
 #[cfg(test)]

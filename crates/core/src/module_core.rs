@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 /// A loaded module, which is let go when its last kernel is dropped and done.
 pub struct ModuleCore {
     raw: RawModule,
-    loader: Option<Loader>,
+    loader: Loader,
 }
 
 /// The party that loaded a module.
@@ -31,7 +31,7 @@ impl ModuleCore {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(raw: RawModule, device: Arc<dyn hal::Device>) -> Self {
-        Self { raw, loader: Some(Loader::Ours(device)) }
+        Self { raw, loader: Loader::Ours(device) }
     }
 
     /// Makes a value of a module that somebody else loaded and `owner` keeps loaded.
@@ -39,7 +39,7 @@ impl ModuleCore {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety), but for the module's owner.
     pub unsafe fn foreign(raw: RawModule, owner: ForeignOwner) -> Self {
-        Self { raw, loader: Some(Loader::Foreign { _owner: Mutex::new(owner) }) }
+        Self { raw, loader: Loader::Foreign { _owner: Mutex::new(owner) } }
     }
 
     /// Returns the driver's handle.
@@ -50,8 +50,8 @@ impl ModuleCore {
 
 impl Drop for ModuleCore {
     fn drop(&mut self) {
-        let Some(Loader::Ours(device)) = self.loader.take() else { return };
-        let raw = self.raw;
+        let Loader::Ours(device) = &self.loader else { return };
+        let (device, raw) = (device.clone(), self.raw);
         inside::outside(move || {
             // SAFETY: no handle is left, and the device drops a parked module only when no kernel of the module can
             // run.

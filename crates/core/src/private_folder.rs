@@ -52,11 +52,11 @@ impl PrivateFolder {
         Ok(bytes)
     }
 
-    /// Writes `parts` to the file `temporary`, and then renames that file to `name`, in place of an earlier file of
+    /// Writes `bytes` to the file `temporary`, and then renames that file to `name`, in place of an earlier file of
     /// that name. So readers never see half a file.
-    pub(crate) fn write(&self, name: &str, temporary: &str, parts: &[&[u8]]) -> io::Result<()> {
+    pub(crate) fn write(&self, name: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.open_at(temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
-        let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| {
+        let written = file.write_all(bytes).and_then(|()| {
             let (from, to, folder) = (c_name(temporary)?, c_name(name)?, self.0.as_raw_fd());
             // SAFETY: both names end in zero, and the folder is open.
             done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
@@ -116,10 +116,10 @@ mod tests {
         let path = parent.path().join("a/b");
         let folder = PrivateFolder::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        folder.write("x", "x.tmp", &[b"one", b" two"]).unwrap();
+        folder.write("x", "x.tmp", b"one two").unwrap();
         assert_eq!(folder.read("x").unwrap(), b"one two");
         assert_eq!(fs::metadata(path.join("x")).unwrap().mode() & 0o777, 0o600);
-        folder.write("x", "x.tmp", &[b"three"]).unwrap();
+        folder.write("x", "x.tmp", b"three").unwrap();
         assert_eq!(folder.read("x").unwrap(), b"three");
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "nothing temporary is left");
     }
@@ -133,7 +133,7 @@ mod tests {
         fs::write(open.join("x"), "theirs").unwrap();
         let folder = PrivateFolder::open(&open).unwrap();
         assert!(folder.read("x").is_err());
-        folder.write("x", "x.tmp", &[b"mine"]).unwrap();
+        folder.write("x", "x.tmp", b"mine").unwrap();
         let own = open.join(format!("gpustream-{}", effective_user()));
         assert_eq!(fs::read(own.join("x")).unwrap(), b"mine");
         mode(&own, 0o770);
@@ -151,7 +151,7 @@ mod tests {
         fs::write(parent.path().join("target"), "of a link").unwrap();
         symlink(parent.path().join("target"), real.join("linked")).unwrap();
         assert!(folder.read("linked").is_err());
-        assert!(folder.write("y", "linked", &[b"through"]).is_err());
+        assert!(folder.write("y", "linked", b"through").is_err());
         assert_eq!(fs::read(parent.path().join("target")).unwrap(), b"of a link");
         fs::write(real.join("writable"), "by others").unwrap();
         mode(&real.join("writable"), 0o666);
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         assert!(folder.read("pipe").is_err());
         // A link in an entry's place is replaced, not written through.
-        folder.write("linked", "new", &[b"mine"]).unwrap();
+        folder.write("linked", "new", b"mine").unwrap();
         assert_eq!(folder.read("linked").unwrap(), b"mine");
         assert_eq!(fs::read(parent.path().join("target")).unwrap(), b"of a link");
     }

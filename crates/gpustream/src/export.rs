@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use bytemuck::{Pod, Zeroable};
 use gpustream_hal::{Error, ErrorKind, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -58,7 +59,20 @@ impl fmt::Display for BackendName {
 
 /// The first bytes of a message: a name, and the version of what follows.
 const MAGIC: [u8; 8] = *b"gpstrm\0\x01";
-const MESSAGE: usize = 40;
+
+/// A message, byte for byte.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Message {
+    magic: [u8; 8],
+    /// A backend's name, or [`EVENT`].
+    name: [u8; 8],
+    uuid: [u8; 16],
+    /// The length of the memory, the least significant byte first.
+    bytes: [u8; 8],
+}
+
+const MESSAGE: usize = size_of::<Message>();
 
 /// The name of an event, in the place of a backend's name.
 const EVENT: [u8; 8] = *b"event\0\0\0";
@@ -69,21 +83,11 @@ impl Content {
             Self::Memory { backend, uuid, bytes } => (backend.0, *uuid, *bytes),
             Self::Event => (EVENT, [0; 16], 0),
         };
-        let mut message = [0; MESSAGE];
-        message[..8].copy_from_slice(&MAGIC);
-        message[8..16].copy_from_slice(&name);
-        message[16..32].copy_from_slice(&uuid);
-        message[32..].copy_from_slice(&bytes.to_le_bytes());
-        message
+        bytemuck::cast(Message { magic: MAGIC, name, uuid, bytes: bytes.to_le_bytes() })
     }
 
     fn from_bytes(message: &[u8; MESSAGE]) -> Result<Self> {
-        let [mut magic, mut name, mut bytes] = [[0; 8]; 3];
-        let mut uuid = [0; 16];
-        magic.copy_from_slice(&message[..8]);
-        name.copy_from_slice(&message[8..16]);
-        uuid.copy_from_slice(&message[16..32]);
-        bytes.copy_from_slice(&message[32..]);
+        let Message { magic, name, uuid, bytes } = bytemuck::cast(*message);
         if magic != MAGIC {
             return Err(invalid(
                 "receiving an export: the bytes are no export's, or one of another version of gpustream; send with \

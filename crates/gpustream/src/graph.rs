@@ -1,6 +1,7 @@
 //! Graphs: work recorded once and launched many times.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use gpustream_core::inside;
@@ -40,7 +41,7 @@ use crate::stream::Stream;
 /// A `Graph` is `Send` and `Sync`. Dropping it returns at once: pending runs finish, and all that they use lives until
 /// then.
 pub struct Graph {
-    parts: Option<Parts>,
+    parts: ManuallyDrop<Parts>,
     /// The nodes, where they were made one by one. The table is not among the parts, since it holds the device, which
     /// holds parked parts.
     table: Option<NodeTable>,
@@ -56,8 +57,7 @@ struct Parts {
     /// The graph that the executable was made from, for use as a child.
     recorded: OwnedGraph,
     contents: Contents,
-    nodes: usize,
-    edges: usize,
+    size: GraphSize,
 }
 
 impl Stream {
@@ -96,7 +96,7 @@ impl Stream {
     /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
-        Graph::new(&self.device, recorded, contents)
+        Ok(Graph::new(&self.device, Parts::new(recorded, contents)?, None))
     }
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(OwnedGraph, Contents)> {
@@ -150,14 +150,14 @@ impl Parts {
     fn new(recorded: OwnedGraph, contents: Contents) -> Result<Self> {
         inside::check_outside()?;
         // SAFETY: the graph is alive.
-        let GraphSize { nodes, edges } = unsafe { recorded.device.graph_size(recorded.raw) }?;
-        Ok(Self { exec: recorded.instantiate()?, calls: Mutex::new(()), recorded, contents, nodes, edges })
+        let size = unsafe { recorded.device.graph_size(recorded.raw) }?;
+        Ok(Self { exec: recorded.instantiate()?, calls: Mutex::new(()), recorded, contents, size })
     }
 }
 
 impl Graph {
-    fn new(device: &Device, recorded: OwnedGraph, contents: Contents) -> Result<Self> {
-        Ok(Self { parts: Some(Parts::new(recorded, contents)?), table: None, device: device.clone() })
+    fn new(device: &Device, parts: Parts, table: Option<NodeTable>) -> Self {
+        Self { parts: ManuallyDrop::new(parts), table, device: device.clone() }
     }
 
     /// Makes a graph of explicit nodes; `host_nodes` are the nodes that call a closure.
@@ -170,14 +170,13 @@ impl Graph {
     ) -> Result<Self> {
         let mut parts = Parts::new(recorded, contents)?;
         table.own_calls(&*parts.exec.device, parts.exec.raw, &mut parts.contents, host_nodes)?;
-        Ok(Self { parts: Some(parts), table: Some(table), device: device.clone() })
+        Ok(Self::new(device, parts, Some(table)))
     }
 
     /// Calls `make` with the recorded graph and its contents.
     pub(crate) fn with_recorded<T>(&self, make: impl FnOnce(RawGraph, &Contents) -> Result<T>) -> Result<T> {
-        let parts = self.parts.as_ref().ok_or_else(empty)?;
-        let _alone = lock(&parts.calls);
-        make(parts.recorded.raw, &parts.contents)
+        let _alone = lock(&self.parts.calls);
+        make(self.parts.recorded.raw, &self.parts.contents)
     }
 
     /// Enqueues one run on `stream`, ordered after all earlier work that touches the same memory. Runs of one graph
@@ -190,7 +189,7 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
-        let Some(parts) = &self.parts else { return Ok(()) };
+        let parts = &self.parts;
         let uses = &parts.contents.uses;
         // Held until the run is entered: a guard that is taken meanwhile waits for the run.
         let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
@@ -222,7 +221,7 @@ impl Graph {
     ) -> Result<GraphUpdate> {
         self.device.check_made(stream, "graph")?;
         let (recorded, contents) = stream.capture_parts(work)?;
-        let parts = self.parts.as_mut().ok_or_else(empty)?;
+        let parts = &mut *self.parts;
         // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
         let conditional = parts.contents.conditional || contents.conditional;
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
@@ -271,14 +270,14 @@ impl Graph {
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
     pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         inside::check_outside()?;
-        let parts = self.parts.as_mut().ok_or_else(empty)?;
         let Some(table) = &mut self.table else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
             ));
         };
-        table.replace(&self.device, parts.exec.raw, node, &mut parts.contents, work)
+        let Parts { exec, contents, .. } = &mut *self.parts;
+        table.replace(&self.device, exec.raw, node, contents, work)
     }
 
     /// Prepares the first launch now: enqueues on `stream` what the driver would otherwise do then (`cuGraphUpload`).
@@ -289,28 +288,27 @@ impl Graph {
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
         self.device.check_made(stream, "graph")?;
         stream.core.check_thread()?;
-        let Some(parts) = &self.parts else { return Ok(()) };
         let mut state = stream.core.running("prepare a graph inside it")?;
         let raw = stream.core.caught_up(&mut state)?;
-        let _alone = lock(&parts.calls);
+        let Parts { exec, calls, .. } = &*self.parts;
+        let _alone = lock(calls);
         // SAFETY: both are alive.
-        unsafe { parts.exec.device.graph_upload(parts.exec.raw, raw) }
+        unsafe { exec.device.graph_upload(exec.raw, raw) }
     }
 
     /// Returns how many nodes the driver made of the work.
     pub fn node_count(&self) -> usize {
-        self.parts.as_ref().map_or(0, |parts| parts.nodes)
+        self.parts.size.nodes
     }
 
     /// Returns how many dependencies there are between the nodes.
     pub fn edge_count(&self) -> usize {
-        self.parts.as_ref().map_or(0, |parts| parts.edges)
+        self.parts.size.edges
     }
 
     /// Returns the operations, and the operations that each follows directly, in Graphviz's language.
     pub fn dot(&self) -> String {
-        let operations = self.parts.as_ref().map_or(&[][..], |parts| &parts.contents.operations);
-        dot(operations.iter().map(recorded))
+        dot(self.parts.contents.operations.iter().map(recorded))
     }
 
     /// Returns the device that the graph belongs to.
@@ -319,18 +317,13 @@ impl Graph {
     }
 }
 
-#[cold]
-fn empty() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "the graph is empty")
-}
-
 impl Drop for Graph {
     /// Parks the parts until pending runs are done, and returns at once.
     fn drop(&mut self) {
-        if let Some(parts) = self.parts.take() {
-            let owns = parts.contents.owns_values();
-            self.device.park(Box::new(parts), owns);
-        }
+        // SAFETY: the field is not used again.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        let owns = parts.contents.owns_values();
+        self.device.park(Box::new(parts), owns);
     }
 }
 

@@ -65,23 +65,14 @@ pub(super) static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
 /// Devices that have done what they were given up to a moment.
 #[derive(Default)]
 pub(super) struct Finished<'a> {
-    devices: &'a [Arc<TracedDevice>],
-    until: Nanos,
-    /// Whether the backends hold nothing back, and operations of which nothing was measured are done with. Operations
-    /// that run at that moment are then lost.
-    is_last: bool,
+    pub(super) devices: &'a [Arc<TracedDevice>],
+    pub(super) until: Nanos,
+    /// Whether no other look at the devices will follow: the backends hold nothing back, and operations of which nothing was
+    /// measured are done with. Operations that run at that moment are then lost.
+    pub(super) is_last: bool,
 }
 
-impl<'a> Finished<'a> {
-    pub(super) fn new(devices: &'a [Arc<TracedDevice>], until: Nanos) -> Self {
-        Self { devices, until, is_last: true }
-    }
-
-    /// Says that another look at the devices will follow.
-    pub(super) fn not_last(self) -> Self {
-        Self { is_last: false, ..self }
-    }
-
+impl Finished<'_> {
     fn has(&self, device: u32) -> bool {
         self.devices.iter().any(|finished| finished.id == device)
     }
@@ -230,7 +221,7 @@ impl Collector {
 
     /// Tells all that is known, and lets the backends hold nothing back.
     fn collect_all(&mut self) {
-        self.collect(&Finished::new(&devices::all(), now()));
+        self.collect(&Finished { devices: &devices::all(), until: now(), is_last: true });
     }
 
     fn collect(&mut self, finished: &Finished<'_>) {

@@ -52,20 +52,20 @@ impl Listening {
     /// Waits until the devices have done what was submitted to them, and tells the listener of all of it. Blocks.
     pub fn finish(&self) {
         // Other threads may go on to submit.
-        let until = now();
-        for device in &self.devices {
+        let (devices, until) = (&self.devices, now());
+        for device in devices {
             // A device that failed has nothing more to tell.
             let _ = device.raw.synchronize();
         }
         // A backend that is made to hold nothing back loses the operations that other threads have under way. So the
         // backend is first asked for complete measurements, until none is missing, or the rest seems not to come.
         for _ in 0..LOOKS {
-            if collect(&Finished::new(&self.devices, until).not_last()) {
+            if collect(&Finished { devices, until, is_last: false }) {
                 return;
             }
             thread::pause();
         }
-        collect(&Finished::new(&self.devices, until));
+        collect(&Finished { devices, until, is_last: true });
     }
 }
 
