@@ -34,16 +34,14 @@ struct Inner {
     live: HashMap<usize, (usize, Holder)>,
     /// Ranges that were dropped and that the driver has not got back.
     frees: Vec<Returned>,
-    used: usize,
-    peak: usize,
-    peak_reserved: usize,
-    count: u64,
+    /// The figures, but for the bytes that are reserved.
+    counted: MemoryStats,
 }
 
 impl Inner {
     /// Returns the bytes that are in use or wait to be freed.
     fn reserved(&self) -> usize {
-        self.used + self.frees.iter().map(|returned| returned.size).sum::<usize>()
+        self.counted.used as usize + self.frees.iter().map(|returned| returned.size).sum::<usize>()
     }
 }
 
@@ -82,10 +80,8 @@ impl DriverPool {
             return Err(error);
         }
         inner.live.insert(address.0, (size, holder));
-        inner.count += 1;
-        inner.used += size;
-        inner.peak = inner.peak.max(inner.used);
-        inner.peak_reserved = inner.peak_reserved.max(inner.reserved());
+        inner.counted.hand_out(size);
+        inner.counted.miss(inner.reserved());
         if let Some(block) = Arc::get_mut(block) {
             block.fill(
                 Filling { place: Place::Driver, start: address.0, host: 0, size, uses },
@@ -99,7 +95,7 @@ impl DriverPool {
     pub(super) fn give_back(&self, returned: Returned) {
         let inner = &mut *lock(&self.0);
         inner.live.remove(&returned.address.0);
-        inner.used -= returned.size;
+        inner.counted.take_back(returned.size);
         inner.frees.push(returned);
     }
 
@@ -139,15 +135,7 @@ impl DriverPool {
 
     pub(super) fn stats(&self) -> MemoryStats {
         let inner = &*lock(&self.0);
-        MemoryStats {
-            used: inner.used as u64,
-            peak: inner.peak as u64,
-            reserved: inner.reserved() as u64,
-            peak_reserved: inner.peak_reserved as u64,
-            live: inner.live.len() as u64,
-            misses: inner.count,
-            ..MemoryStats::default()
-        }
+        MemoryStats { reserved: inner.reserved() as u64, ..inner.counted }
     }
 
     pub(super) fn live(&self) -> Vec<(usize, Holder)> {

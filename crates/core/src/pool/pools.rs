@@ -133,7 +133,7 @@ impl Pools {
     #[inline]
     pub(super) fn trace_memory(&self, state: &PoolState, kind: Kind) {
         if trace::is_on() && kind == Kind::Device {
-            trace::memory(&self.device, state.used() as u64, state.reserved() as u64);
+            trace::memory(&self.device, state.used(), state.reserved() as u64);
         }
     }
 

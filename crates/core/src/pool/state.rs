@@ -17,12 +17,8 @@ pub(super) struct PoolState {
     pub(super) large: Arena,
     /// Blocks without memory, so that a warm pool allocates nothing on the heap.
     shells: Vec<Arc<Block>>,
-    used: usize,
-    peak: usize,
-    peak_reserved: usize,
-    live: usize,
-    hits: u64,
-    misses: u64,
+    /// The figures, but for those that the arenas know.
+    counted: MemoryStats,
 }
 
 impl PoolState {
@@ -31,8 +27,9 @@ impl PoolState {
         if size <= SMALL { &mut self.small } else { &mut self.large }
     }
 
-    pub(super) fn used(&self) -> usize {
-        self.used
+    /// Returns the bytes in use.
+    pub(super) fn used(&self) -> u64 {
+        self.counted.used
     }
 
     pub(super) fn reserved(&self) -> usize {
@@ -44,16 +41,8 @@ impl PoolState {
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
-        MemoryStats {
-            used: self.used as u64,
-            peak: self.peak as u64,
-            reserved: self.reserved() as u64,
-            peak_reserved: self.peak_reserved as u64,
-            longest_free: self.small.longest_free().max(self.large.longest_free()) as u64,
-            live: self.live as u64,
-            hits: self.hits,
-            misses: self.misses,
-        }
+        let longest_free = self.small.longest_free().max(self.large.longest_free()) as u64;
+        MemoryStats { reserved: self.reserved() as u64, longest_free, ..self.counted }
     }
 
     /// Returns the sizes and the holders of the live ranges.
@@ -64,17 +53,14 @@ impl PoolState {
     /// Counts a range that was handed out, and returns an emptied block to fill, if one is left.
     #[inline]
     pub(super) fn hand_out(&mut self, size: usize) -> Option<Arc<Block>> {
-        self.used += size;
-        self.live += 1;
-        self.peak = self.peak.max(self.used);
+        self.counted.hand_out(size);
         self.shells.pop()
     }
 
     /// Counts a range that came back.
     #[inline]
     pub(super) fn take_back(&mut self, size: usize) {
-        self.used -= size;
-        self.live -= 1;
+        self.counted.take_back(size);
     }
 
     /// Keeps an emptied block to be filled again.
@@ -93,12 +79,11 @@ impl PoolState {
     /// Counts a request that was served without a new slab.
     #[inline]
     pub(super) fn hit(&mut self) {
-        self.hits += 1;
+        self.counted.hits += 1;
     }
 
     /// Counts a request for which the driver gave a slab.
     pub(super) fn miss(&mut self) {
-        self.misses += 1;
-        self.peak_reserved = self.peak_reserved.max(self.reserved());
+        self.counted.miss(self.reserved());
     }
 }

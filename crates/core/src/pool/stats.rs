@@ -31,6 +31,27 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
+    /// Counts an allocation of `size` bytes.
+    #[inline]
+    pub(super) fn hand_out(&mut self, size: usize) {
+        self.used += size as u64;
+        self.live += 1;
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// Counts `size` bytes that came back.
+    #[inline]
+    pub(super) fn take_back(&mut self, size: usize) {
+        self.used -= size as u64;
+        self.live -= 1;
+    }
+
+    /// Counts a request for which the driver was asked, with `reserved` bytes taken from it by now.
+    pub(super) fn miss(&mut self, reserved: usize) {
+        self.misses += 1;
+        self.peak_reserved = self.peak_reserved.max(reserved as u64);
+    }
+
     /// Adds the memory that comes from another source.
     pub(crate) fn with(&self, other: &Self) -> Self {
         Self {
