@@ -1,4 +1,4 @@
-//! Devices: finding them, opening them, and making streams and memory of one.
+//! Devices: finding them, opening them, and making streams of one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +15,13 @@ use gpustream_core::process;
 use gpustream_core::queue::{Origin, StreamCore};
 use gpustream_core::track::Tracking;
 use gpustream_hal::{
-    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
-    Result, StreamOptions, StreamPriorities,
+    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, RawStream, Result,
+    StreamOptions, StreamPriorities,
 };
 
-use crate::pinned::Pinned;
-use crate::plain::Plain;
+use crate::module::{Module, ModuleSource, load_built};
 use crate::stream::{Stream, streams};
 use crate::trace;
-use crate::{Flag, Module, ModuleSource};
 
 /// An opened device. Clones are handles of the same device; everything made from a device keeps it open.
 ///
@@ -356,56 +354,6 @@ impl Device {
         Stream { core, device: self.clone() }
     }
 
-    /// Allocates page-locked host memory for `len` elements, all zero bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::OutOfMemory`] where the driver can lock no more memory.
-    #[track_caller]
-    pub fn pinned<T: Plain>(&self, len: usize) -> Result<Pinned<T>> {
-        Pinned::zeroed(self, len, PinnedOptions::default())
-    }
-
-    /// Allocates as [`pinned`](Self::pinned) does, with options.
-    ///
-    /// # Errors
-    /// As for [`pinned`](Self::pinned).
-    #[track_caller]
-    pub fn pinned_with<T: Plain>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
-        Pinned::zeroed(self, len, options)
-    }
-
-    /// Allocates page-locked host memory and copies `values` into it, on this thread.
-    ///
-    /// # Errors
-    /// As for [`pinned`](Self::pinned).
-    #[track_caller]
-    pub fn pinned_from<T: Plain>(&self, values: &[T]) -> Result<Pinned<T>> {
-        Pinned::from_slice(self, values)
-    }
-
-    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. The call
-    /// takes about as long as filling the memory would.
-    ///
-    /// The value owns the memory, since the device may be using the memory when the value is dropped. The memory is
-    /// unlocked and freed by a later call of the library, once its last use is done. Leaking the value leaks the
-    /// memory.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
-    /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
-    pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
-        Pinned::register(self, values)
-    }
-
-    /// Makes a flag that the host and running kernels can both read and write at any time.
-    ///
-    /// # Errors
-    /// As for [`pinned`](Self::pinned).
-    #[track_caller]
-    pub fn flag(&self) -> Result<Flag> {
-        Flag::new(self)
-    }
-
     /// Loads kernels: the best of the images for this device, or the source compiled at run time. The `load` of
     /// generated bindings is the safe way, for images that were built with them.
     ///
@@ -419,7 +367,7 @@ impl Device {
     /// error, but not all damage can be found.
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
-        unsafe { Module::load(self, source, &[]) }
+        unsafe { load_built(self, source, &[]) }
     }
 
     /// Makes a [`Module`] of one that another library loaded (`CUmodule`, `hipModule_t`), whose kernels are then

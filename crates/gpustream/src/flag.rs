@@ -36,16 +36,22 @@ use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 #[derive(Clone)]
 pub struct Flag(Arc<Owned>);
 
-impl Flag {
+impl Device {
+    /// Makes a flag that the host and running kernels can both read and write at any time.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
     #[track_caller]
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), operation("flag"))?;
+    pub fn flag(&self) -> Result<Flag> {
+        let memory = Owned::alloc(self, Kind::Pinned, size_of::<u32>(), operation("flag"))?;
         memory.block().history.lock().set_written(&(0..size_of::<u32>()));
-        let flag = Self(Arc::new(memory));
+        let flag = Flag(Arc::new(memory));
         flag.set(0);
         Ok(flag)
     }
+}
 
+impl Flag {
     fn word(&self) -> &AtomicU32 {
         // SAFETY: the memory is pinned, four bytes long and aligned, lives as long as `self`, and the host reaches
         // the memory by atomics alone.

@@ -82,56 +82,18 @@ pub struct Kernel {
 }
 
 impl Module {
+    /// Makes a module of one that somebody else loaded. Its kernels and variables are found by the names that the image
+    /// has.
+    ///
     /// # Safety
-    /// As for [`Device::load_module`]. An image with a checksum is compared with it first.
-    pub(crate) unsafe fn load(
-        device: &Device,
-        source: &ModuleSource<'_>,
-        checksums: &[Checksum],
-    ) -> Result<Self> {
-        inside::check_outside()?;
-        let raw_device = &device.0.raw;
-        let backend = device.info().backend;
-        let loaded = match best_image(device, source) {
-            Some(index) => {
-                let image = &source.images[index];
-                let checked =
-                    checksums.get(index).map_or(Ok(()), |checksum| checksum::check(checksum, image));
-                let symbols =
-                    image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
-                // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
-                checked
-                    .and_then(|()| unsafe { raw_device.module_load(image.bytes) })
-                    .map(|raw| (raw, symbols.collect()))
-            }
-            None => match &source.source {
-                Some(text) => compile_cache::compile(&**raw_device, text)
-                    .map_err(|error| match error.kind() {
-                        ErrorKind::Unsupported => no_image(device, source, Some(&error)),
-                        _ => error,
-                    })
-                    .and_then(|compiled| {
-                        let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
-                        // SAFETY: the compiler has just made the image, or had when it was cached.
-                        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
-                        Ok((raw, names.zip(compiled.symbols).collect()))
-                    }),
-                None => Err(no_image(device, source, None)),
-            },
-        };
-        let (raw, symbols): (_, Vec<(String, String)>) = loaded.map_err(|error| {
-            error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
-        })?;
-        // SAFETY: the device has just loaded the module, which belongs to nobody else.
-        let core = Arc::new(unsafe { ModuleCore::new(raw, raw_device.clone()) });
-        let globals = Globals::find(device, &core, source.globals, |name| symbol_of(&symbols, name));
-        let globals = globals.map_err(|error| {
-            error.with_context(format_args!("finding the variables of module `{}`", source.name))
-        })?;
-        let device = device.clone();
-        let (name, declared) = (source.name.to_owned(), Mutex::default());
-        let shared = Shared { core, device, name, symbols, declared, globals };
-        Ok(Self(Arc::new(shared)))
+    /// `raw` is a module of `device`'s context, and stays loaded until `owner` is dropped. Kernels and variables are as
+    /// promised where they are used.
+    pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
+        // SAFETY: by this function's contract.
+        let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
+        let (device, name) = (device.clone(), name.to_owned());
+        let (symbols, declared) = (Vec::new(), Mutex::default());
+        Self(Arc::new(Shared { core, device, name, symbols, declared, globals: None }))
     }
 
     /// Finds a kernel by its name, which may be made at run time. A kernel that is not `extern "C"` has the name that
@@ -182,20 +144,6 @@ impl Module {
                 self.0.name, info.backend, info.ordinal, info.parameter_bytes
             ),
         ))
-    }
-
-    /// Makes a module of one that somebody else loaded. Its kernels and variables are found by the names that the image
-    /// has.
-    ///
-    /// # Safety
-    /// `raw` is a module of `device`'s context, and stays loaded until `owner` is dropped. Kernels and variables are as
-    /// promised where they are used.
-    pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
-        // SAFETY: by this function's contract.
-        let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
-        let (device, name) = (device.clone(), name.to_owned());
-        let (symbols, declared) = (Vec::new(), Mutex::default());
-        Self(Arc::new(Shared { core, device, name, symbols, declared, globals: None }))
     }
 
     /// Returns the driver's handle (`CUmodule`, `hipModule_t`), for other libraries; the module stays loaded as long as this
@@ -325,17 +273,51 @@ impl Kernel {
 /// Loads a module that `gpustream-build` built, and refuses an image that is not the one that was built.
 ///
 /// # Safety
-/// The images were built from the source, and the checksums are theirs, in the same order.
+/// As for [`Device::load_module`], but for images that have a checksum, which are compared with it first: those were built
+/// from the source. The checksums are those of the images, in the same order.
 ///
 /// # Errors
 /// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image has another checksum.
 pub unsafe fn load_built(
     device: &Device,
     source: &ModuleSource<'_>,
-    checksums: &'static [Checksum],
+    checksums: &[Checksum],
 ) -> Result<Module> {
-    // SAFETY: the caller vouches for the images as they were built, and each is one of these if its checksum is right.
-    unsafe { Module::load(device, source, checksums) }
+    inside::check_outside()?;
+    let raw_device = &device.0.raw;
+    let load = || -> Result<(RawModule, Vec<(String, String)>)> {
+        if let Some(index) = best_image(device, source) {
+            let image = &source.images[index];
+            if let Some(checksum) = checksums.get(index) {
+                checksum::check(checksum, image)?;
+            }
+            // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
+            let raw = unsafe { raw_device.module_load(image.bytes) }?;
+            let symbols = image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
+            return Ok((raw, symbols.collect()));
+        }
+        let Some(text) = &source.source else { return Err(no_image(device, source, None)) };
+        let compiled = compile_cache::compile(&**raw_device, text).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => no_image(device, source, Some(&error)),
+            _ => error,
+        })?;
+        // SAFETY: the compiler has just made the image, or had when it was cached.
+        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
+        let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
+        Ok((raw, names.zip(compiled.symbols).collect()))
+    };
+    let (raw, symbols) = load().map_err(|error| {
+        let backend = device.info().backend;
+        error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
+    })?;
+    // SAFETY: the device has just loaded the module, which belongs to nobody else.
+    let core = Arc::new(unsafe { ModuleCore::new(raw, raw_device.clone()) });
+    let globals = Globals::find(device, &core, source.globals, |name| symbol_of(&symbols, name));
+    let globals = globals.map_err(|error| {
+        error.with_context(format_args!("finding the variables of module `{}`", source.name))
+    })?;
+    let (device, name, declared) = (device.clone(), source.name.to_owned(), Mutex::default());
+    Ok(Module(Arc::new(Shared { core, device, name, symbols, declared, globals })))
 }
 
 /// Returns the index of the image that suits the device best, the first among equals.

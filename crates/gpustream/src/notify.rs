@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use std::{hint, mem};
 
@@ -250,14 +250,9 @@ impl<T: Plain> Future for Download<T> {
     type Output = Result<Vec<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.finished).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) => {
-                let host = self.host.take();
-                Poll::Ready(host.map_or(Ok(Vec::new()), |host| host.read().map(|values| values.to_vec())))
-            }
-        }
+        ready!(Pin::new(&mut self.finished).poll(cx))?;
+        let host = self.host.take();
+        Poll::Ready(host.map_or(Ok(Vec::new()), |host| host.read().map(|values| values.to_vec())))
     }
 }
 

@@ -98,26 +98,66 @@ pub struct Pinned<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Plain> Pinned<T> {
+impl Device {
+    /// Allocates page-locked host memory for `len` elements, all zero bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] where the driver can lock no more memory.
     #[track_caller]
-    pub(crate) fn zeroed(device: &Device, len: usize, options: PinnedOptions) -> Result<Self> {
-        let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
-        Self::zeroed_for(device, len, kind, operation("pinned"))
+    pub fn pinned<T: Plain>(&self, len: usize) -> Result<Pinned<T>> {
+        self.pinned_with(len, PinnedOptions::default())
     }
 
-    /// Allocates as [`zeroed`](Self::zeroed) does; `operation` counts as the holder.
+    /// Allocates as [`pinned`](Self::pinned) does, with options.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
+    #[track_caller]
+    pub fn pinned_with<T: Plain>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
+        let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
+        Pinned::zeroed_for(self, len, kind, operation("pinned"))
+    }
+
+    /// Allocates page-locked host memory and copies `values` into it, on this thread.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
+    #[track_caller]
+    pub fn pinned_from<T: Plain>(&self, values: &[T]) -> Result<Pinned<T>> {
+        Pinned::initialized(self, values.len(), Kind::Pinned, operation("pinned"), |host: *mut T| {
+            // SAFETY: the memory is fresh and as long as the slice.
+            unsafe { host.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        })
+    }
+
+    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. The call
+    /// takes about as long as filling the memory would.
+    ///
+    /// The value owns the memory, since the device may be using the memory when the value is dropped. The memory is
+    /// unlocked and freed by a later call of the library, once its last use is done. Leaking the value leaks the
+    /// memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
+    /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
+    pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
+        let (len, bytes) = (values.len(), size_of_val(&*values));
+        if bytes == 0 {
+            return self.pinned_from(&values);
+        }
+        inside::check_outside()?;
+        check_alignment(values.as_ptr().addr(), size_of::<T>())?;
+        let registration = Registration::of_box(&self.0.raw, values.into_boxed_slice())?;
+        Pinned::registered(self, registration, len)
+    }
+}
+
+impl<T: Plain> Pinned<T> {
+    /// Allocates memory of zeros; `operation` counts as the holder.
     pub(crate) fn zeroed_for(device: &Device, len: usize, kind: Kind, operation: Operation) -> Result<Self> {
         Self::initialized(device, len, kind, operation, |host| {
             // SAFETY: the memory is fresh and `len` elements long.
             unsafe { host.write_bytes(0, len) };
-        })
-    }
-
-    #[track_caller]
-    pub(crate) fn from_slice(device: &Device, values: &[T]) -> Result<Self> {
-        Self::initialized(device, values.len(), Kind::Pinned, operation("pinned"), |host| {
-            // SAFETY: the memory is fresh and as long as the slice.
-            unsafe { host.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         })
     }
 
@@ -141,18 +181,6 @@ impl<T: Plain> Pinned<T> {
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..bytes));
         Ok(Self { memory, len, element: PhantomData })
-    }
-
-    /// Page-locks memory that the program allocated itself; see [`Device::register`].
-    pub(crate) fn register(device: &Device, values: Vec<T>) -> Result<Self> {
-        let (len, bytes) = (values.len(), size_of_val(&*values));
-        if bytes == 0 {
-            return Self::from_slice(device, &values);
-        }
-        inside::check_outside()?;
-        check_alignment(values.as_ptr().addr(), size_of::<T>())?;
-        let registration = Registration::of_box(&device.0.raw, values.into_boxed_slice())?;
-        Self::registered(device, registration, len)
     }
 
     fn registered(device: &Device, registration: Registration, len: usize) -> Result<Self> {
