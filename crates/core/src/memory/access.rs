@@ -19,3 +19,30 @@ impl Access<'_> {
         self.block.is_host() && self.mode != Mode::Shared
     }
 }
+
+/// An access that is remembered by the address of its block. The block is kept alive, or nobody asks for one that is gone.
+pub(crate) struct Remembered {
+    block: usize,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl Remembered {
+    #[inline]
+    pub(crate) fn of(Access { block, range, mode }: &Access<'_>) -> Self {
+        Self { block: Arc::as_ptr(block).addr(), range: range.clone(), mode: *mode }
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
+        self.block == Arc::as_ptr(block).addr() && self.range == *range && self.mode == *mode
+    }
+
+    /// Returns whether `access` is one of as many bytes or more, in the same way.
+    pub(crate) fn is_covered_by(&self, Access { block, range, mode }: &Access<'_>) -> bool {
+        self.block == Arc::as_ptr(block).addr()
+            && self.mode == *mode
+            && range.start <= self.range.start
+            && self.range.end <= range.end
+    }
+}

@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 
 use crate::track::{Mode, Point};
 pub use access::Access;
+pub(crate) use access::Remembered;
 pub use array::ArrayMemory;
 pub use block::{Block, Kind};
 pub(crate) use block::{Filling, Home, Place, Returned};

@@ -1,7 +1,6 @@
 //! Marks: events recorded at a stream's end, by which others wait for it.
 
 use std::borrow::Borrow;
-use std::ops::Range;
 use std::sync::Arc;
 
 use gpustream_hal::hint::cold_path;
@@ -10,10 +9,10 @@ use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawSt
 use super::section::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
-use crate::memory::Access;
+use crate::memory::{Access, Remembered};
 use crate::operation::refused;
 use crate::sync::thread;
-use crate::track::{Clock, Mode};
+use crate::track::Clock;
 
 /// Marks kept per stream before old ones are looked at.
 const MARKS: usize = 32;
@@ -115,12 +114,7 @@ pub enum EventKind {
 /// An event that is recorded before something follows.
 pub(super) enum Owed {
     /// For a use of memory that the host reaches.
-    Use {
-        /// The address of the block. A block that is gone is asked for by nobody.
-        block: usize,
-        range: Range<usize>,
-        mode: Mode,
-    },
+    Use(Remembered),
     /// For a use of memory that no later access is known to cover.
     Any,
     /// For the holders of the point.
@@ -128,18 +122,9 @@ pub(super) enum Owed {
 }
 
 impl Owed {
-    #[inline]
-    pub(super) fn new(access: &Access<'_>) -> Self {
-        Self::Use { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
-    }
-
     /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
-        let Self::Use { block, range, mode } = self else { return false };
-        *block == Arc::as_ptr(access.block).addr()
-            && *mode == access.mode
-            && access.range.start <= range.start
-            && range.end <= access.range.end
+        matches!(self, Self::Use(owed) if owed.is_covered_by(access))
     }
 }
 

@@ -181,7 +181,7 @@ impl StreamState {
     fn watched_point(&self) -> Option<&LatePoint> {
         self.owed.iter().find_map(|owed| match owed {
             Owed::Point(point) => Some(point),
-            Owed::Use { .. } | Owed::Any => None,
+            Owed::Use(_) | Owed::Any => None,
         })
     }
 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::mark::Owed;
 use super::{Entry, Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
-use crate::memory::Access;
+use crate::memory::{Access, Remembered};
 use crate::operation::{Call, Submission, Waited, hazard};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
 use crate::trace;
@@ -285,9 +285,11 @@ impl<'s> Entry<'s> {
         } else if result.is_ok() && waited == Waited::Alone {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
             state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
-            let owed =
-                accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
-            state.owed.extend(owed.flatten());
+            for access in accesses {
+                if access.borrow().is_the_hosts() {
+                    state.owed.push(Owed::Use(Remembered::of(access.borrow())));
+                }
+            }
         }
         if caller.rules.blocking && result.is_ok() {
             let cell = stream.mark(&mut state).map(|mark| mark.cell.clone());

@@ -3,7 +3,6 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,10 +12,9 @@ use super::attributes::Attributed;
 use super::contents::{Contents, Keep};
 use crate::host_call::RepeatedCall;
 use crate::launch::LaunchRequest;
-use crate::memory::Access;
+use crate::memory::{Access, Remembered};
 use crate::operation::{Argument, Call, Kept, Launched, Submission, refused};
 use crate::sync::{Mutex, lock, this_thread};
-use crate::track::Mode;
 
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;
@@ -55,8 +53,8 @@ struct Change {
     /// The node that the next operation goes into.
     node: RawGraphNode,
     stage: Stage,
-    /// The accesses of the last change, all of which are in `known`.
-    last: [Option<LastAccess>; REMEMBERED],
+    /// The accesses of the last change, all of which are in `known`, which keeps their blocks alive.
+    last: [Option<Remembered>; REMEMBERED],
     expected: Option<Expected>,
     /// The address of the last change's module. The module is kept alive, so nothing else has that address.
     last_module: Option<usize>,
@@ -91,25 +89,6 @@ struct Expected {
     sizes: Arc<[usize]>,
     /// The number of accesses, all of which are remembered.
     accesses: usize,
-}
-
-/// One access of the last change.
-struct LastAccess {
-    /// The address of the block. The block is kept alive, so nothing else has that address.
-    block: usize,
-    range: Range<usize>,
-    mode: Mode,
-}
-
-impl LastAccess {
-    fn of(Access { block, range, mode }: &Access<'_>) -> Self {
-        Self { block: Arc::as_ptr(block).addr(), range: range.clone(), mode: *mode }
-    }
-
-    #[inline]
-    fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
-        self.block == Arc::as_ptr(block).addr() && self.range == *range && self.mode == *mode
-    }
 }
 
 // SAFETY: `change` is used by the thread that opened the setter alone, which `own` checks, and by one such thread after the
@@ -252,7 +231,7 @@ impl NodeSetter {
             }
             self.enter(access);
             if let Some(last) = last {
-                *last = Some(LastAccess::of(access));
+                *last = Some(Remembered::of(access));
             }
         }
         let node = *node;
