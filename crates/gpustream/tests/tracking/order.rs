@@ -108,39 +108,39 @@ impl Order {
         self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }
 
-    /// Returns the earlier operations that conflict with these touches and are not in `before`, including those of
-    /// former owners of the memory.
-    fn unordered(&self, touches: &[(Touch, u64)], before: &Set) -> Vec<usize> {
-        let conflicts = |old: &Op| {
-            old.touches.iter().any(|(a, _)| {
-                touches.iter().any(|(b, _)| overlap(&a.range, &b.range) && (a.write || b.write))
+    /// Returns the earlier operations that conflict with these touches and are not in `before`, where the two owners of the
+    /// memory `count`.
+    fn unordered(
+        &self,
+        touches: &[(Touch, u64)],
+        before: &Set,
+        count: impl Fn(u64, u64) -> bool,
+    ) -> Vec<usize> {
+        let conflicts = |op: &Op| {
+            op.touches.iter().any(|(a, owner_a)| {
+                touches.iter().any(|(b, owner_b)| {
+                    overlap(&a.range, &b.range) && (a.write || b.write) && count(*owner_a, *owner_b)
+                })
             })
         };
         let old = self.ops.iter().enumerate();
         old.filter(|(index, op)| !before.contains(*index) && conflicts(op)).map(|(index, _)| index).collect()
     }
 
-    /// Returns the operations that a new one would race with.
+    /// Returns the operations that a new one would race with, including those of former owners of the memory.
     pub(crate) fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
-        let mut before = self.seen_by_stream(stream);
-        before.extend(&self.host);
-        self.unordered(&self.with_owners(touches), &before)
+        self.races_where(stream, touches, |_, _| true)
     }
 
     /// Returns the [`races`](Self::races) with operations of the memory's present owner.
     pub(crate) fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
-        let touches = self.with_owners(touches);
-        let by_owner = |op: &Op| {
-            op.touches.iter().any(|(a, owner_a)| {
-                touches.iter().any(|(b, owner_b)| {
-                    overlap(&a.range, &b.range) && owner_a == owner_b && (a.write || b.write)
-                })
-            })
-        };
+        self.races_where(stream, touches, |old, new| old == new)
+    }
+
+    fn races_where(&self, stream: usize, touches: &[Touch], count: impl Fn(u64, u64) -> bool) -> Vec<usize> {
         let mut before = self.seen_by_stream(stream);
         before.extend(&self.host);
-        let old = self.ops.iter().enumerate();
-        old.filter(|(index, op)| !before.contains(*index) && by_owner(op)).map(|(index, _)| index).collect()
+        self.unordered(&self.with_owners(touches), &before, count)
     }
 
     fn with_owners(&self, touches: &[Touch]) -> Vec<(Touch, u64)> {
@@ -149,7 +149,7 @@ impl Order {
 
     /// Checks that the host may touch these bytes: no conflicting operation can still run.
     pub(crate) fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
-        let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host);
+        let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host, |_, _| true);
         if racing.is_empty() { Ok(()) } else { Err(format!("host access {touch:?} races with {racing:?}")) }
     }
 
@@ -186,7 +186,11 @@ impl Order {
                 return self.check_done("a stream was destroyed", &self.seen_by_stream(*stream));
             }
             Call::Free { block } => {
-                let racing = self.unordered(&[(Touch { range: block.clone(), write: true }, 0)], &self.host);
+                let racing = self.unordered(
+                    &[(Touch { range: block.clone(), write: true }, 0)],
+                    &self.host,
+                    |_, _| true,
+                );
                 if !racing.is_empty() {
                     return Err(format!("{block:?} was freed while {racing:?} may be running"));
                 }

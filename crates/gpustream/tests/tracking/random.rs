@@ -147,6 +147,10 @@ impl World {
         self.memory.push(memory);
     }
 
+    fn stream(&self, choice: u8) -> &Stream {
+        &self.streams[usize::from(choice) % self.streams.len()]
+    }
+
     fn races(&self, stream: usize, touches: &[Touch]) -> bool {
         let raw = self.streams[stream].as_raw().0;
         self.tracking == Tracking::Strict && !self.paper.state().order.races_of_owner(raw, touches).is_empty()
@@ -160,7 +164,7 @@ impl World {
             }
             Step::DropStream(_) => {}
             Step::NewBuffer { stream, size } => {
-                let stream = &self.streams[usize::from(stream) % self.streams.len()];
+                let stream = self.stream(stream);
                 let buffer = stream.alloc(lengths(size)).unwrap();
                 self.keep(Memory::Device(buffer));
             }
@@ -186,16 +190,16 @@ impl World {
                 return judge(races, result);
             }
             Step::HostFn(stream) => {
-                self.streams[usize::from(stream) % self.streams.len()].host_fn(|| ()).unwrap();
+                self.stream(stream).host_fn(|| ()).unwrap();
             }
             Step::Record(stream) => {
-                let stream = &self.streams[usize::from(stream) % self.streams.len()];
+                let stream = self.stream(stream);
                 let event = self.paper.explicitly(|| stream.record().unwrap());
                 self.events.push(event);
             }
             Step::Wait { stream, event } => {
                 let Some(event) = pick(&self.events, event) else { return Ok(()) };
-                let stream = &self.streams[usize::from(stream) % self.streams.len()];
+                let stream = self.stream(stream);
                 let event = &self.events[event];
                 self.paper.explicitly(|| stream.wait(event).unwrap());
             }
@@ -213,14 +217,14 @@ impl World {
                 }
             }
             Step::SyncStream(stream) => {
-                self.streams[usize::from(stream) % self.streams.len()].synchronize().unwrap();
+                self.stream(stream).synchronize().unwrap();
             }
             Step::QueryStream(stream) => {
-                self.streams[usize::from(stream) % self.streams.len()].is_done().unwrap();
+                self.stream(stream).is_done().unwrap();
             }
             Step::SyncDevice => self.device.synchronize().unwrap(),
             Step::Finish(stream) => {
-                self.paper.finish_stream(self.streams[usize::from(stream) % self.streams.len()].as_raw());
+                self.paper.finish_stream(self.stream(stream).as_raw());
             }
             Step::HostAccess((memory, from, len, write)) => {
                 return self.host_access(memory, from, len, write);

@@ -16,6 +16,15 @@ fn slab(start: usize, size: usize) -> Slab {
     Slab { start, size, host: 0 }
 }
 
+/// Releases a range that a submission of `stream` has used.
+fn release(arena: &mut Arena, taken: &Taken, stream: u64, number: u64) {
+    arena.release(
+        taken.id,
+        Some(Uses::from_slice(&[use_at(stream, number)])),
+        Owner::Stream(StreamId::nth(stream)),
+    );
+}
+
 impl Arena {
     /// Asserts that every byte of every slab is in exactly one range, and every free range in exactly one list.
     fn check(&self) {
@@ -66,7 +75,7 @@ fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
     let take = |arena: &mut Arena, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
     let first = take(&mut arena, a).unwrap();
     assert!(first.uses.is_none());
-    arena.release(first.id, Some(Uses::from_slice(&[use_at(1, 5)])), Owner::Stream(StreamId::nth(1)));
+    release(&mut arena, &first, 1, 5);
     assert!(take(&mut arena, b).is_none(), "stream 1 may still use it");
     assert!(take(&mut arena, None).is_none());
     let again = take(&mut arena, a).unwrap();
@@ -84,11 +93,7 @@ fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
     arena.add_slab(slab(0, 4 * GRANULE));
     let parts: Vec<_> = (0..4).map(|_| arena.take(GRANULE, None, Holder::NOBODY).unwrap()).collect();
     for (part, stream) in parts.into_iter().zip([1, 2, 1, 3]) {
-        arena.release(
-            part.id,
-            Some(Uses::from_slice(&[use_at(stream, 7)])),
-            Owner::Stream(StreamId::nth(stream)),
-        );
+        release(&mut arena, &part, stream, 7);
     }
     arena.check();
     let none = arena.gather(2 * GRANULE, Owner::Stream(StreamId::nth(1)), Holder::NOBODY, |uses| {
@@ -114,11 +119,7 @@ fn the_shortest_run_is_gathered() {
     for (index, part) in parts.into_iter().enumerate() {
         if index != 2 {
             let stream = 10 + index as u64;
-            arena.release(
-                part.id,
-                Some(Uses::from_slice(&[use_at(stream, 1)])),
-                Owner::Stream(StreamId::nth(stream)),
-            );
+            release(&mut arena, &part, stream, 1);
         }
     }
     let taken = arena.gather(3 * GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
@@ -133,7 +134,7 @@ fn only_slabs_without_any_use_are_removed() {
     arena.add_slab(slab(1 << 30, SLAB));
     let held = arena.take(SLAB, None, Holder::NOBODY).unwrap();
     let used = arena.take(SLAB, None, Holder::NOBODY).unwrap();
-    arena.release(used.id, Some(Uses::from_slice(&[use_at(1, 1)])), Owner::Stream(StreamId::nth(1)));
+    release(&mut arena, &used, 1, 1);
     assert_eq!(arena.remove_idle_slabs(), []);
     assert_eq!(arena.pending(), SLAB);
     arena.settle(|_| true);
