@@ -2,7 +2,7 @@
 //!
 //! This layer knows source lines and texts. Its callers know which operations serialise.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::OnceLock;
 
@@ -32,12 +32,11 @@ pub fn serialises_at(why: &str, location: &'static Location<'static>) {
 
 #[cold]
 fn report(why: &str, location: &'static Location<'static>) {
-    static SEEN: OnceLock<Mutex<HashSet<(String, u32, String)>>> = OnceLock::new();
-    let seen = SEEN.get_or_init(Mutex::default);
+    static SEEN: Mutex<BTreeSet<(String, u32, String)>> = Mutex::new(BTreeSet::new());
     if trace::is_on() {
         trace::instant("lint", Some(location), InstantKind::Lint(why.to_owned()));
     }
-    if lock(seen).insert((location.file().to_owned(), location.line(), why.to_owned())) {
+    if lock(&SEEN).insert((location.file().to_owned(), location.line(), why.to_owned())) {
         eprintln!("gpustream: {}:{}: {why}", location.file(), location.line());
     }
 }

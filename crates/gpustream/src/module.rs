@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use gpustream_core::checksum::{self, Checksum};
 use gpustream_core::compile_cache;
@@ -203,8 +203,8 @@ fn symbol_of<'a>(symbols: &'a [(String, String)], name: &'a str) -> &'a str {
 
 /// Returns the process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.
 fn kept(name: &str) -> &'static str {
-    static NAMES: OnceLock<Mutex<BTreeSet<&'static str>>> = OnceLock::new();
-    let mut names = lock(NAMES.get_or_init(Mutex::default));
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = lock(&NAMES);
     if let Some(kept) = names.get(name) {
         return kept;
     }

@@ -195,16 +195,9 @@ impl<'a, T: Plain> View<'a, T> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
         queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
-        // SAFETY: the device was just waited for, with the guard held.
-        Ok(unsafe { self.read_guard(host, guard) })
-    }
-
-    /// # Safety
-    /// After `guard` was held, the device was seen to be done writing here; `host` is the view's address on the host.
-    unsafe fn read_guard(self, host: HostPtr, guard: HostGuard<'a>) -> ReadGuard<'a, T> {
-        // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow and
-        // the guard keep new ones out.
-        unsafe { ReadGuard::new(host.cast(), self.len, guard) }
+        // SAFETY: the range is inside pinned memory and aligned for T. Writers were just waited for, with the guard held,
+        // which keeps new ones out, as the shared borrow does.
+        Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
     }
 
     /// Gives the host access as [`read`](Self::read) does, without blocking.
@@ -215,8 +208,8 @@ impl<'a, T: Plain> View<'a, T> {
         let host = self.host()?;
         // The guard first: until it is held, a graph may be launched at any moment.
         match HostGuard::try_hold(self.block, self.bytes(), Mode::Read) {
-            // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_done()? => Ok(unsafe { self.read_guard(host, guard) }),
+            // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
+            Some(guard) if self.is_done()? => Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) }),
             _ => Err(busy("writing to")),
         }
     }

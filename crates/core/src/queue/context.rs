@@ -1,7 +1,7 @@
 //! Captures beside waits for a whole context. A driver breaks a capture when any thread waits for the context meanwhile, so
 //! one is refused while the other goes on.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Result};
 
@@ -19,7 +19,7 @@ enum Use {
 /// The number of times that a new capture looks for the end of a wait for its context before it is refused.
 const TRIES: usize = if cfg!(shuttle) { 2 } else { 10_000 };
 
-static CONTEXTS: Mutex<Option<HashMap<Key, Use>>> = Mutex::new(None);
+static CONTEXTS: Mutex<BTreeMap<Key, Use>> = Mutex::new(BTreeMap::new());
 
 /// A permit to capture in a context, or to wait for all of it, until dropped.
 pub(crate) struct ContextHold(Key);
@@ -52,7 +52,7 @@ impl ContextHold {
     fn enter(device: &dyn hal::Device, new: Use) -> Option<Self> {
         let key = (device.info().backend, device.context());
         let mut contexts = lock(&CONTEXTS);
-        match (contexts.get_or_insert_default().entry(key).or_insert(Use::Captures(0)), new) {
+        match (contexts.entry(key).or_insert(Use::Captures(0)), new) {
             (Use::Captures(count), Use::Captures(_)) | (Use::Waits(count), Use::Waits(_)) => *count += 1,
             (free @ (Use::Captures(0) | Use::Waits(0)), new) => *free = new,
             _ => return None,
@@ -64,7 +64,6 @@ impl ContextHold {
 impl Drop for ContextHold {
     fn drop(&mut self) {
         let mut contexts = lock(&CONTEXTS);
-        let Some(contexts) = contexts.as_mut() else { return };
         if let Some(Use::Captures(count) | Use::Waits(count)) = contexts.get_mut(&self.0) {
             *count -= 1;
             if *count == 0 {

@@ -76,6 +76,7 @@ const MOST_WAITED: usize = 64;
 pub type StateGuard<'a> = DoorMutexGuard<'a, StreamState>;
 
 /// The part of a stream that changes under the stream's lock.
+#[derive(Default)]
 pub struct StreamState {
     /// The last number given out.
     number: u64,
@@ -201,19 +202,7 @@ impl StreamCore {
         sink: Sink,
     ) -> Self {
         let recording = if origin == Origin::Node { Recording::Node } else { Recording::None };
-        let state = StreamState {
-            number: 0,
-            records: 0,
-            clock: Clock::default(),
-            waited: Vec::new(),
-            marks: VecDeque::new(),
-            owed: Vec::new(),
-            free: Vec::new(),
-            spare: Vec::new(),
-            concludes: false,
-            recording,
-            step: None,
-        };
+        let state = StreamState { recording, ..StreamState::default() };
         Self {
             id: StreamId::next(),
             raw,

@@ -22,8 +22,10 @@ pub enum Sink {
 }
 
 /// The recording that a stream takes part in. Changed under the stream's lock.
+#[derive(Default)]
 pub enum Recording {
     /// Nothing: operations run.
+    #[default]
     None,
     /// A driver's capture. Set together with the driver's state and cleared after the driver's: until then only the
     /// capturing thread's calls reach the driver.

@@ -37,6 +37,7 @@ pub trait Listener: Send {
 }
 
 /// The parts of the trace that only one thread at a time works on.
+#[derive(Default)]
 pub(super) struct Collector {
     listeners: Vec<Heard>,
     /// Devices, streams and threads that the listeners know, for later listeners.
@@ -117,20 +118,6 @@ pub(super) fn end() {
 }
 
 impl Collector {
-    pub(super) fn new() -> Self {
-        Self {
-            listeners: Vec::new(),
-            known: Vec::new(),
-            streams: HashSet::new(),
-            last_listener: 0,
-            last_device: 0,
-            pending: VecDeque::new(),
-            ends: Ends::default(),
-            measured: HashMap::new(),
-            early: HashMap::new(),
-        }
-    }
-
     /// Takes in a listener, and tells it of the threads. Returns its number.
     pub(super) fn admit(&mut self, listener: Box<dyn Listener>) -> u64 {
         self.last_listener += 1;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 use gpustream_hal::trace::now;
 use gpustream_hal::{self as hal, Result};
 
-use super::collector::{COLLECTOR, Collector, Finished, Listener, collect, end};
+use super::collector::{COLLECTOR, Finished, Listener, collect, end};
 use super::device::TracedDevice;
 use super::{LISTENERS, RANGES, thread};
 use crate::sync::lock;
@@ -29,7 +29,7 @@ impl Listening {
     /// A driver's failure.
     pub fn begin(listener: Box<dyn Listener>, devices: &[Arc<dyn hal::Device>]) -> Result<Self> {
         static AT_END: Once = Once::new();
-        let id = lock(&COLLECTOR).get_or_insert_with(Collector::new).admit(listener);
+        let id = lock(&COLLECTOR).get_or_insert_default().admit(listener);
         LISTENERS.fetch_add(1, Ordering::SeqCst);
         let mut listening = Self { id, devices: Vec::new() };
         devices.iter().try_for_each(|device| listening.add(device))?;
@@ -44,7 +44,7 @@ impl Listening {
     /// A driver's failure.
     pub fn add(&mut self, device: &Arc<dyn hal::Device>) -> Result<()> {
         if !self.devices.iter().any(|known| Arc::ptr_eq(&known.raw, device)) {
-            self.devices.push(lock(&COLLECTOR).get_or_insert_with(Collector::new).trace(self.id, device)?);
+            self.devices.push(lock(&COLLECTOR).get_or_insert_default().trace(self.id, device)?);
         }
         Ok(())
     }
