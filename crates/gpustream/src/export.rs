@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use bytemuck::{Pod, Zeroable};
 use gpustream_hal::{Error, ErrorKind, Result};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -123,12 +124,9 @@ impl Export {
         let descriptors = [self.descriptor.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         let failed = |error: io::Error| external("sending an export", error);
-        let sent = loop {
-            match sendmsg(socket, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => break other.map_err(|error| failed(error.into()))?,
-            }
-        };
+        let parts = [IoSlice::new(&message)];
+        let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))
+            .map_err(|error| failed(error.into()))?;
         // The descriptor has gone with the first byte.
         (&*socket).write_all(&message[sent..]).map_err(failed)
     }
@@ -145,13 +143,9 @@ impl Export {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let failed = |error: io::Error| external("receiving an export", error);
-        let received = loop {
-            let mut parts = [IoSliceMut::new(&mut message)];
-            match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => break other.map_err(|error| failed(error.into()))?,
-            }
-        };
+        let mut parts = [IoSliceMut::new(&mut message)];
+        let received = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))
+            .map_err(|error| failed(error.into()))?;
         let mut descriptors: Vec<OwnedFd> = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = part {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
 
-use gpustream_core::trace::{self, Fields};
+use gpustream_core::trace::{self, Fields, InstantKind, SpanKind};
 use gpustream_timeline::{Nanos, Place};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Id, Record};
@@ -112,7 +112,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         {
             let end = trace::now();
             let fields = span.extensions().get::<Known>().map(|known| known.0.clone()).unwrap_or_default();
-            trace::user_span(start..end, span.name().into(), place(span.metadata()), fields);
+            let kind = SpanKind::User { fields };
+            trace::note_span(start..end, span.name().into(), place(span.metadata()), kind);
         }
     }
 
@@ -125,7 +126,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
                 Some(message) if !message.is_empty() => Cow::Owned(message),
                 _ => Cow::Borrowed(event.metadata().name()),
             };
-            trace::user_instant(label, place(event.metadata()), fields);
+            trace::note_instant(label, place(event.metadata()), InstantKind::User { fields });
         }
     }
 }

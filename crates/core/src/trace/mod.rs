@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpustream_hal as hal;
-use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span, SpanKind};
+use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span};
 
 use crate::track::Point;
 
 pub use collector::Listener;
 pub use gpustream_hal::trace::now;
-pub use gpustream_timeline::{Direction, InstantKind, Work};
+pub use gpustream_timeline::{Direction, InstantKind, SpanKind, Work};
 pub use listening::Listening;
 pub use ranges::show_ranges;
 pub(crate) use submission::{InStream, submission};
@@ -102,18 +102,6 @@ pub fn stage() {
 /// Names and values that the program gives to a span or an event of its own.
 pub type Fields = Vec<(Cow<'static, str>, String)>;
 
-/// Notes a span of the program's own on this thread, with its `time` on the clock of [`now`].
-#[cold]
-pub fn user_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, fields: Fields) {
-    note_span(time, label, place, SpanKind::User { fields });
-}
-
-/// Notes an event of the program's own on this thread, now.
-#[cold]
-pub fn user_instant(label: Cow<'static, str>, place: Place, fields: Fields) {
-    note_instant(label, place, InstantKind::User { fields });
-}
-
 /// Runs `work`, which asks the driver for memory, and notes the time that it took.
 #[cold]
 #[track_caller]
@@ -147,11 +135,15 @@ fn timeline_point(point: Point) -> gpustream_timeline::Point {
     gpustream_timeline::Point { stream: point.stream.get().get(), number: point.number }
 }
 
-fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, kind: SpanKind) {
+/// Notes a span on this thread, with its `time` on the clock of [`now`].
+#[cold]
+pub fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, kind: SpanKind) {
     notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
 }
 
-fn note_instant(label: Cow<'static, str>, place: Place, kind: InstantKind) {
+/// Notes a moment on this thread, which is now.
+#[cold]
+pub fn note_instant(label: Cow<'static, str>, place: Place, kind: InstantKind) {
     let (thread, time) = (thread::current(), now());
     notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
