@@ -191,21 +191,17 @@ mod tests {
 
     #[test]
     fn everything_counts_towards_the_key() {
+        let of = |source: &Source<'_>| key(source, "cuda", "sm_90", "nvrtc 13.0");
         let keys = [
-            key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0"),
+            of(&SOURCE),
             key(&SOURCE, "hip", "sm_90", "nvrtc 13.0"),
             key(&SOURCE, "cuda", "sm_80", "nvrtc 13.0"),
             key(&SOURCE, "cuda", "sm_90", "nvrtc 13.1"),
-            key(&Source { text: "other", ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
-            key(&Source { headers: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
-            key(&Source { options: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
-            key(&Source { kernels: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
-            key(
-                &Source { headers: &[], options: &["h", "header", "-O3"], ..SOURCE },
-                "cuda",
-                "sm_90",
-                "nvrtc 13.0",
-            ),
+            of(&Source { text: "other", ..SOURCE }),
+            of(&Source { headers: &[], ..SOURCE }),
+            of(&Source { options: &[], ..SOURCE }),
+            of(&Source { kernels: &[], ..SOURCE }),
+            of(&Source { headers: &[], options: &["h", "header", "-O3"], ..SOURCE }),
         ];
         for (index, one) in keys.iter().enumerate() {
             assert!(keys[index + 1..].iter().all(|other| one != other), "{index}");

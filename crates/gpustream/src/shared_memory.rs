@@ -87,18 +87,17 @@ impl Device {
                 return Err(invalid("the export is of an event; take it with `Device::import_event`"));
             };
             let ours = self.info().backend;
+            let elsewhere = |message: String| Err(Error::new(ErrorKind::DeviceMismatch, message));
             if backend != BackendName::new(ours) {
-                let message = format!(
+                return elsewhere(format!(
                     "the memory is of the backend {backend}, and {self:?} of {ours}; import it there"
-                );
-                return Err(Error::new(ErrorKind::DeviceMismatch, message));
+                ));
             }
             if uuid != self.raw().uuid()? {
-                let message = format!(
+                return elsewhere(format!(
                     "the memory is of another device than {self:?}; import it to that device, by whichever number this \
                      process knows it"
-                );
-                return Err(Error::new(ErrorKind::DeviceMismatch, message));
+                ));
             }
             let element = size_of::<T>();
             let bytes = usize::try_from(bytes)

@@ -362,13 +362,11 @@ impl Inner {
     fn end(&mut self, origin: StreamId) -> Result<RawGraph> {
         let others: Vec<StreamId> = self.members.keys().copied().filter(|&id| id != origin).collect();
         let joined = others.iter().try_for_each(|&id| {
-            let (covered, number) = match (self.members.get(&origin), self.members.get(&id)) {
-                (Some(origin), Some(member)) => {
-                    (origin.clock.covers(Point { stream: id, number: member.number }), member.number)
-                }
-                _ => (true, 0),
+            let is_covered = |(origin, member): (&Member, &Member)| {
+                member.number > 0 && origin.clock.covers(Point { stream: id, number: member.number })
             };
-            if covered && number > 0 { Ok(()) } else { self.join(id, origin) }
+            let covered = self.members.get(&origin).zip(self.members.get(&id)).is_some_and(is_covered);
+            if covered { Ok(()) } else { self.join(id, origin) }
         });
         let Some(Member { stream, .. }) = self.members.get(&origin) else {
             return Err(refused("end a capture twice"));

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::sequence::Sequence;
 use crate::record::chains::Chains;
 use crate::record::scope::Operations;
-use crate::track::{History, Use};
+use crate::track::{History, Point, Use};
 
 /// The order of the nodes of a graph.
 #[derive(Default)]
@@ -46,11 +46,7 @@ impl Order {
                     after.push(before);
                 }
             }
-            if let Some(operation) = sequence.operation(index) {
-                for touch in sequence.touched(index) {
-                    history.insert(&touch.range, touch.mode, || Use::new(place.point, operation));
-                }
-            }
+            enter(&mut history, sequence, index, place.point);
             order.chains.push(place);
             order.after.push(after);
         }
@@ -65,21 +61,22 @@ impl Order {
     /// Returns whether operations that touch the memory of `sequence` are in the order that they need.
     pub(super) fn suits(&self, sequence: &Sequence) -> bool {
         let mut history = History::new(usize::MAX, true);
-        for index in 0..sequence.len() {
+        (0..sequence.len()).all(|index| {
             let place = self.chains.get(index);
             let mut suits = true;
             for touch in sequence.touched(index) {
                 history.conflicts(&touch.range, touch.mode, |old| suits &= place.is_after(old.point));
             }
-            if !suits {
-                return false;
-            }
-            if let Some(operation) = sequence.operation(index) {
-                for touch in sequence.touched(index) {
-                    history.insert(&touch.range, touch.mode, || Use::new(place.point, operation));
-                }
-            }
-        }
-        true
+            enter(&mut history, sequence, index, place.point);
+            suits
+        })
+    }
+}
+
+/// Enters the uses that operation `index` makes at `point`.
+fn enter(history: &mut History, sequence: &Sequence, index: usize, point: Point) {
+    let Some(operation) = sequence.operation(index) else { return };
+    for touch in sequence.touched(index) {
+        history.insert(&touch.range, touch.mode, || Use::new(point, operation));
     }
 }

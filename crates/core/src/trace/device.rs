@@ -344,25 +344,17 @@ impl Anchor {
         let mut error = Nanos::MAX;
         // The first record of a device takes long; the shortest of a few says most.
         for _ in 0..5 {
+            let before = now();
             // SAFETY: both are alive and of this device.
-            let reached = unsafe {
-                let before = now();
-                device
-                    .event_record(event, stream)
-                    .and_then(|()| device.event_synchronize(event))
-                    .map(|()| before)
-            };
-            let before = match reached {
-                Ok(before) => before,
-                Err(failed) => {
-                    // SAFETY: nobody else has them.
-                    unsafe {
-                        let _ = device.event_destroy(event);
-                        let _ = device.stream_destroy(stream);
-                    }
-                    return Err(failed);
+            let reached =
+                unsafe { device.event_record(event, stream).and_then(|()| device.event_synchronize(event)) };
+            reached.inspect_err(|_| {
+                // SAFETY: nobody else has them.
+                unsafe {
+                    let _ = device.event_destroy(event);
+                    let _ = device.stream_destroy(stream);
                 }
-            };
+            })?;
             let after = now();
             // The event holds the last record, so that its time is that one's.
             (anchor.time, error) = (before.midpoint(after), (after - before) / 2);

@@ -178,14 +178,10 @@ impl Paper {
         let mut state = self.state();
         state.done.extend(set);
         let done = state.done.clone();
-        let (ready, pending) =
-            std::mem::take(&mut state.pending).into_iter().partition(|(op, _)| done.contains(*op));
-        state.pending = pending;
+        let ready: Vec<_> = state.pending.extract_if(.., |(op, _)| done.contains(*op)).collect();
         drop(state);
-        let ready: Vec<(usize, HostCall)> = ready;
-        for (_, HostCall(function, data)) in ready {
+        for (_, call) in ready {
             // Drivers call from a thread of their own, where a closure may do less.
-            let call = HostCall(function, data);
             std::thread::spawn(move || {
                 let HostCall(function, data) = { call };
                 // SAFETY: the function is called once, as `stream_host_fn` promises.
