@@ -1,17 +1,9 @@
 //! The driver calls that each situation costs.
 
-use gpustream::{Buffer, DeviceOptions, ErrorKind, Kernel, Stream, Tracking};
+use gpustream::{DeviceOptions, ErrorKind, Tracking};
 
 use crate::order::Call;
-use crate::{Mem, paper, touch};
-
-fn read(kernel: &Kernel, stream: &Stream, buffer: &Buffer<u8>) {
-    touch(kernel, stream, &mut [Mem::Read(buffer.slice(..).unwrap())]).unwrap();
-}
-
-fn write(kernel: &Kernel, stream: &Stream, buffer: &mut Buffer<u8>) {
-    touch(kernel, stream, &mut [Mem::Write(buffer.slice_mut(..).unwrap())]).unwrap();
-}
+use crate::{Mem, paper, read, touch, write};
 
 /// Returns the calls' names, with streams; events are left out.
 fn names(calls: &[Call]) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use gpustream::{DeviceOptions, ErrorKind, Stream};
 
-use crate::{Mem, paper, touch};
+use crate::{Mem, paper, touch, write};
 
 #[test]
 fn a_failed_hand_over_can_be_tried_again_and_by_others() {
@@ -10,7 +10,7 @@ fn a_failed_hand_over_can_be_tried_again_and_by_others() {
     for n in 0..4 {
         let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default());
         let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
-        touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &a, &mut x);
         let mut write_both = |stream: &Stream| {
             let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Write(x.slice_mut(..).unwrap())];
             touch(&kernel, stream, both)

@@ -3,7 +3,7 @@
 use gpustream::{DeviceOptions, ErrorKind, Result};
 
 use crate::paper::{self, Paper};
-use crate::{Mem, touch};
+use crate::{Mem, touch, write};
 
 #[track_caller]
 fn refused<T>(result: Result<T>, what: &str) {
@@ -54,7 +54,7 @@ fn everything_of_another_device_is_refused() {
 
         assert_eq!(paper.state().order.ops(), before, "a refused operation was submitted");
         assert_eq!(other.state().order.ops(), before_other, "a refused operation was submitted");
-        touch(&kernel, &s, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &s, &mut x);
         t.fill(&mut y, 1).unwrap();
         s.synchronize().unwrap();
         t.synchronize().unwrap();

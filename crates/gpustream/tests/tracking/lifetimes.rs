@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use gpustream::{DeviceOptions, ErrorKind};
 
 use crate::paper::{self, Live};
-use crate::{Mem, touch};
+use crate::{read, write};
 
 #[test]
 fn a_module_is_unloaded_when_its_kernels_are_done() {
     let (paper, device, kernel, [a]) = paper::open(DeviceOptions::default());
     let x = a.alloc::<u8>(100).unwrap();
-    touch(&kernel, &a, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();
+    read(&kernel, &a, &x);
     drop(kernel);
     device.trim();
     assert_eq!(paper.live().modules, 1, "the kernel may be running");
@@ -37,7 +37,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     mem::forget(host.read().unwrap());
     a.copy(&x, &mut host).unwrap();
     mem::forget(a.record().unwrap());
-    touch(&kernel, &b, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();
+    read(&kernel, &b, &x);
     let (used, freed) = (x.as_raw(), device.memory_stats().used);
     mem::forget(x);
     assert_eq!(device.memory_stats().used, freed, "forgotten memory stays used");
@@ -129,10 +129,10 @@ fn submitting_and_making_streams_do_not_wait_for_each_other() {
             // The writer comes after so many readers that its stream asks which of them are done.
             for round in 0..300 {
                 for stream in &streams {
-                    touch(&kernel, stream, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();
+                    read(&kernel, stream, &x);
                 }
                 let writer = &streams[round % streams.len()];
-                touch(&kernel, writer, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+                write(&kernel, writer, &mut x);
             }
             submitting.store(false, Ordering::Relaxed);
         });

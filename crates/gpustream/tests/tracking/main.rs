@@ -12,7 +12,7 @@ mod pool;
 mod random;
 mod staging;
 
-use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};
+use gpustream::{Arg, Buffer, Kernel, Launch, Result, Stream, View, ViewMut};
 
 /// An argument of the paper device's kernel.
 pub(crate) enum Mem<'a> {
@@ -40,4 +40,16 @@ pub(crate) fn touch(kernel: &Kernel, stream: &Stream, memory: &mut [Mem<'_>]) ->
     }
     // SAFETY: the kernel does not really run.
     unsafe { kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &args) }
+}
+
+/// Launches the kernel that reads all of a buffer.
+#[track_caller]
+pub(crate) fn read(kernel: &Kernel, stream: &Stream, buffer: &Buffer<u8>) {
+    touch(kernel, stream, &mut [Mem::Read(buffer.slice(..).unwrap())]).unwrap();
+}
+
+/// Launches the kernel that writes all of a buffer.
+#[track_caller]
+pub(crate) fn write(kernel: &Kernel, stream: &Stream, buffer: &mut Buffer<u8>) {
+    touch(kernel, stream, &mut [Mem::Write(buffer.slice_mut(..).unwrap())]).unwrap();
 }

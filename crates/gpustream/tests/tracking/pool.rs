@@ -6,7 +6,7 @@ use gpustream::{Buffer, DeviceOptions, PoolPolicy};
 
 use crate::order::Call;
 use crate::paper::{self, Live};
-use crate::{Mem, touch};
+use crate::write;
 
 const MIB: usize = 1 << 20;
 
@@ -52,14 +52,14 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
     drop(a.alloc::<u8>(4 * MIB).unwrap());
     let mut halves: Vec<Buffer<u8>> = (0..2).map(|_| a.alloc(2 * MIB).unwrap()).collect();
     for half in &mut halves {
-        touch(&kernel, &a, &mut [Mem::Write(half.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &a, half);
     }
     let start = halves[0].as_raw().0.min(halves[1].as_raw().0);
     drop(halves);
     // Memory that b used earlier must not make the pool take this memory for b's.
     let mut small = b.alloc::<u8>(100).unwrap();
     for _ in 0..3 {
-        touch(&kernel, &b, &mut [Mem::Write(small.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &b, &mut small);
     }
     drop(small);
     // b gets all the memory while a still works on it: no call blocks, and b's first write waits on the device.
@@ -67,7 +67,7 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
     assert!(!calls.iter().any(|call| matches!(call, Call::DeviceSeen)), "{calls:?}");
     assert_eq!(whole.as_raw().0, start);
     let ((), calls) = paper.calls_of(|| {
-        touch(&kernel, &b, &mut [Mem::Write(whole.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &b, &mut whole);
     });
     assert!(calls.iter().any(|call| matches!(call, Call::Wait { .. })), "{calls:?}");
     assert_eq!(paper.state().violations, Vec::<String>::new());
@@ -107,7 +107,7 @@ fn without_a_pool_every_allocation_is_the_drivers() {
     let (paper, _, kernel, [a]) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
     let (mut x, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
     assert_eq!(calls.iter().filter(|call| is_driver_memory(call)).count(), 1);
-    touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+    write(&kernel, &a, &mut x);
     drop(x);
     let (y, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
     assert_eq!(calls.iter().filter(|call| is_driver_memory(call)).count(), 1, "the kernel may be running");

@@ -7,7 +7,7 @@ use std::thread;
 use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 
 use crate::paper::{self, Live, Paper};
-use crate::{Mem, touch};
+use crate::write;
 
 /// Bytes of a copy that a second thread helps with.
 const LEN: usize = 4 << 20;
@@ -45,7 +45,7 @@ fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
         let error = a.download(&x).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::HostPanic, "{error}");
         paper.as_usual();
-        touch(&kernel, &b, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+        write(&kernel, &b, &mut x);
         a.upload_into(&values, &mut x).unwrap();
         assert_eq!(b.download(&x).unwrap().len(), LEN);
         drop(x);
@@ -63,7 +63,7 @@ fn a_copy_that_dies_in_the_driver_holds_up_nobody() {
     paper.inside("copy_to_host", || panic!("on purpose"));
     thread::scope(|scope| scope.spawn(|| a.copy(&x, &mut host)).join()).unwrap_err();
     paper.as_usual();
-    touch(&kernel, &b, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+    write(&kernel, &b, &mut x);
     drop(host.write().unwrap());
     a.copy(&x, &mut host).unwrap();
     drop(host.read().unwrap());
