@@ -376,6 +376,11 @@ impl StreamCore {
         self.state.try_lock()
     }
 
+    /// Whether only the table holds the stream.
+    pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+
     /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
     ///
     /// # Errors

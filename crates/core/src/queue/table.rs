@@ -96,7 +96,7 @@ impl StreamTable {
         let is_of = |stream: &StreamCore| {
             Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
         };
-        let orphans = self.filter(|stream| Arc::strong_count(stream) == 1 && is_of(stream));
+        let orphans = self.filter(|stream| stream.is_orphan() && is_of(stream));
         for stream in orphans {
             // Asks the driver, so not with the table locked.
             let Ok(Some(clock)) = stream.poll_clock() else { continue };
