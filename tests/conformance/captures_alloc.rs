@@ -6,27 +6,26 @@ use std::sync::{Barrier, mpsc};
 use std::{mem, thread};
 
 use conformance::sync::Kernels;
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, overlaps, refused, tests};
-use gpustream::hal::RawBuffer;
-use gpustream::{
-    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Pinned, Result, Stream, Tracking,
+use conformance::{
+    Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
 };
+use gpustream::hal::RawBuffer;
+use gpustream::{Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, Pinned, Result, Stream, Tracking};
 
 use crate::graphs::{N, usable};
-use crate::pool::under_each;
+use crate::pool::{has_pool, under_each};
 
 tests! {
     Plain: temporaries_one_after_another_share_memory, a_buffer_that_leaves_is_like_any_other,
-        memory_of_a_graph_is_nobody_elses, a_run_waits_for_work_of_the_memorys_former_owner,
-        a_run_waits_for_another_streams_work_on_its_memory, branches_have_memory_of_their_own,
+        memory_of_a_graph_is_nobody_elses, a_run_waits_for_another_streams_work_on_its_memory, branches_have_memory_of_their_own,
         memory_is_shared_between_branches_only_under_pressure, requests_get_memory_of_their_size,
         a_recording_that_fails_gives_all_back, a_buffer_can_be_dropped_by_another_thread,
         threads_record_at_once, buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
         buffers_from_outside_stay_with_the_graph, contents_from_outside_stay, forgotten_values_break_nothing,
         a_graph_dropped_in_use_keeps_its_memory;
+    Plain if has_pool: a_run_waits_for_work_of_the_memorys_former_owner,
+        a_short_request_does_not_take_the_memory_of_a_long_one;
 }
-
-pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// Bytes of `N` elements in the pool.
 pub(crate) const SIZE: u64 = (N as u64 * 4).next_multiple_of(512);
@@ -155,8 +154,7 @@ fn run_waits_for_former_owner(
     graph.launch(launching)?;
     a.synchronize()?;
     launching.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(a, gate.flag(), &mut x, 1, len)?;
+    let gate = Gate::adding(&kernels, a, &mut x, 1)?;
     let address = x.as_raw();
     drop(x);
     graph.update(b, |s| {
@@ -174,13 +172,8 @@ fn run_waits_for_former_owner(
 
 /// The pool hands a stream memory that the stream itself still uses; the graph may be launched on another.
 fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<()> {
-    // In checked mode there is no pool.
-    if device.info().checked {
-        return Ok(());
-    }
-    let device = open_again(device, DeviceOptions::default())?;
     let (a, b) = (device.stream()?, device.stream()?);
-    run_waits_for_former_owner(&device, N, [&a, &a], &b)
+    run_waits_for_former_owner(device, N, [&a, &a], &b)
 }
 
 /// Under a limit the pool hands out memory that another stream uses.
@@ -196,10 +189,9 @@ fn a_run_waits_for_another_streams_work_on_its_memory(device: &Device) -> Result
 
 /// A branch that took the other's memory would have to wait for it.
 fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
-    let gate = Gate::new(&device)?;
+    let gate = Gate::new(device)?;
     let mut here = device.flag()?;
     let (see_here, mut addresses) = (here.clone(), Vec::new());
     let graph = a.capture(|a| {
@@ -223,7 +215,7 @@ fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
     })?;
     assert_ne!(addresses[0], addresses[1]);
     graph.launch(&a)?;
-    if overlaps(&device) {
+    if overlaps(device) {
         conformance::until(|| Ok(see_here.get() == 1))?;
     }
     gate.open();
@@ -267,8 +259,7 @@ fn memory_is_shared_between_branches_only_under_pressure(device: &Device) -> Res
     Ok(())
 }
 
-/// A short request does not take the memory of a long one, and a block that serves a longer request than before is
-/// tracked to its new end.
+/// A block that serves a longer request than before is tracked to its new end.
 fn requests_get_memory_of_their_size(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s, other]) = kernels_and_streams(device)?;
@@ -292,12 +283,10 @@ fn requests_get_memory_of_their_size(device: &Device) -> Result<()> {
             assert_eq!(s.download(&x)?, want);
         }
         Ok(())
-    })?;
-    // In checked mode memory serves requests of its own length alone.
-    if device.info().checked {
-        return Ok(());
-    }
-    let device = open_again(device, DeviceOptions::default())?;
+    })
+}
+
+fn a_short_request_does_not_take_the_memory_of_a_long_one(device: &Device) -> Result<()> {
     let s = device.stream()?;
     s.capture(|s| {
         let long = s.zeros::<u8>(1 << 20)?;
@@ -346,8 +335,7 @@ fn a_recording_that_fails_gives_all_back(device: &Device) -> Result<()> {
 }
 
 fn a_buffer_can_be_dropped_by_another_thread(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let (kernels, [s]) = kernels_and_streams(&device)?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let (sender, receiver) = mpsc::channel::<Buffer<u32>>();
     let graph = thread::scope(|scope| {
@@ -375,27 +363,21 @@ fn a_buffer_can_be_dropped_by_another_thread(device: &Device) -> Result<()> {
 
 /// Each thread records and launches; others drop what it allocated.
 fn threads_record_at_once(device: &Device) -> Result<()> {
-    let device = &open_again(device, DeviceOptions::default())?;
-    let kernels = &Kernels::load(device)?;
-    let start = &Barrier::new(3);
-    thread::scope(|scope| {
-        let work = move || {
-            let s = device.stream()?;
-            let mut x = s.full(N, 1u32)?;
-            start.wait();
-            let mut want = 1;
-            for rounds in 1..20 {
-                let graph = s.capture(|s| by_temporaries(kernels, s, &mut x, rounds))?;
-                graph.launch(&s)?;
-                want = after_temporaries(want, rounds);
-                let between = s.full(N, rounds)?;
-                assert_all(&s, &between, rounds)?;
-                assert_all(&s, &x, want)?;
-            }
-            Ok(())
-        };
-        let threads = [0; 3].map(|_| scope.spawn(work));
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    let (kernels, start) = (Kernels::load(device)?, Barrier::new(3));
+    on_threads(3, |_| {
+        let s = device.stream()?;
+        let mut x = s.full(N, 1u32)?;
+        start.wait();
+        let mut want = 1;
+        for rounds in 1..20 {
+            let graph = s.capture(|s| by_temporaries(&kernels, s, &mut x, rounds))?;
+            graph.launch(&s)?;
+            want = after_temporaries(want, rounds);
+            let between = s.full(N, rounds)?;
+            assert_all(&s, &between, rounds)?;
+            assert_all(&s, &x, want)?;
+        }
+        Ok(())
     })
 }
 
@@ -449,7 +431,7 @@ fn memory_of_another_handle_stays_apart(device: &Device) -> Result<()> {
         assert_eq!(*host.read()?, [want; N]);
     }
     let second = open_again(device, DeviceOptions::default())?;
-    let Ok(a) = first.default_stream(DefaultStream::PerThread) else { return Ok(()) };
+    let a = first.default_stream(DefaultStream::PerThread)?;
     let b = second.default_stream(DefaultStream::PerThread)?;
     let graph = a.capture(|a| {
         for value in 0..4 {
@@ -547,13 +529,12 @@ fn forgotten_values_break_nothing(device: &Device) -> Result<()> {
 }
 
 fn a_graph_dropped_in_use_keeps_its_memory(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
     drop((0..4).map(|_| b.full(N, 0u32)).collect::<Result<Vec<_>>>()?);
     b.synchronize()?;
     let mut host = device.pinned::<u32>(N)?;
-    let gate = Gate::new(&device)?;
+    let gate = Gate::new(device)?;
     let mut inside = None;
     let graph = a.capture(|s| {
         let mut temporary = s.full(N, 2u32)?;

@@ -1,15 +1,16 @@
 //! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
 
 use conformance::{
-    Child, Gate, assert_all, kernels_and_streams, next, open_again, overlaps, refused, sync, tests,
+    Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, sync,
+    tests,
 };
 use gpustream::{
-    DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions, StreamPriorities,
+    DefaultStream, Device, DeviceOptions, ErrorKind, Result, Stream, StreamOptions, StreamPriorities,
 };
 
 tests! {
-    Alone: legacy_and_blocking_streams_wait_for_each_other,
-        legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
+    Alone: legacy_and_blocking_streams_wait_for_each_other;
+    Alone if overlaps: legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
         a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
         long_copies_on_default_streams_arrive, another_threads_stream_is_refused, foreign_streams_are_one_queue,
@@ -18,19 +19,10 @@ tests! {
     Part: serialise;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-/// Returns the default stream, or `None` where the backend has none.
-fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream>> {
-    match device.default_stream(which) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
-        other => other.map(Some),
-    }
-}
-
 fn legacy_and_blocking_streams_wait_for_each_other(device: &Device) -> Result<()> {
-    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    let legacy = device.default_stream(DefaultStream::Legacy)?;
     let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
     waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")?;
     waits_for(&blocking, &legacy, "the blocking stream waits for the legacy one")
@@ -51,10 +43,7 @@ fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
 }
 
 fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
-    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    if !overlaps(device) {
-        return Ok(());
-    }
+    let legacy = device.default_stream(DefaultStream::Legacy)?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     s.synchronize()?;
@@ -68,22 +57,13 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
 
 /// Two kernels on the default streams of two threads each wait for the other.
 fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
-    if default_stream(device, DefaultStream::PerThread)?.is_none() || !overlaps(device) {
-        return Ok(());
-    }
-    let kernels = &sync::Kernels::load(device)?;
-    let (first, second) = (device.flag()?, device.flag()?);
-    std::thread::scope(|scope| {
-        let work = |mut here: gpustream::Flag, there: gpustream::Flag| {
-            move || -> Result<()> {
-                let s = device.default_stream(DefaultStream::PerThread)?;
-                kernels.arrive(&s, &ONE, &mut here, &there)?;
-                s.synchronize()
-            }
-        };
-        let other = scope.spawn(work(first.clone(), second.clone()));
-        work(second.clone(), first.clone())()?;
-        other.join().unwrap()
+    let kernels = sync::Kernels::load(device)?;
+    let flags = [device.flag()?, device.flag()?];
+    on_threads(2, |thread| {
+        let [here, there] = [thread, 1 - thread].map(|thread| &flags[thread as usize]);
+        let s = device.default_stream(DefaultStream::PerThread)?;
+        kernels.arrive(&s, &ONE, &mut here.clone(), there)?;
+        s.synchronize()
     })
 }
 
@@ -93,10 +73,8 @@ fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
     let mut want = 1u32;
     for value in 0..20 {
         for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
-            if let Some(default) = default_stream(device, which)? {
-                kernels.step(&default, &mut x, value, N)?;
-                want = next(want, value);
-            }
+            kernels.step(&device.default_stream(which)?, &mut x, value, N)?;
+            want = next(want, value);
         }
         kernels.step(&s, &mut x, value, N)?;
         want = next(want, value);
@@ -107,7 +85,7 @@ fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
 /// A thread's default stream, taken twice, also through another handle of the device, is one stream of the driver's: an
 /// operation that one value submits while the other is captured is part of the graph.
 fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
-    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let s = device.default_stream(DefaultStream::PerThread)?;
     let again = open_again(device, DeviceOptions::default())?;
     let foreign = device.stream()?;
     // SAFETY: the streams outlive the values and their work.
@@ -129,7 +107,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
 
 /// The driver goes on recording a stream that joined, even after its last value was dropped.
 fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> Result<()> {
-    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let own = device.default_stream(DefaultStream::PerThread)?;
     drop(own);
     let again = open_again(device, DeviceOptions::default())?;
     let s = device.stream()?;
@@ -163,7 +141,7 @@ fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> 
 }
 
 fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<()> {
-    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let own = device.default_stream(DefaultStream::PerThread)?;
     drop(own);
     let kernels = sync::Kernels::load(device)?;
     let first = open_again(device, DeviceOptions::default())?;
@@ -188,7 +166,7 @@ fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<(
 fn long_copies_on_default_streams_arrive(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().staging_threads(4))?;
     for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
-        let Some(s) = default_stream(&device, which)? else { continue };
+        let s = device.default_stream(which)?;
         for round in 0..20u8 {
             let values: Vec<u8> = (0..5 << 20).map(|index: usize| (index % 251) as u8 ^ round).collect();
             let x = s.upload(&values)?;
@@ -200,7 +178,7 @@ fn long_copies_on_default_streams_arrive(device: &Device) -> Result<()> {
 
 /// The driver's handle means the calling thread's stream, so on another thread the handle would name another queue.
 fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
-    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let s = device.default_stream(DefaultStream::PerThread)?;
     let kernels = &sync::Kernels::load(device)?;
     let mut x = s.full(N, 1u32)?;
     kernels.step(&s, &mut x, 1, N)?;
@@ -279,7 +257,7 @@ fn serialise(device: &Device) -> Result<()> {
     for _ in 0..3 {
         device.synchronize()?;
         drop(device.stream_with(StreamOptions::default().blocking_with_default(true))?);
-        drop(default_stream(device, DefaultStream::Legacy)?);
+        drop(device.default_stream(DefaultStream::Legacy)?);
         device.trim();
     }
     let s = device.stream()?;
@@ -293,8 +271,7 @@ fn serialise(device: &Device) -> Result<()> {
 
 fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     let child = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "1");
-    let ended = child.env("GPUSTREAM_POOL", "none").run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let output = child.env("GPUSTREAM_POOL", "none").succeeds()?;
     let mut parts = vec![
         "waiting for the whole device",
         "a blocking stream and the legacy default stream wait for each other",
@@ -306,13 +283,13 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     }
     for part in parts {
         let of_this_file = |line: &&str| line.contains(part) && line.contains("default_streams.rs:");
-        assert_eq!(ended.output.lines().filter(of_this_file).count(), 1, "{part}, once: {}", ended.output);
+        assert_eq!(output.lines().filter(of_this_file).count(), 1, "{part}, once: {output}");
     }
     Ok(())
 }
 
 fn the_lint_reports_nothing_unasked(device: &Device) -> Result<()> {
-    let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").run()?;
-    assert_eq!((ended.code, ended.output.as_str()), (Some(0), ""));
+    let output = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").succeeds()?;
+    assert_eq!(output, "");
     Ok(())
 }

@@ -40,8 +40,7 @@ fn a_wait_orders_streams(device: &Device) -> Result<()> {
         let mut y = b.zeros::<u32>(1000)?;
         a.synchronize()?;
         b.synchronize()?;
-        let gate = Gate::new(device)?;
-        kernels.add_when(&a, gate.flag(), &mut x, 41, 1000)?;
+        let gate = Gate::adding(kernels, &a, &mut x, 41)?;
         let event = a.record()?;
         b.wait(&event)?;
         kernels.mix(&b, &x, &mut y, 1000)?;
@@ -106,8 +105,7 @@ fn a_timed_event_orders_too(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(100, 1u32)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, 100)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let timed = a.record_timed()?;
     b.wait(timed.as_event())?;
     assert!(!b.is_done()?);
@@ -140,12 +138,10 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
         assert!(event.is_done()?, "{policy:?}");
         // Waits for a stream and for memory follow the policy too.
         let mut host = device.pinned_from(&[1u32; 10])?;
-        let gate = Gate::new(&device)?;
-        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        let gate = Gate::adding(&kernels, &s, &mut host, 1)?;
         gate.open_during(|| s.synchronize())?;
         assert_eq!(*host.read()?, [2; 10]);
-        let gate = Gate::new(&device)?;
-        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        let gate = Gate::adding(&kernels, &s, &mut host, 1)?;
         gate.open_during(|| host.read().map(|values| assert_eq!(*values, [3; 10])))?;
     }
     Ok(())

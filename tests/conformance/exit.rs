@@ -96,8 +96,7 @@ fn keep_busy(device: &Device) -> Result<()> {
     let on_part =
         device.stream_with(StreamOptions::default().multiprocessors(1)).or_else(|_| device.stream())?;
     let (mut x, mut y) = (stuck.full(10, 1u32)?, on_part.full(10, 1u32)?);
-    let gate = Gate::new(device)?;
-    kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
+    let gate = Gate::adding(&kernels, &stuck, &mut x, 1)?;
     kernels.add_when(&on_part, gate.flag(), &mut y, 1, 10)?;
     drop(on_part);
     let mut future = stuck.synchronize_async();

@@ -80,8 +80,7 @@ fn their_memory_is_ready_in_the_order_of_its_stream(device: &Device) -> Result<(
     kernels.step(&b, &mut warm, 1, N)?;
     device.synchronize()?;
     let theirs = Theirs::new(device, 4 * N)?;
-    let gate = Gate::new(device)?;
-    gate.hold(&kernels, &a)?;
+    let gate = Gate::on(&kernels, &a)?;
     // SAFETY: memory and stream are alive.
     unsafe { device.raw().fill(theirs.address, FillPattern::U32(4), N, a.as_raw()) }?;
     let mut x = theirs.hand_over(&a)?;
@@ -97,8 +96,7 @@ fn an_owner_goes_once_the_last_use_is_done(device: &Device) -> Result<()> {
     let (mut x, mut y) = (theirs.hand_over(&a)?, a.zeros::<u32>(N)?);
     a.fill(&mut x, 6)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     drop(x);
     // Whatever looks for memory to free finds it in use.
     drop(Theirs::new(device, 16)?.hand_over(&a)?);
@@ -117,8 +115,7 @@ fn owners_go_without_another_call(device: &Device) -> Result<()> {
     a.fill(&mut x, 6)?;
     let mut z = b.duplicate(&x)?;
     device.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     kernels.mix(&b, &x, &mut z, N)?;
     drop(x);
     gate.open();
@@ -252,8 +249,7 @@ fn lent_memory_comes_after_our_work(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 7u32)?, b.zeros::<u32>(N)?);
     device.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let theirs = x.into_raw(&b)?;
     assert_eq!(theirs.bytes(), 4 * N);
     let to = y.as_raw();
@@ -419,7 +415,7 @@ fn loans_and_owners_leak_nothing(device: &Device) -> Result<()> {
     until(|| Ok(dropped.load(Ordering::Relaxed) == ROUNDS))?;
     a.synchronize()?;
     assert_eq!(device.memory_stats().used, used);
-    Child::of(device, "external_memory::exits_with_owners").succeeds()
+    Child::of(device, "external_memory::exits_with_owners").succeeds().map(drop)
 }
 
 /// Ends the process while owners wait for work.

@@ -5,28 +5,32 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::{
-    Child, Gate, assert_all, faulty, kernels_and_streams, open_again, overlaps, refused, sync, tests, until,
+    Child, Gate, ONE, assert_all, faulty, kernels_and_streams, open_again, overlaps, refused, sync, tests,
+    until,
 };
 use gpustream::{
     Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Event, Launch, Result, Stream, WaitValue,
 };
 
+use crate::conditions::has_conditions;
+use crate::flags::waits_for_flags;
+
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_failed_assertion_is_in_the_users_words,
         a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
         errors_after_the_first_report_say_that_the_device_failed_earlier,
-        a_fault_ends_a_loop_of_a_graph,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
-        memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
-        a_download_that_a_fault_ends_leaves_the_slice_alone, a_flag_set_beside_a_fault_ends_the_wait;
+        memory_that_a_lost_device_was_to_write_is_refused_for_good,
+        a_download_that_a_fault_ends_leaves_the_slice_alone;
+    Isolated if has_conditions: a_fault_ends_a_loop_of_a_graph;
+    Isolated if overlaps: memory_stays_while_work_beside_a_fault_may_run;
+    Isolated if waits_for_flags: a_flag_set_beside_a_fault_ends_the_wait;
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
     CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
         waits_last_until_work_beside_a_fault_ends, a_fault_ends_waits_for_flags, off_by_one_is_noticed_at_every_length;
     Part: fault, fault_while_blocking, write_off_by_one, read_off_by_one, write_out_of_bounds_of_array,
         compute_in_checked_mode;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// An address that no process has mapped.
 const NOWHERE: usize = 0x0dea_d000_0000;
@@ -188,9 +192,6 @@ fn a_fault_inside_a_replayed_step_is_reported(device: &Device) -> Result<()> {
 }
 
 fn a_fault_ends_a_loop_of_a_graph(device: &Device) -> Result<()> {
-    if !device.info().conditional_nodes {
-        return Ok(());
-    }
     let broken = faulty::Kernels::load(device)?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (go_on, mut left) = (device.flag()?, s.full(1, 10u32)?);
@@ -247,9 +248,6 @@ fn everything_can_be_dropped_after_a_fault(device: &Device) -> Result<()> {
 fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()> {
     // Larger than any freed range that an allocator keeps for the next request.
     const LEN: usize = 9 << 20;
-    if !overlaps(device) {
-        return Ok(());
-    }
     let breaker = Breaker::new(device)?;
     let again = || open_again(device, DeviceOptions::default());
     let (owner, user) = (again()?, again()?);
@@ -339,9 +337,6 @@ fn a_fault_ends_waits_for_flags(device: &Device) -> Result<()> {
 }
 
 fn a_flag_set_beside_a_fault_ends_the_wait(device: &Device) -> Result<()> {
-    if !device.info().stream_wait_value {
-        return Ok(());
-    }
     let (Breaker(kernels, broken), s) = (Breaker::new(device)?, device.stream()?);
     let flag = device.flag()?;
     s.wait_flag(&flag, WaitValue::Equal(1))?;
@@ -415,7 +410,7 @@ fn fault(device: &Device) -> Result<()> {
 
 /// With `GPUSTREAM_BLOCKING=1` the failing call itself reports it, by name and line.
 fn blocking_mode_names_the_failing_operation(device: &Device) -> Result<()> {
-    Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").succeeds()
+    Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").succeeds().map(drop)
 }
 
 fn fault_while_blocking(device: &Device) -> Result<()> {

@@ -5,30 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::globals::{Filter, Kernels};
 use conformance::{
-    Gate, constants, next, on_threads, open_again, overlaps, refused, streams_are_independent, tests, until,
+    Gate, ONE, constants, next, on_threads, open_again, overlaps, refused, streams, streams_are_independent,
+    tests, until,
 };
-use gpustream::{
-    Buffer, Device, DeviceOptions, ErrorKind, Global, Launch, Padding, Result, Stream, Tracking,
-};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Global, Padding, Result, Stream, Tracking};
 
 tests! {
     Plain: variables_begin_with_the_values_of_the_source, constants_are_set_between_launches,
         variables_are_copied_filled_and_sliced, internal_variables_are_found_or_said_to_be_missing,
         each_loading_has_variables_of_its_own, writes_wait_for_readers_of_other_streams,
-        readers_wait_for_writes_of_other_streams, readers_of_constants_run_at_once,
+        readers_wait_for_writes_of_other_streams,
         kernels_that_may_write_variables_are_ordered, strict_order_counts_variables,
         graphs_read_the_values_of_their_launch, graphs_keep_the_module_loaded,
         nodes_copy_to_variables, steps_follow_variables, unchanged_step_is_one_launch, module_dropped_in_use_finishes,
         forgotten_handles_break_nothing, what_does_not_fit_is_refused, threads_lose_no_update,
         threads_never_see_half_a_value;
+    Plain if overlaps, streams_are_independent: readers_of_constants_run_at_once;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 1000;
 
 fn loaded<const STREAMS: usize>(device: &Device) -> Result<(Kernels, [Stream; STREAMS])> {
-    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
-    Ok((Kernels::load(device)?, streams.try_into().expect("that many streams")))
+    Ok((Kernels::load(device)?, streams(device)?))
 }
 
 fn filter(value: u32) -> Filter {
@@ -50,6 +48,14 @@ fn looked(kernels: &Kernels, stream: &Stream) -> Result<Vec<u32>> {
     let mut out = stream.zeros::<u32>(8)?;
     kernels.look(stream, &ONE, &mut out)?;
     stream.download(&out)
+}
+
+/// Makes a closed gate at which the stream waits, in a kernel that may use the variables.
+#[track_caller]
+fn hold(kernels: &Kernels, stream: &Stream) -> Result<Gate> {
+    let gate = Gate::new(stream.device())?;
+    kernels.hold(stream, &ONE, gate.flag())?;
+    Ok(gate)
 }
 
 fn variables_begin_with_the_values_of_the_source(device: &Device) -> Result<()> {
@@ -159,8 +165,7 @@ fn writes_wait_for_readers_of_other_streams(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = loaded(device)?;
     let mut y = a.alloc(N)?;
     let host = device.pinned_from(&[6u32; 4])?;
-    let gate = Gate::new(device)?;
-    kernels.hold(&a, &ONE, gate.flag())?;
+    let gate = hold(&kernels, &a)?;
     apply(&kernels, &a, &mut y)?;
     kernels.factors()?.copy_from(&b, &host)?;
     assert!(!b.is_done()?, "a kernel that may read the constants still runs");
@@ -184,9 +189,6 @@ fn readers_wait_for_writes_of_other_streams(device: &Device) -> Result<()> {
 }
 
 fn readers_of_constants_run_at_once(device: &Device) -> Result<()> {
-    if !overlaps(device) || !streams_are_independent(device) {
-        return Ok(());
-    }
     let (a, b) = (device.stream()?, device.stream()?);
     let kernels = constants::Kernels::load(device)?;
     let mut y = b.alloc(N)?;
@@ -208,8 +210,7 @@ fn readers_of_constants_run_at_once(device: &Device) -> Result<()> {
 
 fn kernels_that_may_write_variables_are_ordered(device: &Device) -> Result<()> {
     let (kernels, streams) = loaded::<4>(device)?;
-    let gate = Gate::new(device)?;
-    kernels.hold(&streams[0], &ONE, gate.flag())?;
+    let gate = hold(&kernels, &streams[0])?;
     let mut want = 0;
     for value in 0..200 {
         kernels.count(&streams[value as usize * 7 % 4], &ONE, value)?;
@@ -224,8 +225,7 @@ fn kernels_that_may_write_variables_are_ordered(device: &Device) -> Result<()> {
 fn strict_order_counts_variables(device: &Device) -> Result<()> {
     let strict = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let (kernels, [a, b]) = loaded(&strict)?;
-    let gate = Gate::new(&strict)?;
-    kernels.hold(&a, &ONE, gate.flag())?;
+    let gate = hold(&kernels, &a)?;
     refused(kernels.count(&b, &ONE, 1), ErrorKind::Hazard, &["count", "hold", "globals.rs"]);
     refused(kernels.set_offset(&b, 1), ErrorKind::Hazard, &["hold"]);
     b.wait(&a.record()?)?;
@@ -255,8 +255,7 @@ fn graphs_read_the_values_of_their_launch(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     assert_eq!(other.download(&y)?, applied([9; 4], 8));
     // A launch touches the variables: a copy on another stream waits for it.
-    let gate = Gate::new(device)?;
-    kernels.hold(&s, &ONE, gate.flag())?;
+    let gate = hold(&kernels, &s)?;
     graph.launch(&s)?;
     kernels.counter()?.fill(&other, 1)?;
     assert!(!other.is_done()?);
@@ -361,8 +360,7 @@ fn module_dropped_in_use_finishes(device: &Device) -> Result<()> {
     let (again, [c]) = loaded(device)?;
     let (mut seen, host) = (b.zeros::<u32>(1)?, device.pinned_from(&[9u32])?);
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.hold(&a, &ONE, gate.flag())?;
+    let gate = hold(&kernels, &a)?;
     let counter = kernels.counter()?;
     drop(kernels);
     counter.copy_from(&b, &host)?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, panic};
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Graph, Launch, Node, Result, Stream};
+use conformance::{Gate, ONE, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, Graph, Node, Result, Stream};
 
 tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
@@ -15,8 +15,6 @@ tests! {
         graphs_of_another_opening_are_refused, parts_are_tracked_apart, forgotten_graphs_break_nothing,
         launches_of_two_threads_are_ordered;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 pub(crate) const N: usize = 3000;
 
@@ -53,8 +51,7 @@ fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
     let mut x = a.full(N, 1u32)?;
     let graph = a.capture(|s| kernels.step(s, &mut x, 3, N))?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&b, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &b, &mut x, 1)?;
     graph.launch(&a)?;
     assert!(!a.is_done()?, "the replay waits for what b does to the same memory");
     gate.open();

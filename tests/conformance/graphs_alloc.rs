@@ -1,21 +1,23 @@
 //! Nodes, bodies and updates of graphs allocate as captures do, and so do the functions with temporaries that are called
 //! inside.
 
-use conformance::{Random, assert_all, kernels_and_streams, next, open_again, refused, tests};
+use conformance::{ONE, Random, assert_all, kernels_and_streams, next, open_again, refused, tests};
 use gpustream::half::f16;
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, GraphUpdate, Pipeline, Result, Stream, ViewMut};
 use gpustream_kernels::convert::Convert;
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::scan::Scan;
 
-use crate::captures_alloc::{ONE, SIZE, after_temporaries, by_temporaries};
+use crate::captures_alloc::{SIZE, after_temporaries, by_temporaries};
+use crate::conditions::has_conditions;
 use crate::graphs::N;
 use crate::pool::under_each;
 
 tests! {
-    Plain: nodes_allocate, an_update_allocates, bodies_allocate, a_builder_that_is_dropped_gives_all_back,
+    Plain: nodes_allocate, an_update_allocates, a_builder_that_is_dropped_gives_all_back,
         pipelines_are_refused_that_wait, library_functions_are_recorded,
         operations_that_read_slices_are_refused, random_recordings_compute_the_same, random_nodes_compute_the_same;
+    Plain if has_conditions: bodies_allocate;
 }
 
 fn nodes_allocate(device: &Device) -> Result<()> {
@@ -113,9 +115,6 @@ fn an_update_allocates(device: &Device) -> Result<()> {
 
 /// A body's first operations come again after its last, so that memory from before the body is not used for its own.
 fn bodies_allocate(device: &Device) -> Result<()> {
-    if !device.info().conditional_nodes {
-        return Ok(());
-    }
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;
         let (mut x, go_on) = (s.full(N, 1u32)?, device.flag()?);

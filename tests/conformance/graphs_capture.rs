@@ -3,8 +3,8 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
+use conformance::{Gate, ONE, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, Result, Stream, Tracking};
 
 use crate::graphs::{N, usable};
 
@@ -15,8 +15,6 @@ tests! {
         outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
         a_panic_ends_the_capture, a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 fn capturing_runs_nothing(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -112,19 +110,18 @@ fn captured_branches_run_at_once(device: &Device) -> Result<()> {
         return Ok(());
     }
     let (kernels, [a, b]) = kernels_and_streams(device)?;
-    let (mut first, mut second) = (device.flag()?, device.flag()?);
-    let (see_first, see_second) = (first.clone(), second.clone());
+    let (first, second) = (device.flag()?, device.flag()?);
     let graph = a.capture(|a| {
         b.wait(&a.record()?)?;
-        kernels.arrive(a, &ONE, &mut first, &see_second)?;
-        kernels.arrive(&b, &ONE, &mut second, &see_first)
+        kernels.arrive(a, &ONE, &mut first.clone(), &second)?;
+        kernels.arrive(&b, &ONE, &mut second.clone(), &first)
     })?;
     for _ in 0..3 {
-        see_first.set(0);
-        see_second.set(0);
+        first.set(0);
+        second.set(0);
         graph.launch(&a)?;
         a.synchronize()?;
-        assert_eq!((see_first.get(), see_second.get()), (1, 1));
+        assert_eq!((first.get(), second.get()), (1, 1));
     }
     Ok(())
 }

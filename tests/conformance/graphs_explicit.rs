@@ -1,6 +1,6 @@
 //! Graphs that are built node by node.
 
-use conformance::{assert_all, kernels_and_streams, next, refused, tests};
+use conformance::{ONE, assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 
 use crate::graphs::N;
@@ -11,20 +11,17 @@ tests! {
         children_nest_as_deep_as_documented;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
-
 fn built_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().concurrent_kernels {
         return Ok(());
     }
     let (kernels, [s]) = kernels_and_streams(device)?;
-    let (mut first, mut second) = (device.flag()?, device.flag()?);
-    let (see_first, see_second) = (first.clone(), second.clone());
+    let (first, second) = (device.flag()?, device.flag()?);
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
     let start = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
-    let left = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut first, &see_second))?;
-    let right = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut second, &see_first))?;
+    let left = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut first.clone(), &second))?;
+    let right = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut second.clone(), &first))?;
     builder.node(&[left, right], |s| kernels.step(s, &mut x, 2, N))?;
     let graph = builder.build()?;
     graph.launch(&s)?;

@@ -7,8 +7,8 @@ use gpustream_kernels::elementwise;
 
 tests! {
     Plain: registered_memory_is_used_in_place, registered_memory_outlives_its_owner, kernels_reach_registered_memory,
-        write_combined_memory_feeds_kernels_and_copies, managed_memory_is_reached_from_both_sides,
-        managed_memory_is_guarded, only_managed_memory_is_prefetched;
+        write_combined_memory_feeds_kernels_and_copies, only_managed_memory_is_prefetched;
+    Plain if has_managed: managed_memory_is_reached_from_both_sides, managed_memory_is_guarded;
 }
 
 fn registered_memory_is_used_in_place(device: &Device) -> Result<()> {
@@ -34,8 +34,7 @@ fn registered_memory_outlives_its_owner(device: &Device) -> Result<()> {
     let host = device.register(vec![7u32; N])?;
     let mut x = s.zeros::<u32>(N)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &s, &mut x, 1)?;
     s.copy(&host, &mut x)?;
     drop(host);
     // If the registered memory had been freed, this vector would probably take its place.
@@ -82,9 +81,6 @@ fn has_managed(device: &Device) -> bool {
 }
 
 fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {
-    if !has_managed(device) {
-        return Ok(());
-    }
     let kernels = elementwise::Kernels::load(device)?;
     let s = device.stream()?;
     let mut table = device.managed::<f32>(500_000)?;
@@ -113,13 +109,9 @@ fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {
 }
 
 fn managed_memory_is_guarded(device: &Device) -> Result<()> {
-    if !has_managed(device) {
-        return Ok(());
-    }
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut table = device.managed::<u32>(100)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&s, gate.flag(), &mut table, 3, 100)?;
+    let gate = Gate::adding(&kernels, &s, &mut table, 3)?;
     assert!(!table.is_done()?);
     refused(table.try_read().map(drop), ErrorKind::WouldBlock, &["writing to"]);
     refused(table.try_write().map(drop), ErrorKind::WouldBlock, &["using"]);

@@ -1,13 +1,14 @@
 //! Idioms of existing CUDA and HIP kernels mean the same on every backend.
 
-use conformance::{idioms, own_words};
+use conformance::{has_cooperative_launches, idioms, own_words};
 use gpustream::half::f16;
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
-    Plain: threads_that_have_returned_take_no_part_in_barriers, cooperative_groups_of_a_grid_meet,
+    Plain: threads_that_have_returned_take_no_part_in_barriers,
         integer_intrinsics_match_plain_rust, steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
         pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust, special_functions_match_series;
+    Plain if has_cooperative_launches: cooperative_groups_of_a_grid_meet;
     Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
 
@@ -63,9 +64,6 @@ fn cooperative_groups_of_a_block_match_plain_rust(device: &Device) -> Result<()>
 }
 
 fn cooperative_groups_of_a_grid_meet(device: &Device) -> Result<()> {
-    if !device.info().cooperative_launch {
-        return Ok(());
-    }
     let kernels = idioms::Kernels::load(device)?;
     let s = device.stream()?;
     for threads in [1, 96, 256] {

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use conformance::args::{Kernels, Mixed, Nested};
 use conformance::large::{Most, Table};
-use conformance::{assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps};
+use conformance::{
+    ONE, assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps,
+};
 use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Buffer, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
@@ -19,8 +21,6 @@ tests! {
         cloned_kernels_outlive_the_original, large_structs_arrive_by_value;
     Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 fn every_scalar_type_arrives(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;

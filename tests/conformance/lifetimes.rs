@@ -3,8 +3,8 @@
 use std::mem;
 use std::sync::mpsc;
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, sync, tests, until};
-use gpustream::{Buffer, Device, DeviceOptions, Launch, Result, Stream};
+use conformance::{Gate, ONE, assert_all, kernels_and_streams, next, open_again, sync, tests, until};
+use gpustream::{Buffer, Device, DeviceOptions, Result, Stream};
 
 tests! {
     Plain: a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
@@ -15,7 +15,6 @@ tests! {
     Alone: everything_is_returned;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
 fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
@@ -32,8 +31,7 @@ pub(crate) fn dropped_in_use(
 ) -> Result<Buffer<u32>> {
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(kernels, &a, &mut x, 1)?;
     kernels.step(&a, &mut x, 2, N)?;
     drop(a);
     // Making streams lets the library look for streams it can destroy.
@@ -50,8 +48,7 @@ fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     drop(kernels);
     // Making a stream lets the library look for things it can destroy. `trim` would, too, but may wait for the device.
     drop(device.stream()?);
@@ -83,8 +80,7 @@ fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
     let mut y = a.zeros::<u32>(N)?;
     a.synchronize()?;
     let address = x.as_raw();
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     drop(x);
     let mut again = a.alloc::<u32>(N)?;
     assert_eq!(again.as_raw(), address, "the stream's own memory is there for it at once");

@@ -9,10 +9,14 @@ conformance::tests! {
         blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
         parameters_are_each_threads_own, functions_are_handed_the_block,
         threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays;
-    Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
-        values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions,
-        values_are_kept_beside_a_branch, warps_take_either_side_in_blocks_of_any_shape,
+    Plain if has_warps_of_32: votes_count_the_threads_that_are_left, values_are_held_across_meetings,
+        threads_meet_in_functions, warps_take_either_side_in_blocks_of_any_shape;
+    Warps: sums_by_shuffles_are_right, groups_are_parts_of_the_block, values_are_kept_beside_a_branch,
         shuffles_that_depend_on_each_other_are_right;
+}
+
+fn has_warps_of_32(device: &Device) -> bool {
+    device.info().warp_size == 32
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -54,9 +58,6 @@ fn sums_by_shuffles_are_right(device: &Device) -> Result<()> {
 }
 
 fn votes_count_the_threads_that_are_left(device: &Device) -> Result<()> {
-    if device.info().warp_size != 32 {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for (block, stays) in
@@ -134,9 +135,6 @@ fn bytes_are_counted_in_shared_memory(device: &Device) -> Result<()> {
 }
 
 fn values_are_held_across_meetings(device: &Device) -> Result<()> {
-    if device.info().warp_size != 32 {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for (block, n) in [(32, 3), (128, 0), (64, 20)] {
@@ -273,9 +271,6 @@ fn blocks_loop_as_often_as_memory_says(device: &Device) -> Result<()> {
 }
 
 fn threads_meet_in_functions(device: &Device) -> Result<()> {
-    if device.info().warp_size != 32 {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for threads in [32, 64, 256, 1024] {
@@ -360,9 +355,6 @@ fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
 }
 
 fn warps_take_either_side_in_blocks_of_any_shape(device: &Device) -> Result<()> {
-    if device.info().warp_size != 32 {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for block in

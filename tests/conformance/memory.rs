@@ -112,8 +112,7 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     kernels.mix(&mine, &y, &mut x, 1000)?;
     assert_eq!(theirs.download(&x)?, [12; 1000]);
     // The memory is freed after the last use by either handle.
-    let late = Gate::new(device)?;
-    kernels.copy_when(&mine, late.flag(), &y, &mut x, 1000)?;
+    let late = Gate::copying(&kernels, &mine, &y, &mut x)?;
     drop(y);
     // The drop of the other device's last handle waits for its work, and for other work on its memory.
     late.open();

@@ -5,36 +5,38 @@
 use conformance::{Gate, assert_all, next, refused, sync, tests};
 use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
 
+use crate::flags::waits_for_flags;
+
 tests! {
-    Several: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
+    Several if has_others: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
         copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
-    graphs_stay_on_their_device, boxes_between_devices_arrive, flags_order_devices, batches_stay_on_their_device;
+        graphs_stay_on_their_device, boxes_between_devices_arrive, batches_stay_on_their_device;
+    Several if has_others, waits_for_flags: flags_order_devices;
 }
 
 const N: usize = 3000;
 
-/// Returns all devices of this one's backend, or none if there are fewer than two.
+/// Returns all devices of this one's backend.
 fn devices(device: &Device) -> Vec<Device> {
     let backend = device.info().backend;
-    let all: Vec<_> =
-        Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect();
-    if all.len() < 2 {
-        eprintln!("{backend} has one device: skipped");
-        return Vec::new();
-    }
-    all
+    Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect()
 }
 
-fn two_devices(device: &Device) -> Option<[Device; 2]> {
-    devices(device).into_iter().take(2).collect::<Vec<_>>().try_into().ok()
+/// Returns whether this device's backend has several.
+pub(crate) fn has_others(device: &Device) -> bool {
+    devices(device).len() > 1
+}
+
+/// Returns the first two devices of a backend that has several.
+pub(crate) fn two_devices(device: &Device) -> [Device; 2] {
+    let mut devices = devices(device);
+    devices.truncate(2);
+    devices.try_into().expect("the backend has others")
 }
 
 /// Combines one vector of each device pairwise, until one device has the result.
 fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
     let devices = devices(device);
-    if devices.is_empty() {
-        return Ok(());
-    }
     let streams = devices.iter().map(Device::stream).collect::<Result<Vec<_>>>()?;
     let kernels = devices.iter().map(sync::Kernels::load).collect::<Result<Vec<_>>>()?;
     let mut parts =
@@ -56,7 +58,7 @@ fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
 }
 
 fn waits_order_devices(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let kernels = sync::Kernels::load(first)?;
     let (a, b) = (first.stream()?, second.stream()?);
     let gate = Gate::on(&kernels, &a)?;
@@ -72,10 +74,7 @@ fn waits_order_devices(device: &Device) -> Result<()> {
 }
 
 fn flags_order_devices(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
-    if !second.info().stream_wait_value {
-        return Ok(());
-    }
+    let [first, second] = &two_devices(device);
     let (a, b) = (first.stream()?, second.stream()?);
     let (flag, gate) = (first.flag()?, Gate::new(first)?);
     a.wait_flag(gate.flag(), WaitValue::Equal(1))?;
@@ -93,13 +92,12 @@ fn flags_order_devices(device: &Device) -> Result<()> {
 }
 
 fn tracking_orders_devices(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let (here, there) = (sync::Kernels::load(first)?, sync::Kernels::load(second)?);
     let (a, b) = (first.stream()?, second.stream()?);
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
-    let gate = Gate::new(first)?;
-    here.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&here, &a, &mut x, 1)?;
     match there.step(&b, &mut x, 3, N) {
         Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
         outcome => outcome?,
@@ -116,7 +114,7 @@ fn tracking_orders_devices(device: &Device) -> Result<()> {
 }
 
 fn copies_between_devices_arrive(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let (a, b) = (first.stream()?, second.stream()?);
     let values: Vec<u32> = (0..N as u32).collect();
     let x = a.upload(&values)?;
@@ -131,7 +129,7 @@ fn copies_between_devices_arrive(device: &Device) -> Result<()> {
 }
 
 fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let (a, b) = (first.stream()?, second.stream()?);
     let values: Vec<u32> = (1..=600).collect();
     let x = a.upload(&values)?;
@@ -158,13 +156,12 @@ fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
 }
 
 fn memory_dropped_in_use_elsewhere_stays_until_then(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let there = sync::Kernels::load(second)?;
     let (a, b) = (first.stream()?, second.stream()?);
     let x = a.full(N, 7u32)?;
     let mut y = b.zeros::<u32>(N)?;
-    let gate = Gate::new(second)?;
-    gate.hold(&there, &b)?;
+    let gate = Gate::on(&there, &b)?;
     b.copy(&x, &mut y)?;
     drop(x);
     let _others = (0..10).map(|_| a.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
@@ -173,7 +170,7 @@ fn memory_dropped_in_use_elsewhere_stays_until_then(device: &Device) -> Result<(
 }
 
 fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let (a, b) = (first.stream()?, second.stream()?);
     let mut x = a.full(N, 1u32)?;
     let graph = a.capture(|a| {
@@ -188,7 +185,7 @@ fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
 }
 
 fn batches_stay_on_their_device(device: &Device) -> Result<()> {
-    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let [first, second] = &two_devices(device);
     let (a, b) = (first.stream()?, second.stream()?);
     let (x, mut y, mut z) = (b.full(N, 1u32)?, a.full(N, 2u32)?, b.full(N, 3u32)?);
     let host = second.pinned_from(&[4u32; N])?;

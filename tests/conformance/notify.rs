@@ -71,8 +71,7 @@ fn pinned_memory_is_done(device: &Device) -> Result<()> {
 fn a_download_arrives(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &s, &mut x, 1)?;
     let download = s.download_async(&x.slice(10..20)?)?;
     // The download keeps its place in the stream's order.
     s.fill(&mut x, 9)?;
@@ -286,7 +285,7 @@ fn a_waker_may_wait_when_dropped(device: &Device) -> Result<()> {
     drop(waker);
     assert!(!waited.load(Ordering::SeqCst));
     // The future holds the only reference to the waker, and this poll replaces it.
-    let _ = Pin::new(&mut finished).poll(&mut Context::from_waker(Waker::noop()));
+    let _ = is_pending(&mut finished);
     assert!(waited.load(Ordering::SeqCst));
     block_on(finished)
 }

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Wake};
 use std::{mem, panic};
 
 use conformance::executor::{block_on, is_pending};
-use conformance::{Gate, assert_all, faulty, kernels_and_streams, next, refused, sync, tests, until};
-use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
+use conformance::{Gate, ONE, assert_all, faulty, kernels_and_streams, next, refused, sync, tests, until};
+use gpustream::{Buffer, Device, ErrorKind, Result, Stream};
 
 use crate::notify::{Woken, job};
 
@@ -18,7 +18,6 @@ tests! {
     Isolated: ten_thousand_pending_futures_take_no_threads, a_fault_resolves_everything;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
 type Pending = Pin<Box<dyn Future<Output = Result<()>>>>;
@@ -121,8 +120,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     block_on(last)?;
     futures.into_iter().try_for_each(block_on)?;
     // Later futures are not disturbed either.
-    let gate = Gate::new(device)?;
-    gate.hold(&kernels, &streams[0])?;
+    let gate = Gate::on(&kernels, &streams[0])?;
     let mut finished = streams[0].synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
@@ -176,8 +174,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let mut hosts = (0..8).map(|_| device.pinned::<u32>(8 * N)).collect::<Result<Vec<_>>>()?;
     let mut late = device.pinned::<u32>(N)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    gate.hold(&kernels, &streams[0])?;
+    let gate = Gate::on(&kernels, &streams[0])?;
     // SAFETY: this process is made to fail.
     unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
     let event = streams[0].record()?;
@@ -197,7 +194,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
                 Box::pin(async { download.await.map(drop) })
             }
         };
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(is_pending(&mut future));
         futures.push(future);
     }
     // The value of this adopted stream is dropped before the fault.
@@ -205,7 +202,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
     adopted.copy(&buffers[7], &mut late)?;
     let mut future: Pending = Box::pin(adopted.synchronize_async());
-    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(is_pending(&mut future));
     futures.push(future);
     drop(adopted);
     gate.open();

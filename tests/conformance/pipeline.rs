@@ -3,10 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bytemuck::Pod;
-use conformance::{open_again, refused, sync, tests, until};
+use conformance::{ONE, open_again, refused, sync, tests, until};
 use gpustream::{
-    AsViewMut, Device, DeviceOptions, Error, ErrorKind, Flag, Launch, Piece, Result, Stream, Tracking,
-    ViewMut,
+    AsViewMut, Device, DeviceOptions, Error, ErrorKind, Flag, Piece, Result, Stream, Tracking, ViewMut,
 };
 use gpustream_kernels::elementwise;
 use gpustream_kernels::reduce::Reduce;
@@ -214,7 +213,6 @@ fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
 
 /// While the sink holds one piece, the device works on as many more as the pipeline's depth allows.
 fn the_device_is_ahead_of_the_sink(device: &Device) -> Result<()> {
-    const ONE: Launch = Launch::new([1; 3], [1; 3]);
     const PIECES: usize = 8;
     let kernels = sync::Kernels::load(device)?;
     for depth in [1, 3] {

@@ -9,16 +9,23 @@ use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, St
 
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use,
-        reads_of_reused_memory_wait_for_its_last_use, ordered_streams_share_freed_memory,
+        reads_of_reused_memory_wait_for_its_last_use,
         the_limit_can_be_reached_a_hundred_times, threads_do_not_pass_the_limit_together,
         the_limit_names_who_holds_the_memory, a_snapshot_names_lines, everything_goes_back,
         sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing, a_panic_is_left_to_a_wait,
         a_host_closure_is_refused_at_once, a_capture_refuses_other_threads_allocations;
+    Plain if has_pool: ordered_streams_share_freed_memory;
     Alone: the_device_can_be_filled_a_hundred_times;
 }
 
 const MIB: usize = 1 << 20;
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
+
+/// Returns whether freed memory serves again. In checked mode each allocation is the system's own, so that what lies beside
+/// it can be watched.
+pub(crate) fn has_pool(device: &Device) -> bool {
+    !device.info().checked
+}
 
 /// Returns the policies that the device has.
 fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
@@ -76,8 +83,7 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
         conformance::synchronize(device)?;
         // Without a pool the driver frees these buffers now: it waits for all work and must not do so behind the gate.
         device.trim();
-        let gate = Gate::new(device)?;
-        kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+        let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
         drop(x);
         // The fill may get the same memory; then it waits.
         let filled = b.full(N, 9u32);
@@ -97,8 +103,7 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     let mut out = b.zeros::<u32>(N / 8)?;
     let mut x = a.full(N, 5u32)?;
     conformance::synchronize(&device)?;
-    let gate = Gate::new(&device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let address = x.as_raw();
     drop(x);
     // Nothing else is left below the limit.
@@ -115,11 +120,6 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
 /// Memory that one stream freed serves another as soon as that one waits for the first, with no allocation by the
 /// driver.
 fn ordered_streams_share_freed_memory(device: &Device) -> Result<()> {
-    if device.info().checked {
-        // Each allocation is the system's own there, so that what lies beside it can be watched.
-        return Ok(());
-    }
-    let device = open_again(device, DeviceOptions::default())?;
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(3 * MIB, 1u8)?;
     let address = x.as_raw();

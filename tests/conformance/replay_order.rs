@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, tests, until};
+use conformance::{Gate, ONE, assert_all, kernels_and_streams, next, open_again, refused, tests, until};
 use gpustream::{
-    DefaultStream, Device, DeviceOptions, Error, ErrorKind, Launch, ReplayStats, Result, StreamOptions,
-    Tracking,
+    DefaultStream, Device, DeviceOptions, Error, ErrorKind, ReplayStats, Result, StreamOptions, Tracking,
 };
 
 use crate::graphs::N;
@@ -22,8 +21,6 @@ tests! {
         strict_order_is_checked_inside, handle_inside_ends_holding_back, pinned_memory_is_waited_for_alone,
         pinned_memory_is_waited_for_alone_inside, pinned_memory_that_kernels_write_is_waited_for_alone;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 fn wait_inside_cuts_the_step(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -119,8 +116,7 @@ fn step_waits_for_other_streams(device: &Device) -> Result<()> {
     let (mut want_x, mut want_y) = (1, 0);
     let mut step = device.replay();
     for t in 0..5 {
-        let gate = Gate::new(device)?;
-        kernels.add_when(&other, gate.flag(), &mut x, 1, N)?;
+        let gate = Gate::adding(&kernels, &other, &mut x, 1)?;
         step.run(&s, |s| {
             kernels.step(s, &mut y, t, N)?;
             kernels.mix(s, &x, &mut y, N)?;
@@ -220,14 +216,11 @@ fn step_goes_from_stream_to_stream(device: &Device) -> Result<()> {
 /// Work of others may be ordered with such a stream's, and nothing tells of it.
 fn step_on_a_stream_that_others_know_is_only_called(device: &Device) -> Result<()> {
     let (kernels, [_]) = kernels_and_streams(device)?;
-    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-    let defaults =
-        [DefaultStream::Legacy, DefaultStream::PerThread].map(|which| device.default_stream(which));
-    for s in [Ok(blocking)].into_iter().chain(defaults) {
-        let s = match s {
-            Err(error) if error.kind() == ErrorKind::Unsupported => continue,
-            made => made?,
-        };
+    for s in [
+        device.stream_with(StreamOptions::default().blocking_with_default(true))?,
+        device.default_stream(DefaultStream::Legacy)?,
+        device.default_stream(DefaultStream::PerThread)?,
+    ] {
         assert_eq!(four_runs(device, &kernels, &s)?, ReplayStats::default());
     }
     Ok(())
@@ -362,8 +355,7 @@ fn pinned_memory_is_waited_for_alone(device: &Device) -> Result<()> {
             s.copy(&x, &mut host)
         })?;
         // The guard waits for the step, and not for what came after.
-        let gate = Gate::new(device)?;
-        kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
+        let gate = Gate::adding(&kernels, &s, &mut x, 0)?;
         assert_eq!(*host.read()?, [after(1, 0..=t); N]);
         gate.open();
     }
@@ -382,8 +374,7 @@ fn pinned_memory_that_kernels_write_is_waited_for_alone(device: &Device) -> Resu
             kernels.step(s, &mut host, 3, N)
         })?;
         // The guard waits for the step, and not for what came after.
-        let gate = Gate::new(device)?;
-        kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
+        let gate = Gate::adding(&kernels, &s, &mut x, 0)?;
         assert_eq!(*host.read()?, [after(1, (0..=t).flat_map(|t| [t, 3])); N]);
         gate.open();
     }

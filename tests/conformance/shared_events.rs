@@ -4,14 +4,16 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 use conformance::peer::{beside, connect, die, hear, tell};
-use conformance::{Gate, assert_all, kernels_and_streams, open, refused, tests, until};
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, SharedEvent, Stream, WaitValue};
+use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open, refused, streams, tests, until};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, SharedEvent, WaitValue};
 
 tests! {
-    Plain: an_imported_event_is_waited_for, two_processes_take_turns_without_their_hosts, a_killed_recorder_is_abandoned,
-        an_event_without_a_record_is_no_wait, records_of_two_streams_keep_apart, a_wait_keeps_its_record,
-        records_and_waits_outlive_the_event, a_device_of_another_backend_waits, an_imported_event_is_not_recorded,
-        exports_are_told_apart, threads_record_and_wait_at_once, captures_take_no_shared_event_and_go_on;
+    Plain if waits_for_events: an_imported_event_is_waited_for, a_killed_recorder_is_abandoned,
+        records_of_two_streams_keep_apart, a_wait_keeps_its_record, records_and_waits_outlive_the_event,
+        a_device_of_another_backend_waits, threads_record_and_wait_at_once;
+    Plain if waits_for_events, shares_memory: two_processes_take_turns_without_their_hosts;
+    Plain: an_event_without_a_record_is_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
+        captures_take_no_shared_event_and_go_on;
     Alone: shared_events_leak_nothing;
     Part: takes_turns, records_and_is_killed;
 }
@@ -20,17 +22,20 @@ const OPEN: WaitValue = WaitValue::Equal(1);
 const N: usize = 3000;
 const ROUNDS: usize = 20;
 
-/// Returns whether streams of the device cannot wait for the event of another process, which they have to say then.
-fn cannot_wait(device: &Device) -> Result<bool> {
-    if device.info().stream_wait_value {
-        return Ok(false);
+/// Returns whether streams of the device can wait for the event of another process. Where they cannot, an event that was
+/// reached leaves nothing to wait for.
+fn waits_for_events(device: &Device) -> bool {
+    if !device.info().stream_wait_value {
+        let (event, stream) = (device.shared_event().unwrap(), device.stream().unwrap());
+        stream.record_shared(&event).unwrap();
+        stream.synchronize().unwrap();
+        stream.wait_shared(&event).unwrap();
     }
-    let (event, stream) = (device.shared_event()?, device.stream()?);
-    stream.record_shared(&event)?;
-    stream.synchronize()?;
-    // There is nothing left to wait for.
-    stream.wait_shared(&event)?;
-    Ok(true)
+    device.info().stream_wait_value
+}
+
+fn shares_memory(device: &Device) -> bool {
+    device.info().shared_memory
 }
 
 /// Returns an event, and the same event as another process has it.
@@ -40,15 +45,7 @@ fn pair(device: &Device) -> Result<(SharedEvent, SharedEvent)> {
     Ok((event, imported))
 }
 
-fn streams<const STREAMS: usize>(device: &Device) -> Result<[Stream; STREAMS]> {
-    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
-    Ok(streams.try_into().unwrap())
-}
-
 fn an_imported_event_is_waited_for(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let [a, b] = streams(device)?;
     let (event, imported) = pair(device)?;
     for _ in 0..3 {
@@ -72,9 +69,6 @@ fn import(device: &Device, export: &Export) -> Result<Buffer<u32>> {
 
 /// Neither host waits for a device before the last round.
 fn two_processes_take_turns_without_their_hosts(device: &Device) -> Result<()> {
-    if cannot_wait(device)? || !device.info().shared_memory {
-        return Ok(());
-    }
     let (kernels, [stream, _]) = kernels_and_streams(device)?;
     let mut x = device.alloc_shared::<u32>(N)?;
     stream.fill(&mut x, 1)?;
@@ -119,9 +113,6 @@ fn takes_turns(device: &Device) -> Result<()> {
 }
 
 fn a_killed_recorder_is_abandoned(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let stream = device.stream()?;
     let mut x = stream.full(N, 1u32)?;
     let (ended, ()) = beside(device, "shared_events::records_and_is_killed", |mut socket: UnixStream| {
@@ -165,9 +156,6 @@ fn an_event_without_a_record_is_no_wait(device: &Device) -> Result<()> {
 }
 
 fn records_of_two_streams_keep_apart(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let [late, early, waits, after] = streams(device)?;
     let (event, imported) = pair(device)?;
     let gate = Gate::new(device)?;
@@ -188,9 +176,6 @@ fn records_of_two_streams_keep_apart(device: &Device) -> Result<()> {
 }
 
 fn a_wait_keeps_its_record(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let [records, waits] = streams(device)?;
     let (event, imported) = pair(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -207,9 +192,6 @@ fn a_wait_keeps_its_record(device: &Device) -> Result<()> {
 }
 
 fn records_and_waits_outlive_the_event(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let [a, b] = streams(device)?;
     let (event, imported) = pair(device)?;
     let gate = Gate::new(device)?;
@@ -224,9 +206,6 @@ fn records_and_waits_outlive_the_event(device: &Device) -> Result<()> {
 
 /// An event is memory of the host's: a process with a GPU and one without can wait for each other.
 fn a_device_of_another_backend_waits(device: &Device) -> Result<()> {
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let cpu = open("cpu", DeviceOptions::default())?;
     for (records, waits) in [(device, &cpu), (&cpu, device)] {
         let (a, b) = (records.stream()?, waits.stream()?);
@@ -267,12 +246,8 @@ fn exports_are_told_apart(device: &Device) -> Result<()> {
 
 /// Each thread's memory has its thread's last value at the waiting stream, whichever thread recorded last.
 fn threads_record_and_wait_at_once(device: &Device) -> Result<()> {
-    const THREADS: u32 = 4;
-    if cannot_wait(device)? {
-        return Ok(());
-    }
     let (event, imported) = pair(device)?;
-    let work = &|thread: u32| -> Result<()> {
+    on_threads(4, |thread| {
         for round in 0..50 {
             // A new stream for each round: slots of the event go from stream to stream.
             let [records, waits] = streams(device)?;
@@ -285,10 +260,6 @@ fn threads_record_and_wait_at_once(device: &Device) -> Result<()> {
             assert_all(&waits, &x, thread)?;
         }
         Ok(())
-    };
-    std::thread::scope(|threads| {
-        let threads: Vec<_> = (0..THREADS).map(|thread| threads.spawn(move || work(thread))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
     })?;
     assert!(event.is_done()? && imported.is_done()?);
     Ok(())

@@ -2,18 +2,22 @@
 
 use std::collections::HashSet;
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, refused, sync, tests};
+use conformance::{
+    Gate, ONE, assert_all, has_cooperative_launches, kernels_and_streams, next, overlaps, refused, sync,
+    tests,
+};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream, StreamOptions};
 
 use crate::lifetimes::dropped_in_use;
 
 tests! {
-    Alone: kernels_stay_on_their_part;
-    Plain: a_part_is_at_least_as_large_as_asked, parts_that_no_device_has_are_refused,
-        memory_kernels_and_events_are_shared_with_other_streams, equal_parts_overlap_in_time,
-        cooperative_grids_fit_the_part, priorities_go_together_with_parts_or_are_refused,
-        a_stream_on_a_part_dropped_in_use_finishes_its_work,
+    Alone if has_parts: kernels_stay_on_their_part;
+    Plain if has_parts: a_part_is_at_least_as_large_as_asked, memory_kernels_and_events_are_shared_with_other_streams,
+        priorities_go_together_with_parts_or_are_refused, a_stream_on_a_part_dropped_in_use_finishes_its_work,
         a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on, many_streams_on_parts_come_and_go;
+    Plain if has_parts, has_cooperative_launches: cooperative_grids_fit_the_part;
+    Plain if has_parts, overlaps: equal_parts_overlap_in_time;
+    Plain: parts_that_no_device_has_are_refused;
 }
 
 const N: usize = 3000;
@@ -22,15 +26,14 @@ fn part(least: u32) -> StreamOptions {
     StreamOptions::default().multiprocessors(least)
 }
 
-/// Returns a stream on at least so many multiprocessors, or `None` where the driver has no such streams.
-fn on_part(device: &Device, least: u32) -> Result<Option<Stream>> {
-    match device.stream_with(part(least)) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            eprintln!("{error}: skipped");
-            Ok(None)
-        }
-        made => made.map(Some),
-    }
+/// Returns whether the driver has streams on a part of the device.
+pub(crate) fn has_parts(device: &Device) -> bool {
+    !device.stream_with(part(1)).is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+}
+
+/// Returns a stream on at least so many multiprocessors.
+fn on_part(device: &Device, least: u32) -> Result<Stream> {
+    device.stream_with(part(least))
 }
 
 /// Returns on how many multiprocessors the blocks of a long kernel ran, as far as the backend tells, and how many of them
@@ -50,7 +53,7 @@ fn kernels_stay_on_their_part(device: &Device) -> Result<()> {
     let (kernels, [whole]) = kernels_and_streams(device)?;
     let (all, _) = places(&kernels, &whole)?;
     for least in [1, device.info().multiprocessors.div_ceil(2)] {
-        let Some(stream) = on_part(device, least)? else { return Ok(()) };
+        let stream = on_part(device, least)?;
         let given = stream.multiprocessors();
         let (used, at_once) = places(&kernels, &stream)?;
         assert!(used <= given as usize, "{used} multiprocessors for a stream that was given {given}");
@@ -68,7 +71,7 @@ fn a_part_is_at_least_as_large_as_asked(device: &Device) -> Result<()> {
     let all = device.info().multiprocessors;
     assert_eq!(device.stream()?.multiprocessors(), all);
     for least in [1, 2, all / 3, all - 1, all].into_iter().filter(|least| *least > 0) {
-        let Some(stream) = on_part(device, least)? else { return Ok(()) };
+        let stream = on_part(device, least)?;
         assert!((least..=all).contains(&stream.multiprocessors()), "{least} of {all}: {stream:?}");
     }
     Ok(())
@@ -85,12 +88,11 @@ fn parts_that_no_device_has_are_refused(device: &Device) -> Result<()> {
 
 fn memory_kernels_and_events_are_shared_with_other_streams(device: &Device) -> Result<()> {
     let (kernels, [whole]) = kernels_and_streams(device)?;
-    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
+    let stream = on_part(device, 1)?;
     let (mut x, mut y) = (whole.full(N, 1u32)?, stream.full(N, 2u32)?);
     let mut host = device.pinned::<u32>(N)?;
-    let gate = Gate::new(device)?;
     // The tracker orders the streams; x goes from one to the other and back.
-    kernels.add_when(&whole, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &whole, &mut x, 1)?;
     kernels.mix(&stream, &x, &mut y, N)?;
     kernels.step(&whole, &mut x, 3, N)?;
     let event = stream.record()?;
@@ -116,15 +118,10 @@ fn memory_kernels_and_events_are_shared_with_other_streams(device: &Device) -> R
 fn equal_parts_overlap_in_time(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let least = (device.info().multiprocessors / 2).max(1);
-    let (Some(a), Some(b)) = (on_part(device, least)?, on_part(device, least)?) else { return Ok(()) };
-    if !conformance::overlaps(device) {
-        return Ok(());
-    }
-    let (mut first, mut second) = (device.flag()?, device.flag()?);
-    let (see_first, see_second) = (first.clone(), second.clone());
-    let one = Launch::new([1; 3], [1; 3]);
-    kernels.arrive(&a, &one, &mut first, &see_second)?;
-    kernels.arrive(&b, &one, &mut second, &see_first)?;
+    let (a, b) = (on_part(device, least)?, on_part(device, least)?);
+    let (first, second) = (device.flag()?, device.flag()?);
+    kernels.arrive(&a, &ONE, &mut first.clone(), &second)?;
+    kernels.arrive(&b, &ONE, &mut second.clone(), &first)?;
     a.synchronize()?;
     b.synchronize()
 }
@@ -133,10 +130,7 @@ fn equal_parts_overlap_in_time(device: &Device) -> Result<()> {
 fn cooperative_grids_fit_the_part(device: &Device) -> Result<()> {
     const THREADS: u32 = 256;
     let kernels = sync::Kernels::load(device)?;
-    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
-    if !device.info().cooperative_launch {
-        return Ok(());
-    }
+    let stream = on_part(device, 1)?;
     let ring = kernels.module().kernel("ring")?;
     let at_once = ring.occupancy(THREADS, 0)? * stream.multiprocessors();
     let n = (2 * at_once * THREADS) as usize;
@@ -154,9 +148,6 @@ fn cooperative_grids_fit_the_part(device: &Device) -> Result<()> {
 }
 
 fn priorities_go_together_with_parts_or_are_refused(device: &Device) -> Result<()> {
-    if on_part(device, 1)?.is_none() {
-        return Ok(());
-    }
     let kernels = sync::Kernels::load(device)?;
     let greatest = device.info().stream_priorities.greatest;
     for options in [part(1).priority(greatest), part(1).blocking_with_default(true)] {
@@ -177,7 +168,7 @@ fn priorities_go_together_with_parts_or_are_refused(device: &Device) -> Result<(
 
 fn a_stream_on_a_part_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     let (kernels, [b]) = kernels_and_streams(device)?;
-    let Some(a) = on_part(device, 1)? else { return Ok(()) };
+    let a = on_part(device, 1)?;
     let x = dropped_in_use(device, &kernels, a, &b)?;
     drop(device.stream()?);
     assert_all(&b, &x, 42)
@@ -185,7 +176,7 @@ fn a_stream_on_a_part_dropped_in_use_finishes_its_work(device: &Device) -> Resul
 
 fn a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on(device: &Device) -> Result<()> {
     let (kernels, [whole, other]) = kernels_and_streams(device)?;
-    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
+    let stream = on_part(device, 1)?;
     let (mut x, mut y) = (whole.full(N, 1u32)?, whole.full(N, 2u32)?);
     whole.synchronize()?;
     // One capture begins on the stream; the other has the stream join.
@@ -217,7 +208,7 @@ fn many_streams_on_parts_come_and_go(device: &Device) -> Result<()> {
     let mut x = device.stream()?.full(N, 1u32)?;
     let mut want = 1;
     for round in 0..30 {
-        let Some(stream) = on_part(device, 1 + round % device.info().multiprocessors)? else { return Ok(()) };
+        let stream = on_part(device, 1 + round % device.info().multiprocessors)?;
         kernels.step(&stream, &mut x, round, N)?;
         want = next(want, round);
     }

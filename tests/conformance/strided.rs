@@ -103,8 +103,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     let mut x = a.full(100, 1u32)?;
     let mut y = b.zeros::<u32>(25)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 4, 100)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 4)?;
     b.copy_box(&x, Pitched::new_2d(10).at(5, 5), &mut y, Pitched::new_2d(5), [5, 5, 1])?;
     // The fill comes after the box was read.
     a.fill(&mut x, 9)?;

@@ -1,21 +1,21 @@
 //! Textures give kernels the values that CUDA's formulas name.
 
 use conformance::textures::Kernels;
-use conformance::{refused, tests};
+use conformance::{ONE, refused, tests};
 use gpustream::half::f16;
 use gpustream::{
-    AddressMode, ArrayShape, Buffer, Device, ErrorKind, FilterMode, Launch, Pitched, Result, Stream, Texel,
-    Texture, TextureOptions,
+    AddressMode, ArrayShape, Buffer, Device, ErrorKind, FilterMode, Pitched, Result, Stream, Texel, Texture,
+    TextureOptions,
 };
 
 tests! {
-    Plain: arrays_bring_back_the_same_values, boxes_of_arrays_are_copied, points_of_every_shape_are_fetched,
+    Plain if has_textures: arrays_bring_back_the_same_values, boxes_of_arrays_are_copied, points_of_every_shape_are_fetched,
         linear_filtering_is_the_weighted_mean, every_address_mode_gives_its_value, layers_are_fetched_apart,
         every_type_of_texel_arrives, integers_are_read_as_normalised_numbers, halves_are_filtered,
         linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches,
         a_write_and_a_fetch_of_one_memory_are_refused, surfaces_of_every_shape_are_written,
         every_type_of_texel_is_stored, boundary_modes_say_what_is_beside;
-    Isolated: a_store_beside_a_surface_ends_the_kernel;
+    Isolated if has_textures: a_store_beside_a_surface_ends_the_kernel;
     CpuOnly: a_fetch_of_another_type_ends_the_kernel;
 }
 
@@ -168,9 +168,6 @@ fn round_trip<T: Texel + PartialEq + std::fmt::Debug>(s: &Stream, value: impl Fn
 }
 
 fn arrays_bring_back_the_same_values(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let s = device.stream()?;
     round_trip(&s, |i| i as u8)?;
     round_trip(&s, |i| i as i8)?;
@@ -189,9 +186,6 @@ fn arrays_bring_back_the_same_values(device: &Device) -> Result<()> {
 }
 
 fn points_of_every_shape_are_fetched(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     for (shape, axes) in SHAPES {
         let extent = extent(shape);
@@ -209,9 +203,6 @@ fn points_of_every_shape_are_fetched(device: &Device) -> Result<()> {
 }
 
 fn linear_filtering_is_the_weighted_mean(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     for (shape, axes) in SHAPES {
         let extent = extent(shape);
@@ -229,9 +220,6 @@ fn linear_filtering_is_the_weighted_mean(device: &Device) -> Result<()> {
 }
 
 fn every_address_mode_gives_its_value(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let (shape, axes) = (ArrayShape::new_2d(8, 4), 2);
     let extent = extent(shape);
@@ -255,9 +243,6 @@ fn every_address_mode_gives_its_value(device: &Device) -> Result<()> {
 }
 
 fn layers_are_fetched_apart(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let options = TextureOptions::default().filter(FilterMode::Linear);
     for (shape, axes) in [(ArrayShape::new_1d(9).layers(3), 1), (ArrayShape::new_2d(5, 4).layers(3), 2)] {
@@ -289,9 +274,6 @@ fn layers_are_fetched_apart(device: &Device) -> Result<()> {
 pub(crate) const IMAGE: ArrayShape = ArrayShape::new_2d(7, 3);
 
 fn boxes_of_arrays_are_copied(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let s = device.stream()?;
     let shape = ArrayShape::new_3d(4, 3, 2);
     let mut array = s.upload_array(&[[0u16; 2]; 24], shape)?;
@@ -335,9 +317,6 @@ fn fetched<T: Texel + PartialEq + std::fmt::Debug>(
 }
 
 fn every_type_of_texel_arrives(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     macro_rules! each {
         ($($value:expr),*) => {$(
@@ -365,9 +344,6 @@ fn every_type_of_texel_arrives(device: &Device) -> Result<()> {
 }
 
 fn integers_are_read_as_normalised_numbers(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let options = TextureOptions::default().normalized_values(true);
     let check = |texture: &Texture, want: [f32; 21]| {
@@ -401,9 +377,6 @@ fn integers_are_read_as_normalised_numbers(device: &Device) -> Result<()> {
 }
 
 fn halves_are_filtered(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let values: Vec<f32> = (0..21).map(|i| (i * 7 % 21) as f32 * 0.25).collect();
     let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
@@ -418,9 +391,6 @@ fn halves_are_filtered(device: &Device) -> Result<()> {
 }
 
 fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     macro_rules! each {
         ($($value:expr, $zero:expr;)*) => {$({
@@ -450,9 +420,6 @@ fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
 
 /// A kernel writes through the buffer's address what a later one fetches, on another stream, and in a graph.
 fn linear_memory_is_written_between_fetches(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, a, b) = (Kernels::load(device)?, device.stream()?, device.stream()?);
     let source = a.upload_array(&[5.0f32; 21], IMAGE)?.texture(TextureOptions::default())?;
     let mut buffer = device.texel_buffer::<f32>(21)?;
@@ -472,9 +439,6 @@ fn linear_memory_is_written_between_fetches(device: &Device) -> Result<()> {
 }
 
 fn a_write_and_a_fetch_of_one_memory_are_refused(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let mut buffer = device.texel_buffer::<f32>(23)?;
     s.fill(&mut buffer, 1.0)?;
@@ -494,9 +458,6 @@ fn a_write_and_a_fetch_of_one_memory_are_refused(device: &Device) -> Result<()> 
 }
 
 fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let doubled = |values: &[f32]| values.iter().map(|value| 2.0 * value).collect::<Vec<_>>();
     let values = texels(24);
@@ -522,9 +483,6 @@ fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
 }
 
 fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     macro_rules! each {
         ($($value:expr),*) => {$({
@@ -542,9 +500,6 @@ fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
 }
 
 fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let array = s.upload_array(&[3.0f32, 4.0, 5.0], ArrayShape::new_1d(3))?;
     let (mut zero, mut clamped) = (s.full(5, 9.0f32)?, s.full(5, 9.0f32)?);
@@ -556,12 +511,7 @@ fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
     Ok(())
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
-
 fn a_store_beside_a_surface_ends_the_kernel(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let mut surface = array.surface()?;

@@ -7,15 +7,16 @@ use gpustream::{
     Texture, TextureOptions, Tracking,
 };
 
+use crate::multi_device::{has_others, two_devices};
 use crate::textures::{IMAGE, has_textures};
 
 tests! {
-    Plain: a_fetch_waits_for_a_write_elsewhere, a_write_waits_for_a_fetch_elsewhere,
+    Plain if has_textures: a_fetch_waits_for_a_write_elsewhere, a_write_waits_for_a_fetch_elsewhere,
         strict_order_is_checked_for_textures, dropped_textures_finish_their_work, graphs_keep_arrays_and_textures,
         nodes_copy_to_arrays, replayed_steps_fetch_the_new_values, threads_write_and_fetch_one_array,
         textures_of_another_handle_work_and_outlive_it, a_forgotten_texture_breaks_nothing,
         a_surface_and_a_texture_of_one_array_are_refused, nonsense_is_refused;
-    Several: textures_stay_on_their_device;
+    Several if has_others, has_textures: textures_stay_on_their_device;
 }
 
 /// Values that a kernel makes of all texels being `value`.
@@ -26,9 +27,6 @@ fn sampled(kernels: &Kernels, s: &Stream, texture: &Texture) -> Result<Buffer<f3
 }
 
 fn a_fetch_waits_for_a_write_elsewhere(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let (waiting, [a, b]) = kernels_and_streams(device)?;
     let mut array = a.upload_array(&[1.0f32; 21], IMAGE)?;
@@ -51,9 +49,6 @@ fn a_fetch_waits_for_a_write_elsewhere(device: &Device) -> Result<()> {
 }
 
 fn a_write_waits_for_a_fetch_elsewhere(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let (waiting, [a, b]) = kernels_and_streams(device)?;
     let mut array = a.upload_array(&[1.0f32; 21], IMAGE)?;
@@ -71,9 +66,6 @@ fn a_write_waits_for_a_fetch_elsewhere(device: &Device) -> Result<()> {
 }
 
 fn strict_order_is_checked_for_textures(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let kernels = Kernels::load(&device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -90,9 +82,6 @@ fn strict_order_is_checked_for_textures(device: &Device) -> Result<()> {
 }
 
 fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let (waiting, [s]) = kernels_and_streams(device)?;
     let mut outs = Vec::new();
@@ -128,9 +117,6 @@ fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
 }
 
 fn graphs_keep_arrays_and_textures(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let (mut values, mut out) = (s.full(21, 1.0f32)?, s.zeros::<f32>(21)?);
     let graph = s.capture(|s| {
@@ -159,9 +145,6 @@ fn graphs_keep_arrays_and_textures(device: &Device) -> Result<()> {
 }
 
 fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let (one, two) = (s.full(21, 1.0f32)?, s.full(21, 2.0f32)?);
     let mut out = s.zeros::<f32>(21)?;
@@ -186,9 +169,6 @@ fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
 }
 
 fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let (mut values, mut out) = (s.zeros::<f32>(21)?, s.zeros::<f32>(21)?);
     let mut arrays = [device.array::<f32>(IMAGE)?, device.array::<f32>(IMAGE)?];
@@ -210,9 +190,6 @@ fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
 
 /// Arrays are shared with their textures: two threads may write one at once, without a borrow between them.
 fn threads_write_and_fetch_one_array(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let array = s.upload_array(&[0.0f32; 21], IMAGE)?;
@@ -235,9 +212,6 @@ fn threads_write_and_fetch_one_array(device: &Device) -> Result<()> {
 }
 
 fn textures_of_another_handle_work_and_outlive_it(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let kernels = Kernels::load(device)?;
     let (waiting, [s]) = kernels_and_streams(device)?;
     let other = open_again(device, DeviceOptions::default())?;
@@ -260,9 +234,6 @@ fn textures_of_another_handle_work_and_outlive_it(device: &Device) -> Result<()>
 }
 
 fn a_forgotten_texture_breaks_nothing(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let mine = open_again(device, DeviceOptions::default())?;
     let (kernels, s) = (Kernels::load(&mine)?, mine.stream()?);
     let array = s.upload_array(&[3.0f32; 21], IMAGE)?;
@@ -273,9 +244,6 @@ fn a_forgotten_texture_breaks_nothing(device: &Device) -> Result<()> {
 }
 
 fn a_surface_and_a_texture_of_one_array_are_refused(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let (kernels, s) = (Kernels::load(device)?, device.stream()?);
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
@@ -286,9 +254,6 @@ fn a_surface_and_a_texture_of_one_array_are_refused(device: &Device) -> Result<(
 }
 
 fn nonsense_is_refused(device: &Device) -> Result<()> {
-    if !has_textures(device) {
-        return Ok(());
-    }
     let s = device.stream()?;
     for shape in [
         ArrayShape::new_1d(0),
@@ -325,13 +290,7 @@ fn nonsense_is_refused(device: &Device) -> Result<()> {
 }
 
 fn textures_stay_on_their_device(device: &Device) -> Result<()> {
-    let backend = device.info().backend;
-    let all: Vec<_> =
-        Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect();
-    let [first, second, ..] = &*all else { return Ok(()) };
-    if !has_textures(first) {
-        return Ok(());
-    }
+    let [first, second] = &two_devices(device);
     let (kernels, s) = (Kernels::load(second)?, second.stream()?);
     let mut array = first.stream()?.upload_array(&[1.0f32; 21], IMAGE)?;
     let mut out = s.zeros::<f32>(21)?;

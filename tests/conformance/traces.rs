@@ -4,22 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use conformance::{
-    Child, Gate, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
+    Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
 };
 use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work, perfetto};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, kernels_at_once_overlap, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
+    Alone if overlaps: kernels_at_once_overlap;
     Part: traced, killed, everywhere;
 }
 
 const N: usize = 3000;
-
-/// A handle whose streams no other test uses.
-fn own(device: &Device) -> Result<Device> {
-    open_again(device, DeviceOptions::default())
-}
 
 /// The operations with this label, in the order of their submission.
 fn labelled<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Operation> {
@@ -38,7 +34,6 @@ fn slack(timeline: &Timeline) -> u64 {
 }
 
 fn operations_are_named_and_timed(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     a.synchronize()?;
@@ -68,7 +63,6 @@ fn operations_are_named_and_timed(device: &Device) -> Result<()> {
 }
 
 fn waits_are_arrows(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a, b, c]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.zeros::<u32>(N)?, c.zeros::<u32>(N)?);
     device.synchronize()?;
@@ -95,18 +89,12 @@ fn waits_are_arrows(device: &Device) -> Result<()> {
 
 /// Each of two kernels ends when the other one has begun.
 fn kernels_at_once_overlap(device: &Device) -> Result<()> {
-    let device = &own(device)?;
-    if !overlaps(device) {
-        return Ok(());
-    }
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (first, second) = (device.flag()?, device.flag()?);
-    let [mut here, mut there] = [first.clone(), second.clone()];
     device.synchronize()?;
     let trace = device.trace()?;
-    let one = Launch::new([1; 3], [1; 3]);
-    kernels.arrive(&a, &one, &mut here, &second)?;
-    kernels.arrive(&b, &one, &mut there, &first)?;
+    kernels.arrive(&a, &ONE, &mut first.clone(), &second)?;
+    kernels.arrive(&b, &ONE, &mut second.clone(), &first)?;
     let timeline = trace.stop()?;
     let meetings = labelled(&timeline, "arrive");
     let [one, two] = meetings.as_slice() else { panic!("{:?}", timeline.operations) };
@@ -119,7 +107,6 @@ fn kernels_at_once_overlap(device: &Device) -> Result<()> {
 }
 
 fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let [a] = [device.stream()?];
     let long = vec![7u8; (8 << 20) + 5];
     let trace = device.trace()?;
@@ -161,7 +148,6 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
 }
 
 fn host_waits_name_what_they_waited_for(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     a.synchronize()?;
@@ -180,7 +166,6 @@ fn host_waits_name_what_they_waited_for(device: &Device) -> Result<()> {
 }
 
 fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let graph = a.capture(|a| {
@@ -216,7 +201,6 @@ fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
 }
 
 fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let (grids, block) = ([[3, 1, 1], [5, 1, 1]], [64, 1, 1]);
@@ -255,7 +239,6 @@ fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
 }
 
 fn captures_are_not_operations(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
@@ -269,7 +252,6 @@ fn captures_are_not_operations(device: &Device) -> Result<()> {
 }
 
 fn memory_is_counted(device: &Device) -> Result<()> {
-    let device = own(device)?;
     let a = device.stream()?;
     let trace = device.trace()?;
     let x = a.alloc::<u8>(1 << 20)?;
@@ -289,7 +271,7 @@ fn memory_is_counted(device: &Device) -> Result<()> {
 }
 
 fn only_the_traced_device_is_in_it(device: &Device) -> Result<()> {
-    let (device, other) = (&own(device)?, own(device)?);
+    let other = open_again(device, DeviceOptions::default())?;
     let (here, there) = (device.stream()?, other.stream()?);
     let trace = other.trace()?;
     let (x, y) = (here.full(N, 1u32)?, there.full(N, 2u32)?);
@@ -305,7 +287,6 @@ fn only_the_traced_device_is_in_it(device: &Device) -> Result<()> {
 }
 
 fn traces_beside_each_other_hear_the_same(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let outer = device.trace()?;
@@ -320,7 +301,6 @@ fn traces_beside_each_other_hear_the_same(device: &Device) -> Result<()> {
 }
 
 fn a_thousand_traces_leak_nothing(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let resident = || {
@@ -346,7 +326,6 @@ fn a_thousand_traces_leak_nothing(device: &Device) -> Result<()> {
 }
 
 fn dropped_trace_waits_for_nothing(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
@@ -360,7 +339,6 @@ fn dropped_trace_waits_for_nothing(device: &Device) -> Result<()> {
 }
 
 fn threads_trace_at_once(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     on_threads(4, |index| {
         let (kernels, [a]) = kernels_and_streams(device)?;
         let mut x = a.zeros::<u32>(N)?;
@@ -381,7 +359,6 @@ fn threads_trace_at_once(device: &Device) -> Result<()> {
 }
 
 fn host_closures_cannot_trace(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let a = device.stream()?;
     let trace = Arc::new(std::sync::Mutex::new(Some(device.trace()?)));
     let inside = trace.clone();
@@ -397,7 +374,6 @@ fn host_closures_cannot_trace(device: &Device) -> Result<()> {
 }
 
 fn a_panic_inside_leaves_the_trace_usable(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let trace = device.trace()?;
@@ -452,9 +428,8 @@ fn a_variable_traces_the_process(device: &Device) -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("run.pftrace");
     let child = |part| Child::of(device, part).env("GPUSTREAM_TRACE", file.to_str().expect("a plain name"));
-    let ended = child("traces::traced").env("GPUSTREAM_TRACE_SUMMARY", "1").run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
-    assert!(ended.output.contains("step"), "{}", ended.output);
+    let output = child("traces::traced").env("GPUSTREAM_TRACE_SUMMARY", "1").succeeds()?;
+    assert!(output.contains("step"), "{output}");
     check_file(&std::fs::read(&file).expect("the trace"));
     let killed = child("traces::killed").run()?;
     assert_eq!(killed.code, None, "{}", killed.output);
@@ -476,11 +451,10 @@ fn everywhere(_: &Device) -> Result<()> {
 fn devices_of_all_backends_are_in_one_file(device: &Device) -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("run.pftrace");
-    let ended = Child::of(device, "traces::everywhere")
+    Child::of(device, "traces::everywhere")
         .env("GPUSTREAM_TRACE", file.to_str().expect("a plain name"))
         .env("GPUSTREAM_CPU_DEVICES", "2")
-        .run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
+        .succeeds()?;
     let timeline = perfetto::read(&std::fs::read(&file).expect("the trace")).expect("a trace");
     let opened = format!("{}:{}", device.info().backend, device.info().ordinal);
     for name in ["cpu:0", "cpu:1", &opened] {
@@ -499,14 +473,8 @@ fn devices_of_all_backends_are_in_one_file(device: &Device) -> Result<()> {
 
 fn a_trace_that_cannot_be_written_is_one_error(device: &Device) -> Result<()> {
     let child = |file| Child::of(device, "traces::traced").env("GPUSTREAM_TRACE", file);
-    let full = child("/dev/full").run()?;
-    assert_eq!(full.code, Some(0), "{}", full.output);
-    assert_eq!(
-        full.output.matches("the trace ends here, and the program goes on").count(),
-        1,
-        "{}",
-        full.output
-    );
+    let output = child("/dev/full").succeeds()?;
+    assert_eq!(output.matches("the trace ends here, and the program goes on").count(), 1, "{output}");
     let nowhere = child("/nowhere/run.pftrace").run()?;
     assert_ne!(nowhere.code, Some(0));
     assert!(nowhere.output.contains("GPUSTREAM_TRACE=/nowhere/run.pftrace"), "{}", nowhere.output);

@@ -3,9 +3,9 @@
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Child, kernels_and_streams, open_again, tests};
+use conformance::{Child, kernels_and_streams, tests};
 use gpustream::timeline::{Instant, InstantKind, Span, SpanKind, Timeline, perfetto};
-use gpustream::{Device, DeviceOptions, Result, TraceLayer};
+use gpustream::{Device, Result, TraceLayer};
 use tracing::field::Empty;
 use tracing::subscriber::with_default;
 use tracing::{Dispatch, dispatcher, info, info_span};
@@ -25,10 +25,6 @@ fn subscriber() -> Dispatch {
 
 fn listening<T>(work: impl FnOnce() -> T) -> T {
     dispatcher::with_default(&subscriber(), work)
-}
-
-fn own(device: &Device) -> Result<Device> {
-    open_again(device, DeviceOptions::default())
 }
 
 /// The program's spans with this label, in the order of their starts.
@@ -58,7 +54,6 @@ fn events(timeline: &Timeline) -> Vec<(&Instant, String)> {
 }
 
 fn program_spans_nest_around_what_they_submit(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let trace = device.trace()?;
@@ -92,7 +87,6 @@ fn program_spans_nest_around_what_they_submit(device: &Device) -> Result<()> {
 }
 
 fn events_are_moments_with_their_message(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let trace = device.trace()?;
     let line = line!() + 2;
     listening(|| {
@@ -112,7 +106,6 @@ fn events_are_moments_with_their_message(device: &Device) -> Result<()> {
 
 /// As tasks of an executor do, whose polls are on any thread.
 fn span_on_several_threads_is_on_each_track(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let trace = device.trace()?;
     let dispatch = subscriber();
     let span = dispatcher::with_default(&dispatch, || info_span!("task", id = 9));
@@ -138,7 +131,6 @@ fn span_on_several_threads_is_on_each_track(device: &Device) -> Result<()> {
 }
 
 fn spans_count_while_a_trace_goes_on(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     listening(|| {
         let before = info_span!("before", field = 1).entered();
         let trace = device.trace()?;
@@ -162,7 +154,6 @@ fn spans_count_while_a_trace_goes_on(device: &Device) -> Result<()> {
 }
 
 fn two_layers_note_twice(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let trace = device.trace()?;
     let both = registry().with(TraceLayer::new()).with(TraceLayer::new());
     with_default(both, || info_span!("twice", n = 1).in_scope(|| ()));
@@ -173,7 +164,6 @@ fn two_layers_note_twice(device: &Device) -> Result<()> {
 }
 
 fn events_in_host_closures_are_noted(device: &Device) -> Result<()> {
-    let device = &own(device)?;
     let a = device.stream()?;
     let trace = device.trace()?;
     let (send, receive) = mpsc::channel();
@@ -203,8 +193,7 @@ fn spans_of_the_program_are_in_the_file(device: &Device) -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("run.pftrace");
     let file = file.to_str().expect("a plain name");
-    let ended = Child::of(device, "traces_layer::spans").env("GPUSTREAM_TRACE", file).run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    Child::of(device, "traces_layer::spans").env("GPUSTREAM_TRACE", file).succeeds()?;
     let timeline = perfetto::read(&std::fs::read(file).expect("the trace")).expect("a whole file");
     assert_eq!(spans_named(&timeline, "load").into_iter().map(fields).collect::<Vec<_>>(), ["part=3"]);
     let events = events(&timeline);

@@ -1,9 +1,9 @@
 //! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
 
 use conformance::{
-    Gate, assert_all, kernels_and_streams, next, on_threads, open_again, refused, sync, tests,
+    Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, refused, sync, tests,
 };
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Tracking};
+use gpustream::{Device, DeviceOptions, ErrorKind, Result, Tracking};
 
 tests! {
     Plain: a_reader_waits_for_a_writer_elsewhere, a_writer_waits_for_readers_elsewhere,
@@ -15,7 +15,6 @@ tests! {
         flags_are_not_tracked, two_threads_submit_to_one_stream, a_finished_operation_says_nothing_of_later_waits;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
 /// A stream's last operation is done, and then the stream waits for another one: a wait for the operation alone must
@@ -25,8 +24,7 @@ fn a_finished_operation_says_nothing_of_later_waits(device: &Device) -> Result<(
     let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut late, mut early) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 5, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 5)?;
     a.copy(&x, &mut late)?;
     b.copy(&y, &mut early)?;
     b.wait(&a.record()?)?;
@@ -43,8 +41,7 @@ fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     let mut x = a.full(N, 1u32)?;
     let mut y = b.zeros::<u32>(N)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     b.copy(&x, &mut y)?;
     kernels.mix(&b, &x, &mut y, N)?;
     assert!(!b.is_done()?);
@@ -57,8 +54,7 @@ fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
     let mut x = a.full(N, 1u32)?;
     let mut y = a.zeros::<u32>(N)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     b.fill(&mut x, 2)?;
     assert!(!b.is_done()?);
     gate.open();
@@ -71,8 +67,7 @@ fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     b.fill(&mut x, 9)?;
     gate.open();
     assert_all(&a, &x, 9)
@@ -84,8 +79,7 @@ fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     let x = a.full(N, 5u32)?;
     let (mut y, mut z) = (a.zeros::<u32>(N)?, b.zeros::<u32>(N)?);
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     b.copy(&x, &mut z)?;
     assert_eq!(b.download(&z)?, [5; N]);
     assert!(!a.is_done()?);
@@ -282,8 +276,7 @@ fn a_download_is_tracked_too(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let got = gate.open_during(|| b.download(&x))?;
     assert_eq!(got, [2; N]);
     let device = &strict(device)?;

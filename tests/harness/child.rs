@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gpustream::{Device, Error, ErrorKind, Result};
 use libtest_mimic::Failed;
 
-use crate::device::WIDE;
+use crate::device::name_of;
 use crate::suite::{DEVICES, time_limit};
 
 /// The variable that names a child's part: device and test.
@@ -43,13 +43,7 @@ impl Child {
     /// Makes a child that plays `part` (`file::name`) on the device.
     #[must_use]
     pub fn of(device: &Device, part: &str) -> Self {
-        let info = device.info();
-        let name = if info.backend == "cpu" && info.warp_size == 64 {
-            WIDE.to_owned()
-        } else {
-            format!("{}:{}", info.backend, info.ordinal)
-        };
-        Self::new(&name, part)
+        Self::new(&name_of(device), part)
     }
 
     /// Sets a variable of the child's environment.
@@ -106,7 +100,7 @@ impl Child {
         }
     }
 
-    /// Runs the child to its end, and asserts that the part succeeds.
+    /// Runs the child to its end, asserts that the part succeeds, and returns what the child wrote.
     ///
     /// # Errors
     /// The child cannot be started, or hangs.
@@ -114,10 +108,10 @@ impl Child {
     /// # Panics
     /// The part fails.
     #[track_caller]
-    pub fn succeeds(self) -> Result<()> {
+    pub fn succeeds(self) -> Result<String> {
         let Ended { code, output } = self.run()?;
         assert_eq!(code, Some(0), "{output}");
-        Ok(())
+        Ok(output)
     }
 }
 

@@ -41,36 +41,53 @@ pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
     if name == WIDE { Device::open_on(&Wide, 0, options) } else { Device::open_with(name, options) }
 }
 
+/// Returns the device's name in tests.
+pub(crate) fn name_of(device: &Device) -> String {
+    let info = device.info();
+    if info.backend == "cpu" && info.warp_size == 64 {
+        return WIDE.to_owned();
+    }
+    format!("{}:{}", info.backend, info.ordinal)
+}
+
 /// Opens the device again with other options; the two handles share only the driver's context.
 ///
 /// # Errors
 /// The errors of [`Device::open_with`].
 pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
-    let info = device.info();
-    if info.backend == "cpu" && info.warp_size == 64 {
-        return open(WIDE, options);
-    }
-    open(&format!("{}:{}", info.backend, info.ordinal), options)
+    open(&name_of(device), options)
 }
 
-/// Loads the kernels that wait, and makes as many streams as are asked for.
+/// Makes as many streams as are asked for.
 ///
 /// # Errors
 /// The errors of the device.
 ///
 /// # Panics
 /// Never, since as many streams were made.
+pub fn streams<const STREAMS: usize>(device: &Device) -> Result<[Stream; STREAMS]> {
+    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    Ok(streams.try_into().expect("that many streams"))
+}
+
+/// Loads the kernels that wait, and makes as many streams as are asked for.
+///
+/// # Errors
+/// The errors of the device.
 pub fn kernels_and_streams<const STREAMS: usize>(
     device: &Device,
 ) -> Result<(sync::Kernels, [Stream; STREAMS])> {
-    let kernels = sync::Kernels::load(device)?;
-    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
-    Ok((kernels, streams.try_into().expect("that many streams")))
+    Ok((sync::Kernels::load(device)?, streams(device)?))
 }
 
 /// Returns whether kernels of two streams run at once.
 pub fn overlaps(device: &Device) -> bool {
     device.info().concurrent_kernels && !is_serial()
+}
+
+/// Returns whether a kernel can be launched whose blocks meet.
+pub fn has_cooperative_launches(device: &Device) -> bool {
+    device.info().cooperative_launch
 }
 
 /// Returns whether a blocked stream delays no other stream.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gpustream::{Device, Flag, Launch, Result, Stream};
+use gpustream::{AsView, AsViewMut, Device, Flag, Launch, Result, Stream};
 
 use crate::sync;
 
@@ -19,7 +19,7 @@ pub(crate) fn is_serial() -> bool {
 }
 
 /// Returns whether work runs beside a closure that blocks. If not, the test is reported as skipped.
-pub fn runs_beside_closures() -> bool {
+pub fn runs_beside_closures(_: &Device) -> bool {
     GAVE_UP.fetch_or(is_serial(), Ordering::SeqCst);
     !is_serial()
 }
@@ -31,6 +31,9 @@ pub(crate) fn gave_up() -> bool {
 }
 
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// A launch of one thread.
+pub const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// A flag that kernels wait for, opened at the latest by its destructor, so that a failed test does not hang.
 #[derive(Debug)]
@@ -66,13 +69,46 @@ impl Gate {
         Ok(gate)
     }
 
+    /// Makes a closed gate at which the stream waits before it adds `value` to every element of `x`, in one kernel.
+    ///
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
+    #[track_caller]
+    pub fn adding(
+        kernels: &sync::Kernels,
+        stream: &Stream,
+        x: &mut impl AsViewMut<u32>,
+        value: u32,
+    ) -> Result<Self> {
+        let gate = Self::new(stream.device())?;
+        let len = x.view_mut().len();
+        kernels.add_when(stream, &gate.0, x, value, len)?;
+        Ok(gate)
+    }
+
+    /// Makes a closed gate at which the stream waits before it copies `x` to `y`, in one kernel.
+    ///
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
+    #[track_caller]
+    pub fn copying(
+        kernels: &sync::Kernels,
+        stream: &Stream,
+        x: &impl AsView<u32>,
+        y: &mut impl AsViewMut<u32>,
+    ) -> Result<Self> {
+        let gate = Self::new(stream.device())?;
+        kernels.copy_when(stream, &gate.0, x, y, x.view().len())?;
+        Ok(gate)
+    }
+
     /// Makes the stream wait at the gate, in a kernel that spins.
     ///
     /// # Errors
     /// The errors of a launch.
     #[track_caller]
     pub fn hold(&self, kernels: &sync::Kernels, stream: &Stream) -> Result<()> {
-        kernels.spin(stream, &Launch::new([1; 3], [1; 3]), &self.0)
+        kernels.spin(stream, &ONE, &self.0)
     }
 
     /// Does `work` while another thread opens the gate.

@@ -15,8 +15,11 @@ pub mod toolbox;
 mod values;
 
 pub use child::{Child, Ended};
-pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_independent, synchronize};
-pub use gate::{Gate, runs_beside_closures, until};
+pub use device::{
+    has_cooperative_launches, kernels_and_streams, open, open_again, overlaps, streams,
+    streams_are_independent, synchronize,
+};
+pub use gate::{Gate, ONE, runs_beside_closures, until};
 #[doc(hidden)]
 pub use linkme;
 pub use refused::refused;

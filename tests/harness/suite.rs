@@ -56,8 +56,20 @@ pub struct Test {
     pub name: &'static str,
     /// The way the test runs.
     pub kind: Kind,
+    /// What a device must have for the test; on a device that lacks some of it, the test does nothing.
+    pub needs: &'static [fn(&Device) -> bool],
     /// The test's function.
-    pub run: fn(&Device) -> Result<()>,
+    pub body: fn(&Device) -> Result<()>,
+}
+
+impl Test {
+    /// Opens the device, and runs the test there if the device has what the test needs.
+    fn run(&self, device: &str) -> thread::Result<Result<()>> {
+        panic::catch_unwind(AssertUnwindSafe(|| {
+            let device = open(device, DeviceOptions::default())?;
+            if self.needs.iter().all(|has| has(&device)) { (self.body)(&device) } else { Ok(()) }
+        }))
+    }
 }
 
 /// The tests of one file.
@@ -65,13 +77,17 @@ pub struct Test {
 pub struct File {
     /// The path of its module, which ends in the file's name.
     pub module: &'static str,
-    /// The file's tests, in the order in which they run.
-    pub tests: &'static [Test],
+    /// The file's tests in the order in which they run, as the groups of its [`tests!`](crate::tests).
+    pub groups: &'static [&'static [Test]],
 }
 
 impl File {
     fn name(&self) -> &'static str {
         self.module.rsplit("::").next().unwrap_or(self.module)
+    }
+
+    fn tests(&self) -> impl Iterator<Item = &'static Test> {
+        self.groups.iter().copied().flatten()
     }
 }
 
@@ -79,19 +95,24 @@ impl File {
 #[distributed_slice]
 pub static FILES: [File];
 
-/// Lists a file's tests by kind: `tests! { Plain: one, two; Isolated: three; }`.
+/// Lists a file's tests by kind, and by what their devices must have:
+/// `tests! { Plain: one, two; Plain if overlaps, has_textures: three; }`.
 #[macro_export]
 macro_rules! tests {
-    ($($kind:ident: $($name:ident),* $(,)?;)*) => {
+    ($($kind:ident $(if $($needs:path),+)?: $($name:ident),* $(,)?;)*) => {
         #[$crate::linkme::distributed_slice($crate::FILES)]
         #[linkme(crate = $crate::linkme)]
         static TESTS: $crate::File = $crate::File {
             module: module_path!(),
-            tests: &[$($($crate::Test {
-                name: stringify!($name),
-                kind: $crate::Kind::$kind,
-                run: $name,
-            },)*)*],
+            groups: &[$({
+                const NEEDS: &[fn(&gpustream::Device) -> bool] = &[$($($needs),+)?];
+                &[$($crate::Test {
+                    name: stringify!($name),
+                    kind: $crate::Kind::$kind,
+                    needs: NEEDS,
+                    body: $name,
+                }),*]
+            }),*],
         };
     };
 }
@@ -137,8 +158,7 @@ fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
                 if test.kind == Kind::Several { child.env("GPUSTREAM_CPU_DEVICES", "3") } else { child };
             return child.run().map_err(Failed::from).and_then(Ended::expect_success);
         }
-        let device = open(device, DeviceOptions::default())?;
-        let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(&device)));
+        let result = test.run(device);
         if gave_up() {
             return Ok(true);
         }
@@ -158,17 +178,13 @@ fn play(files: &[File]) {
     let Ok(part) = env::var(PART) else { return };
     let (device, name) = part.split_once(' ').unwrap_or((&part, ""));
     let found = files.iter().find_map(|file| {
-        file.tests.iter().find(|test| name.ends_with(&format!("{}::{}", file.name(), test.name)))
+        file.tests().find(|test| name.ends_with(&format!("{}::{}", file.name(), test.name)))
     });
     let Some(test) = found else {
         eprintln!("there is no test {name}");
         exit(2);
     };
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-        let device = open(device, DeviceOptions::default())?;
-        (test.run)(&device)
-    }));
-    exit(match outcome {
+    exit(match test.run(device) {
         _ if gave_up() => SKIPPED,
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
@@ -227,7 +243,7 @@ pub fn main() {
         // The name of a backend's first device has no ordinal.
         let prefix = device.strip_suffix(":0").unwrap_or(&device).to_owned();
         for file in &files {
-            for &test in file.tests {
+            for &test in file.tests() {
                 let wanted = match test.kind {
                     Kind::Part => false,
                     Kind::Warps => true,
