@@ -27,7 +27,12 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Polls a future once, with a waker that does nothing.
+pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Polls a future once, with a waker that does nothing, and returns whether the future is pending.
 pub fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
-    pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    poll(future).is_pending()
 }

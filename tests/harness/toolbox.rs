@@ -1,9 +1,7 @@
 //! Every call that a program can make, for tests that make them where they must be refused.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use gpustream::hal::{RawEvent, RawGraph, RawModule};
 use gpustream::{
@@ -12,15 +10,10 @@ use gpustream::{
     Stream, Synchronize, TextureOptions, TimedEvent, ViewMut, WaitValue,
 };
 
+use crate::executor::{is_pending, poll};
 use crate::sync;
 
 const N: usize = 1000;
-
-/// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
-const CALLS: usize = 69;
-const CALLS_ON_MANAGED_MEMORY: usize = 3;
-const CALLS_ON_ARRAYS: usize = 9;
-const CALLS_ON_KERNELS: usize = 4;
 
 /// Objects whose methods a test calls, with work pending on `stream`.
 pub struct Toolbox {
@@ -97,14 +90,6 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Returns the number of calls that [`Toolbox::call_everything`] makes.
-    pub fn calls(&self) -> usize {
-        CALLS
-            + if self.managed.is_some() { CALLS_ON_MANAGED_MEMORY } else { 0 }
-            + if self.arrays.is_some() { CALLS_ON_ARRAYS } else { 0 }
-            + if self.kernels.is_some() { CALLS_ON_KERNELS } else { 0 }
-    }
-
     /// Submits work that uses all the objects. The test submits it behind the closure that makes the calls.
     ///
     /// # Errors
@@ -116,7 +101,7 @@ impl Toolbox {
         self.stream.copy(&self.y, &mut self.host)?;
         self.graph.launch(&self.stream)?;
         let mut polled = self.stream.synchronize_async();
-        assert!(poll(&mut polled).is_none(), "the work is not pending");
+        assert!(is_pending(&mut polled), "the work is not pending");
         self.behind = Some(Behind {
             event: self.stream.record()?,
             timed: self.stream.record_timed()?,
@@ -129,7 +114,7 @@ impl Toolbox {
     /// Makes every call that would need the driver or wait. Each must be refused.
     ///
     /// # Panics
-    /// The calls find devices.
+    /// No work was submitted, or the calls were made before.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
         let (built, node) = &mut self.built;
@@ -191,15 +176,14 @@ impl Toolbox {
         // SAFETY: the source has no image.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));
         note("Device::graph_builder", device.graph_builder().map(drop));
-        if let Some(mut builder) = self.builder.take() {
-            note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
-            note("GraphBuilder::join", builder.join(&[]).map(drop));
-            note("GraphBuilder::child", builder.child(&[], graph).map(drop));
-            // SAFETY: the graph is not looked at.
-            let theirs = unsafe { builder.child_from_raw(&[], "theirs", &[], RawGraph(0)) };
-            note("GraphBuilder::child_from_raw", theirs.map(drop));
-            note("GraphBuilder::build", builder.build().map(drop));
-        }
+        let mut builder = self.builder.take().expect("the builder");
+        note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
+        note("GraphBuilder::join", builder.join(&[]).map(drop));
+        note("GraphBuilder::child", builder.child(&[], graph).map(drop));
+        // SAFETY: the graph is not looked at.
+        let theirs = unsafe { builder.child_from_raw(&[], "theirs", &[], RawGraph(0)) };
+        note("GraphBuilder::child_from_raw", theirs.map(drop));
+        note("GraphBuilder::build", builder.build().map(drop));
         note("Graph::set_node", built.set_node(*node, |s| s.fill(x, 1)));
         let rows = Pitched::new_2d(10);
         note("Stream::copy_box", other.copy_box(y, rows, x, rows, [10, 10, 1]));
@@ -240,15 +224,14 @@ impl Toolbox {
         note("Pinned::try_read", host.try_read().map(drop));
         note("Pinned::is_done", host.is_done().map(drop));
         note("Pinned::synchronize_async", finish(&mut host.synchronize_async()));
-        if let Some(Behind { event, timed, finished, polled }) = behind {
-            note("Event::synchronize", event.synchronize());
-            note("Event::is_done", event.is_done().map(drop));
-            note("Event::synchronize_async", finish(&mut event.synchronize_async()));
-            note("TimedEvent::elapsed_since", timed.elapsed_since(timed).map(drop));
-            note("Stream::wait", other.wait(event));
-            note("Synchronize, made before", finish(finished));
-            note("Synchronize, polled before", finish(polled));
-        }
+        let Behind { event, timed, finished, polled } = behind.as_mut().expect("submitted work");
+        note("Event::synchronize", event.synchronize());
+        note("Event::is_done", event.is_done().map(drop));
+        note("Event::synchronize_async", finish(&mut event.synchronize_async()));
+        note("TimedEvent::elapsed_since", timed.elapsed_since(timed).map(drop));
+        note("Stream::wait", other.wait(event));
+        note("Synchronize, made before", finish(finished));
+        note("Synchronize, polled before", finish(polled));
         note("Stream::synchronize_async", finish(&mut stream.synchronize_async()));
         answers
     }
@@ -269,15 +252,10 @@ impl Toolbox {
     }
 }
 
-/// Polls once, with a waker that does nothing.
-fn poll(future: &mut Synchronize) -> Option<Result<()>> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => Some(outcome),
-        Poll::Pending => None,
-    }
-}
-
 /// Polls once; a pending future counts as success, since a wait for it could last for ever.
 fn finish(future: &mut Synchronize) -> Result<()> {
-    poll(future).unwrap_or(Ok(()))
+    match poll(future) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => Ok(()),
+    }
 }

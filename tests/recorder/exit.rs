@@ -6,14 +6,13 @@
 mod fakes;
 
 use std::env;
-use std::future::Future;
 use std::process::{Command, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
+use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use gpustream::{Device, WaitPolicy};
 use recorder::Recorder;
@@ -66,8 +65,8 @@ fn child() {
     let mut x = stuck.alloc::<u32>(10).unwrap();
     let kernel = load_kernel(fake, &device).unwrap();
     increment(&kernel, &stuck, ONE, &mut x).unwrap();
-    let mut future = Box::pin(stuck.synchronize_async());
-    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut future = stuck.synchronize_async();
+    assert!(is_pending(&mut future));
     // … and another thread destroys the handles that a closure dropped.
     let s = device.stream().unwrap();
     let events: Vec<_> = (0..3000).map(|_| s.record_with(WaitPolicy::Block).unwrap()).collect();

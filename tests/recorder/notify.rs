@@ -23,7 +23,6 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
         let mine = Device::open(device.info().backend).unwrap();
         let stream = Arc::new(mine.stream().unwrap());
         let mut tools = Toolbox::new(&mine, &stream).unwrap();
-        let calls = tools.calls();
         let events: Vec<_> = (0..100).map(|_| (stream.record(), stream.record_timed())).collect();
         let (give, take) = mpsc::channel();
         let (tell, told) = mpsc::channel();
@@ -41,7 +40,6 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
         give.send((tools, (mine, stream, events, registered, builder))).unwrap();
         let answers = told.recv().expect("the closure's answers; it may have panicked");
         assert!(answers.iter().all(|(_, kind)| *kind == Some(ErrorKind::InHostClosure)), "{answers:?}");
-        assert_eq!(answers.len(), calls);
     });
 }
 
