@@ -3,6 +3,7 @@
 mod engines;
 mod layout;
 mod links;
+mod tool;
 mod world;
 
 use std::fmt::Write as _;
@@ -11,13 +12,13 @@ use std::process::ExitCode;
 
 use gpustream::hal::Probe;
 use gpustream::{Backend, Device, DeviceInfo, DeviceOptions, backends};
-use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
+use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Nvcc};
 use gpustream_timeline::text::Table;
 use serde_json::{Value, json};
 
-use self::engines::Engine;
 use self::layout::{entry, wrapped};
 use self::links::Links;
+use self::tool::{Found, Missing, Tool};
 use self::world::Told;
 
 /// Show backends, devices, compilers and what ranks need on this machine, and how to get what is missing
@@ -50,8 +51,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 struct Report {
     backends: Vec<BackendReport>,
-    compilers: Vec<CompilerReport>,
-    engines: Vec<Engine>,
+    compilers: Vec<Tool>,
+    engines: Vec<Tool>,
     told: Told,
 }
 
@@ -71,40 +72,21 @@ struct DeviceReport {
     problem: Option<String>,
 }
 
-struct CompilerReport {
-    name: &'static str,
-    what: &'static str,
-    found: Option<Compiler>,
-    tried: Vec<String>,
-    /// The way to get the compiler; `None` where nothing is to be done.
-    how: Option<&'static str>,
-}
-
-struct Compiler {
-    version: String,
-    path: Option<String>,
-    /// The place where the compiler was found, where there are several.
-    found_by: Option<String>,
-    targets: Vec<String>,
-    /// Whether builds use this compiler by default.
-    by_default: bool,
-}
-
 impl Report {
     fn collect() -> Self {
         let backends: Vec<_> = backends().into_iter().map(BackendReport::collect).collect();
         let mut compilers = vec![
-            CompilerReport::new("C++", "compiles kernels for the CPU", cxx()),
-            CompilerReport::new("nvcc", "compiles kernels for CUDA", nvcc()),
-            CompilerReport::new("hipcc", "compiles kernels for HIP", hip()),
+            Tool::new("C++", "compiles kernels for the CPU", cxx()),
+            Tool::new("nvcc", "compiles kernels for CUDA", nvcc()),
+            Tool::new("hipcc", "compiles kernels for HIP", hip()),
         ];
         compilers.extend(backends.iter().filter_map(BackendReport::runtime_compiler));
-        Self { backends, compilers, engines: Engine::collect(), told: Told::collect() }
+        Self { backends, compilers, engines: engines::collect(), told: Told::collect() }
     }
 
     fn usable(&self) -> bool {
         let cpu = self.backends.iter().find(|backend| backend.name == "cpu");
-        let compiler = self.compilers.first().is_some_and(|compiler| compiler.found.is_some());
+        let compiler = self.compilers.first().is_some_and(|compiler| compiler.search.is_ok());
         compiler && cpu.is_some_and(|cpu| cpu.devices.iter().any(|device| device.problem.is_none()))
     }
 
@@ -117,11 +99,10 @@ impl Report {
             let devices = backend.devices.iter().filter_map(|d| Some((d.name.clone(), d.problem.clone()?)));
             problem.map(|problem| (backend.name.to_owned(), problem)).into_iter().chain(devices)
         });
-        let compilers = self.compilers.iter().filter(|compiler| compiler.found.is_none());
-        let compilers = compilers.filter_map(|c| Some((c.name.to_owned(), c.how?.to_owned())));
-        let engines = self.engines.iter().filter(|engine| engine.found.is_none());
-        let engines = engines.map(|engine| (engine.name.to_owned(), engine.how.to_owned()));
-        backends.chain(compilers).chain(engines).collect()
+        let tools = self.compilers.iter().chain(&self.engines);
+        let tools =
+            tools.filter_map(|tool| Some((tool.name.to_owned(), tool.search.as_ref().err()?.how.to_owned())));
+        backends.chain(tools).collect()
     }
 
     fn text(&self) -> String {
@@ -148,15 +129,11 @@ impl Report {
                 backend.links.write(&mut text);
             }
         }
-        text.push_str("\nCompilers\n");
-        for compiler in &self.compilers {
-            let state = compiler.found.as_ref().map_or("not found", |found| &found.version);
-            entry(&mut text, compiler.name, state, &compiler.details());
-        }
-        text.push_str("\nRanks\n");
-        for engine in &self.engines {
-            let state = engine.found.as_ref().map_or("not found", |found| &found.version);
-            entry(&mut text, engine.name, state, &engine.details());
+        for (title, tools) in [("Compilers", &self.compilers), ("Ranks", &self.engines)] {
+            let _ = writeln!(text, "\n{title}");
+            for tool in tools {
+                entry(&mut text, tool.name, tool.state(), &tool.details());
+            }
         }
         for words in self.told.words() {
             entry(&mut text, words.name, &words.state, &words.details);
@@ -205,8 +182,8 @@ impl Report {
         json!({
             "usable": self.usable(),
             "backends": self.backends.iter().map(BackendReport::json).collect::<Value>(),
-            "compilers": self.compilers.iter().map(CompilerReport::json).collect::<Value>(),
-            "engines": self.engines.iter().map(Engine::json).collect::<Value>(),
+            "compilers": self.compilers.iter().map(Tool::json).collect::<Value>(),
+            "engines": self.engines.iter().map(Tool::json).collect::<Value>(),
             "world": self.told.json(),
             "missing": missing.iter().map(|(what, how)| json!({ "what": what, "how": how })).collect::<Value>(),
         })
@@ -241,7 +218,7 @@ impl BackendReport {
     }
 
     /// Returns the vendor's run-time compiler; the CPU backend has none.
-    fn runtime_compiler(&self) -> Option<CompilerReport> {
+    fn runtime_compiler(&self) -> Option<Tool> {
         let (name, what, how) = match self.name {
             "cuda" => (
                 "NVRTC",
@@ -257,14 +234,9 @@ impl BackendReport {
             ),
             _ => return None,
         };
-        let found = self.probe.runtime_compiler.clone().map(|version| Compiler {
-            version,
-            path: None,
-            found_by: None,
-            targets: Vec::new(),
-            by_default: true,
-        });
-        Some(CompilerReport { name, what, found, tried: Vec::new(), how: Some(how) })
+        let version = self.probe.runtime_compiler.clone();
+        let found = version.map(|version| Found { version, ..Found::default() });
+        Some(Tool::new(name, what, found.ok_or(Missing { tried: Vec::new(), how })))
     }
 
     fn json(&self) -> Value {
@@ -321,71 +293,25 @@ impl DeviceReport {
     }
 }
 
-impl CompilerReport {
-    fn new(name: &'static str, what: &'static str, search: Result<Compiler, Missing>) -> Self {
-        match search {
-            Ok(found) => Self { name, what, found: Some(found), tried: Vec::new(), how: None },
-            Err(Missing { tried, how, .. }) => Self { name, what, found: None, tried, how: Some(how) },
-        }
-    }
-
-    fn details(&self) -> Vec<(&'static str, String)> {
-        let mut details = vec![("for", self.what.to_owned())];
-        if let Some(found) = &self.found {
-            if let Some(path) = &found.path {
-                let by = found.found_by.as_ref().filter(|by| !path.starts_with(*by));
-                let by = by.map(|by| format!(" (by {by})")).unwrap_or_default();
-                details.push(("path", format!("{path}{by}")));
-            }
-            if !found.by_default {
-                details.push((
-                    "used",
-                    "where there is such a GPU, or when GPUSTREAM_BACKENDS asks for it".to_owned(),
-                ));
-            }
-            if !found.targets.is_empty() {
-                details.push(("builds", found.targets.join(" ")));
-            }
-        }
-        details.extend(self.tried.iter().map(|tried| ("tried", tried.clone())));
-        details
-    }
-
-    fn json(&self) -> Value {
-        let found = self.found.as_ref();
-        json!({
-            "name": self.name,
-            "purpose": self.what,
-            "version": found.map(|found| &found.version),
-            "path": found.and_then(|found| found.path.as_ref()),
-            "found_by": found.and_then(|found| found.found_by.as_ref()),
-            "targets": found.map(|found| &found.targets),
-            "used_by_default": found.map(|found| found.by_default),
-            "tried": self.tried,
-            "how_to_get": self.how,
-        })
-    }
-}
-
-fn cxx() -> Result<Compiler, Missing> {
+fn cxx() -> Result<Found, Missing> {
     let cxx = CxxCompiler::find(None)?;
     let targets = cxx.levels().iter().map(|&level| level.to_owned()).collect();
     let path = Some(on_path(&cxx.path).display().to_string());
-    Ok(Compiler { version: cxx.version, path, found_by: None, targets, by_default: true })
+    Ok(Found { version: cxx.version, path, targets, ..Found::default() })
 }
 
-fn nvcc() -> Result<Compiler, Missing> {
+fn nvcc() -> Result<Found, Missing> {
     let nvcc = Nvcc::find()?;
     let targets = nvcc.targets().unwrap_or_default();
     let (path, found_by) = (Some(nvcc.path.display().to_string()), Some(nvcc.found_by));
-    Ok(Compiler { version: nvcc.version, path, found_by, targets, by_default: nvcc.system })
+    Ok(Found { version: nvcc.version, path, found_by, targets, on_demand: !nvcc.system })
 }
 
-fn hip() -> Result<Compiler, Missing> {
+fn hip() -> Result<Found, Missing> {
     let (hip, _) = HipCompiler::search(&DEFAULT_HIP)?;
     let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
     let (path, found_by) = (Some(hip.path.display().to_string()), Some(hip.found_by));
-    Ok(Compiler { version: hip.version, path, found_by, targets, by_default: hip.system })
+    Ok(Found { version: hip.version, path, found_by, targets, on_demand: !hip.system })
 }
 
 /// Returns the file that a bare name means.
@@ -426,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_any_backend_is_not_usable() {
-        let compilers = vec![CompilerReport::new("C++", "", cxx())];
+        let compilers = vec![Tool::new("C++", "", cxx())];
         let report = Report { backends: Vec::new(), compilers, engines: Vec::new(), told: Told::collect() };
         assert!(!report.usable());
         assert_eq!(report.json()["usable"], json!(false));

@@ -6,83 +6,40 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpustream::hal::library::{Library, Search, file_of, symbol};
-use serde_json::{Value, json};
 
 use super::on_path;
+use super::tool::{Found, Missing, Tool};
 
 /// The variable that names the library to open for NCCL or RCCL.
 const LIBRARY: &str = "GPUSTREAM_NCCL_LIBRARY";
 
-pub(super) struct Engine {
-    pub(super) name: &'static str,
-    what: &'static str,
-    pub(super) found: Option<Found>,
-    tried: Vec<String>,
-    pub(super) how: &'static str,
-}
-
-pub(super) struct Found {
-    pub(super) version: String,
-    path: String,
-}
-
-impl Engine {
-    /// Looks for all engines.
-    pub(super) fn collect() -> Vec<Self> {
-        let nccl = open(&["libnccl.so.2", "libnccl.so"], "/usr/lib/x86_64-linux-gnu");
-        let rccl = open(&["librccl.so.1", "librccl.so"], "/opt/rocm/lib");
-        vec![
-            Self::new(
-                "NCCL",
-                "ranks on NVIDIA GPUs in several processes",
-                nccl,
-                "Needed only for ranks in several processes. Install the package libnccl2, or the Python package \
-                 nvidia-nccl-cu12 or -cu13. The variable GPUSTREAM_NCCL_LIBRARY names its path.",
-            ),
-            Self::new(
-                "RCCL",
-                "ranks on AMD GPUs in several processes",
-                rccl,
-                "Needed only for ranks in several processes. It comes with ROCm (package rccl). The variable \
-                 GPUSTREAM_NCCL_LIBRARY names its path.",
-            ),
-            Self::new(
-                "MPI",
-                "starts the processes of ranks, and moves data between them in builds with the feature mpi",
-                mpirun(),
-                "Needed only for programs that mpirun starts. Install an MPI, such as the package openmpi-bin or mpich.",
-            ),
-        ]
-    }
-
-    fn new(
-        name: &'static str,
-        what: &'static str,
-        search: Result<Found, Vec<String>>,
-        how: &'static str,
-    ) -> Self {
-        match search {
-            Ok(found) => Self { name, what, found: Some(found), tried: Vec::new(), how },
-            Err(tried) => Self { name, what, found: None, tried, how },
-        }
-    }
-
-    pub(super) fn details(&self) -> Vec<(&'static str, String)> {
-        let path = self.found.iter().map(|found| ("path", found.path.clone()));
-        let tried = self.tried.iter().map(|tried| ("tried", tried.clone()));
-        [("for", self.what.to_owned())].into_iter().chain(path).chain(tried).collect()
-    }
-
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "purpose": self.what,
-            "version": self.found.as_ref().map(|found| &found.version),
-            "path": self.found.as_ref().map(|found| &found.path),
-            "tried": self.tried,
-            "how_to_get": self.found.is_none().then_some(self.how),
-        })
-    }
+/// Looks for all engines.
+pub(super) fn collect() -> Vec<Tool> {
+    let engine = |name, what, search: Result<Found, Vec<String>>, how| {
+        Tool::new(name, what, search.map_err(|tried| Missing { tried, how }))
+    };
+    vec![
+        engine(
+            "NCCL",
+            "ranks on NVIDIA GPUs in several processes",
+            open(&["libnccl.so.2", "libnccl.so"], "/usr/lib/x86_64-linux-gnu"),
+            "Needed only for ranks in several processes. Install the package libnccl2, or the Python package \
+             nvidia-nccl-cu12 or -cu13. The variable GPUSTREAM_NCCL_LIBRARY names its path.",
+        ),
+        engine(
+            "RCCL",
+            "ranks on AMD GPUs in several processes",
+            open(&["librccl.so.1", "librccl.so"], "/opt/rocm/lib"),
+            "Needed only for ranks in several processes. It comes with ROCm (package rccl). The variable \
+             GPUSTREAM_NCCL_LIBRARY names its path.",
+        ),
+        engine(
+            "MPI",
+            "starts the processes of ranks, and moves data between them in builds with the feature mpi",
+            mpirun(),
+            "Needed only for programs that mpirun starts. Install an MPI, such as the package openmpi-bin or mpich.",
+        ),
+    ]
 }
 
 /// Opens NCCL or RCCL, which exports NCCL's names, by the first of `names` that is there; the last place is `folder`.
@@ -103,7 +60,7 @@ fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     // The variable names one library for both rows, and the two have the same functions.
     let is_rccl = |path: &str| path.rsplit('/').next().is_some_and(|file| file.contains("rccl"));
     if is_rccl(&path) == names.iter().any(|name| is_rccl(name)) {
-        return Ok(Found { version: nccl_version(code), path });
+        return Ok(Found { version: nccl_version(code), path: Some(path), ..Found::default() });
     }
     Err(vec![format!("{path} (from {LIBRARY}): the other vendor's, by its name")])
 }
@@ -132,7 +89,8 @@ fn mpirun() -> Result<Found, Vec<String>> {
         match Command::new(name).arg("--version").output() {
             Ok(output) => match mpi_version(&String::from_utf8_lossy(&output.stdout)) {
                 Some(version) => {
-                    return Ok(Found { version, path: on_path(Path::new(name)).display().to_string() });
+                    let path = Some(on_path(Path::new(name)).display().to_string());
+                    return Ok(Found { version, path, ..Found::default() });
                 }
                 None => tried.push(format!("{name} --version: tells none ({})", output.status)),
             },
@@ -183,15 +141,5 @@ mod tests {
         );
         assert_eq!(mpi_version("HYDRA build details:\n"), None);
         assert_eq!(mpi_version(""), None);
-    }
-
-    #[test]
-    fn an_engine_that_is_missing_tells_what_was_tried() {
-        let engine = Engine::new("MPI", "starts", Err(vec!["mpirun: no such file".into()]), "install one");
-        assert!(engine.details().contains(&("tried", "mpirun: no such file".into())));
-        assert_eq!(engine.json()["how_to_get"], json!("install one"));
-        let found = Found { version: "4".into(), path: "/usr/bin/mpirun".into() };
-        let engine = Engine::new("MPI", "starts", Ok(found), "install one");
-        assert_eq!((&engine.json()["version"], &engine.json()["how_to_get"]), (&json!("4"), &Value::Null));
     }
 }
