@@ -5,7 +5,6 @@
 //! its like has started. Rounds of both ways alternate; the table has the medians.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::process::ExitCode;
 use std::ptr;
 use std::sync::Barrier;
 use std::thread;
@@ -42,17 +41,8 @@ const SIZES: [(usize, usize); 6] =
 /// The time within which all processes come.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &Args) -> Result<()> {
+fn main() -> Result<()> {
+    let args = Args::parse();
     // Each has streams of its own: the library knows less of a stream whose handle it has given away.
     let (ours, raw) = if args.processes { of_process()? } else { of_devices()? };
     let (size, is_first) = (ours.ranks[0].size(), ours.ranks[0].rank() == 0);

@@ -5,7 +5,6 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,17 +31,8 @@ struct Args {
 /// The messages, in bytes, and the calls that follow each other in one sample.
 const SIZES: [(usize, usize); 5] = [(8, 200), (8 << 10, 200), (256 << 10, 50), (4 << 20, 10), (32 << 20, 3)];
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &Args) -> Result<()> {
+fn main() -> Result<()> {
+    let args = Args::parse();
     let world = World::from_env().context("start the processes with mpirun")?;
     let device = Device::open(&args.device)?;
     let options = CommunicatorOptions::default().engine(Engine::Mpi);
