@@ -13,7 +13,16 @@ fn build_kernels(dir: &Path, text: &str, args: &[&str], env: &[(&str, &str)]) ->
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(["build-kernels", "--out"]).arg(dir.join("out")).args(args).arg(file);
-    for name in ["GPUSTREAM_BACKENDS", "NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH", "HIP_PATH"] {
+    for name in [
+        "GPUSTREAM_BACKENDS",
+        "GPUSTREAM_CPU_LEVELS",
+        "NVCC",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "HIPCC",
+        "ROCM_PATH",
+        "HIP_PATH",
+    ] {
         command.env_remove(name);
     }
     command.envs(env.iter().copied()).output().unwrap()
