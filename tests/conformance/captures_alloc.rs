@@ -17,10 +17,11 @@ use crate::pool::{has_pool, under_each};
 
 tests! {
     Plain: temporaries_one_after_another_share_memory, a_buffer_that_leaves_is_like_any_other,
-        memory_of_a_graph_is_nobody_elses, a_run_waits_for_another_streams_work_on_its_memory, branches_have_memory_of_their_own,
-        memory_is_shared_between_branches_only_under_pressure, requests_get_memory_of_their_size,
-        a_recording_that_fails_gives_all_back, a_buffer_can_be_dropped_by_another_thread,
-        threads_record_at_once, buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
+        memory_of_a_graph_is_nobody_elses, a_run_waits_for_another_streams_work_on_its_memory,
+        branches_have_memory_of_their_own, memory_is_shared_between_branches_only_under_pressure,
+        requests_get_memory_of_their_size, a_recording_that_fails_gives_all_back,
+        a_buffer_can_be_dropped_by_another_thread, threads_record_at_once,
+        buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
         buffers_from_outside_stay_with_the_graph, contents_from_outside_stay, forgotten_values_break_nothing,
         a_graph_dropped_in_use_keeps_its_memory;
     Plain if has_pool: a_run_waits_for_work_of_the_memorys_former_owner,

@@ -1,6 +1,6 @@
 //! Blocks are grouped into clusters of the requested shape; a shape that the device cannot give is an error.
 
-use conformance::{clusters::Kernels, kernels_and_streams, refused, tests};
+use conformance::{clusters::Kernels, kernels_and_streams, refused, tests, with_stream};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 tests! {
@@ -55,8 +55,7 @@ impl Scene {
 
 /// Every backend runs the kernel, also those without clusters: one block is a cluster.
 fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for grid in [[1, 1, 1], [5, 3, 2]] {
         let mut scene = Scene::new(&s, grid)?;
         scene.launch(&kernels, &s, [1, 1, 1], 3)?;
@@ -67,8 +66,7 @@ fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
 
 /// There are more clusters than fit on the device at once, so the blocks of one must be scheduled together.
 fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (grid, cluster) in [
         ([2, 1, 1], [2, 1, 1]),
         ([9, 1, 1], [3, 1, 1]),
@@ -97,8 +95,7 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
 }
 
 fn clusters_work_in_graphs(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut scene = Scene::new(&s, [32, 1, 1])?;
     let captured = s.capture(|s| scene.launch(&kernels, s, [8, 1, 1], 1));
     if !device.info().cluster_launch {
@@ -121,8 +118,7 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
 }
 
 fn impossible_clusters_are_refused(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut scene = Scene::new(&s, [12, 6, 1])?;
     for none in [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]] {
         refused(

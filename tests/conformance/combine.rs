@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 
-use conformance::refused;
+use conformance::{refused, with_stream};
 use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Result};
 use gpustream_kernels::combine::{HasCombine, Kernels};
@@ -24,7 +24,7 @@ fn check<T: HasCombine + PartialEq + std::fmt::Debug>(
     value: impl Fn(usize) -> T,
     want: impl Fn(u32, &[T]) -> T,
 ) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (rows, gap, at) in ROWS {
         for n in LENGTHS {
             let stride = n + gap;
@@ -111,7 +111,7 @@ fn rows_of_integers_combine_as_in_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn rows_beyond_their_memory_are_refused(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (x, mut y) = (s.zeros::<f32>(12)?, s.zeros::<f32>(4)?);
     let mut combine = |stride, rows, op, n| kernels.combine(&s, &x, stride, rows, op, &mut y, n);
     combine(4, 3, 0, 4)?;

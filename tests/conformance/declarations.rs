@@ -1,6 +1,7 @@
 //! Declarations mean the same wherever threads meet beside them.
 
 use conformance::declarations::{Kernels, Weights};
+use conformance::with_stream;
 use gpustream::{Buffer, Device, Launch, Result, Stream};
 
 conformance::tests! {
@@ -20,7 +21,7 @@ fn run(
     device: &Device,
     kernel: impl FnOnce(&Kernels, &Stream, &Launch, &Buffer<i32>, &mut Buffer<i32>) -> Result<()>,
 ) -> Result<Vec<i32>> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (x, mut y) = (s.upload(&values())?, s.zeros::<i32>(N)?);
     kernel(&kernels, &s, &Launch::new([1; 3], [N as u32, 1, 1]).shared(4 * N as u32), &x, &mut y)?;
     s.download(&y)

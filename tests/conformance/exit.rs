@@ -13,7 +13,8 @@ use gpustream::{Device, DeviceOptions, Event, ExitHold, Flag, Result, Stream, St
 tests! {
     Alone: the_process_ends_with_its_own_code;
     Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process;
-    Part: with_a_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
+    Part: with_a_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop,
+        from_several_threads;
 }
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {

@@ -17,10 +17,11 @@ use gpustream::{
 tests! {
     Plain: other_libraries_work_is_ordered_by_its_memory, values_and_errors_come_back_as_they_are,
         the_library_is_refused_inside, a_panic_inside_leaves_the_stream_usable, captures_record_it,
-        replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead, a_child_graph_is_ordered_by_its_memory,
-        host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways,
-        events_stand_for_the_work_of_others, strict_tracking_reports_a_missing_order,
-        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
+        replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead,
+        a_child_graph_is_ordered_by_its_memory, host_work_is_ordered_by_its_memory,
+        events_are_waited_for_both_ways, events_stand_for_the_work_of_others,
+        strict_tracking_reports_a_missing_order, random_hand_overs_match_plain_rust,
+        threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
         failures_reach_the_streams_that_come_after, the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }

@@ -318,8 +318,7 @@ fn lending_inside_a_capture_is_refused(device: &Device) -> Result<()> {
 }
 
 fn forgotten_loans_break_nothing(device: &Device) -> Result<()> {
-    let mine = open_again(device, DeviceOptions::default())?;
-    let (_, [a]) = kernels_and_streams(&mine)?;
+    let (_, [a]) = kernels_and_streams(device)?;
     std::mem::forget(a.full(N, 7u32)?.into_raw(&a)?);
     assert_all(&a, &a.full(N, 3u32)?, 3)
 }

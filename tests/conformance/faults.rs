@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::{
     Child, Gate, ONE, assert_all, faulty, kernels_and_streams, open_again, overlaps, refused, sync, tests,
-    until,
+    until, with_stream,
 };
 use gpustream::{
     Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Event, Launch, Result, Stream, WaitValue,
@@ -16,8 +16,9 @@ use crate::conditions::has_conditions;
 use crate::flags::waits_for_flags;
 
 tests! {
-    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_failed_assertion_is_in_the_users_words,
-        a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported,
+        a_failed_assertion_is_in_the_users_words, a_trap_is_reported,
+        a_fault_inside_a_replayed_step_is_reported,
         errors_after_the_first_report_say_that_the_device_failed_earlier,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_that_a_lost_device_was_to_write_is_refused_for_good,
@@ -27,7 +28,8 @@ tests! {
     Isolated if waits_for_flags: a_flag_set_beside_a_fault_ends_the_wait;
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
     CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
-        waits_last_until_work_beside_a_fault_ends, a_fault_ends_waits_for_flags, off_by_one_is_noticed_at_every_length;
+        waits_last_until_work_beside_a_fault_ends, a_fault_ends_waits_for_flags,
+        off_by_one_is_noticed_at_every_length;
     Part: fault, fault_while_blocking, write_off_by_one, read_off_by_one, write_out_of_bounds_of_array,
         compute_in_checked_mode;
 }
@@ -145,8 +147,7 @@ fn errors_after_the_first_report_say_that_the_device_failed_earlier(device: &Dev
 }
 
 fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, faulty::Kernels::load)?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 1, 2)?;
     s.synchronize()?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 2, 1)?;
@@ -156,8 +157,7 @@ fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
 
 /// The build has changed the name of the second `value`.
 fn a_failed_assertion_is_in_the_users_words(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, faulty::Kernels::load)?;
     let one_block = Launch::new([1; 3], [32, 1, 1]);
     kernels.assert_below(&s, &one_block, 32)?;
     s.synchronize()?;
@@ -213,8 +213,7 @@ fn a_fault_ends_a_loop_of_a_graph(device: &Device) -> Result<()> {
 }
 
 fn a_trap_is_reported(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, faulty::Kernels::load)?;
     kernels.give_up(&s, &ONE)?;
     fails_saying(&s, &["give_up"]);
     Ok(())
@@ -278,8 +277,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
 /// The memory stays refused after the failed device and its streams were dropped.
 fn memory_that_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
     let user = open_again(device, DeviceOptions::default())?;
-    let kernels = faulty::Kernels::load(&user)?;
-    let s = user.stream()?;
+    let (kernels, s) = with_stream(&user, faulty::Kernels::load)?;
     let x = s.full(1000, 1u32)?;
     let (mut pinned, mut registered) = (device.pinned::<u32>(1000)?, device.register(vec![0u32; 1000])?);
     let gate = Gate::new(device)?;
@@ -474,8 +472,7 @@ fn write_off_by_one(device: &Device) -> Result<()> {
         for index in [len, usize::MAX] {
             for kind in 0..3 {
                 let device = open_again(device, DeviceOptions::default())?;
-                let kernels = faulty::Kernels::load(&device)?;
-                let s = device.stream()?;
+                let (kernels, s) = with_stream(&device, faulty::Kernels::load)?;
                 let (mut buffer, mut pinned, mut managed);
                 let mut x = match kind {
                     0 => {
@@ -507,8 +504,7 @@ fn write_off_by_one(device: &Device) -> Result<()> {
 fn read_off_by_one(device: &Device) -> Result<()> {
     for len in [0usize, 1, 4, 5, 128, 250, 1000, 1024, 1025] {
         let device = open_again(device, DeviceOptions::default())?;
-        let kernels = faulty::Kernels::load(&device)?;
-        let s = device.stream()?;
+        let (kernels, s) = with_stream(&device, faulty::Kernels::load)?;
         let (x, mut seen) = (s.zeros::<u32>(len)?, s.zeros::<u32>(1)?);
         // SAFETY: the index lies within the margin that checked mode puts around an allocation.
         unsafe { kernels.read_at(&s, &ONE, &x, len.next_multiple_of(4), &mut seen) }?;
@@ -520,8 +516,7 @@ fn read_off_by_one(device: &Device) -> Result<()> {
 }
 
 fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, faulty::Kernels::load)?;
     let mut out = s.zeros::<u32>(1)?;
     // SAFETY: index 16 lies behind the row, but within the array.
     unsafe { kernels.shared_array_overrun(&s, &ONE, &mut out, 16) }?;

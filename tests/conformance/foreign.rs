@@ -1,6 +1,6 @@
 //! Kernels as existing programs have them, found by the names that C++ gives them.
 
-use conformance::foreign;
+use conformance::{foreign, with_stream};
 use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Device, ErrorKind, Launch, Result};
 
@@ -11,8 +11,7 @@ conformance::tests! {
 }
 
 fn kernels_are_found_by_their_names_in_cpp(device: &Device) -> Result<()> {
-    let kernels = foreign::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, foreign::Kernels::load)?;
     let mut x = s.upload(&[1.0_f32, 2.0])?;
     kernels.add_one(&s, &mut x, 2)?;
     kernels.twice(&s, &mut x, 2)?;
@@ -49,8 +48,7 @@ fn a_kernel_is_found_by_the_name_of_its_function(device: &Device) -> Result<()> 
 }
 
 fn a_template_over_types_is_one_generic_launcher(device: &Device) -> Result<()> {
-    let kernels = foreign::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, foreign::Kernels::load)?;
     macro_rules! check {
         ($($number:expr),*) => {$({
             let number = $number;
@@ -70,8 +68,7 @@ fn a_template_over_types_is_one_generic_launcher(device: &Device) -> Result<()> 
 
 fn templates_take_numbers_and_types_that_only_cpp_has(device: &Device) -> Result<()> {
     use foreign::{solver_Product as Product, solver_Sum as Sum};
-    let kernels = foreign::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, foreign::Kernels::load)?;
     let launch = Launch::new([1; 3], [2, 1, 1]);
     let x: Vec<i64> = (1..=8).collect();
     let x = s.upload(&x)?;
@@ -89,8 +86,7 @@ fn templates_take_numbers_and_types_that_only_cpp_has(device: &Device) -> Result
 }
 
 fn templates_are_instantiated_in_the_file_and_by_the_build_script(device: &Device) -> Result<()> {
-    let kernels = foreign::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, foreign::Kernels::load)?;
     let launch = Launch::new([1; 3], [2, 1, 1]);
     let (mut x, mut y) = (s.upload(&[1.0_f32, 2.0])?, s.upload(&[1_u32, 2])?);
     // SAFETY: two threads change one value each.

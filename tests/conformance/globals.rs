@@ -14,12 +14,11 @@ tests! {
     Plain: variables_begin_with_the_values_of_the_source, constants_are_set_between_launches,
         variables_are_copied_filled_and_sliced, internal_variables_are_found_or_said_to_be_missing,
         each_loading_has_variables_of_its_own, writes_wait_for_readers_of_other_streams,
-        readers_wait_for_writes_of_other_streams,
-        kernels_that_may_write_variables_are_ordered, strict_order_counts_variables,
-        graphs_read_the_values_of_their_launch, graphs_keep_the_module_loaded,
-        nodes_copy_to_variables, steps_follow_variables, unchanged_step_is_one_launch, module_dropped_in_use_finishes,
-        forgotten_handles_break_nothing, what_does_not_fit_is_refused, threads_lose_no_update,
-        threads_never_see_half_a_value;
+        readers_wait_for_writes_of_other_streams, kernels_that_may_write_variables_are_ordered,
+        strict_order_counts_variables, graphs_read_the_values_of_their_launch, graphs_keep_the_module_loaded,
+        nodes_copy_to_variables, steps_follow_variables, unchanged_step_is_one_launch,
+        module_dropped_in_use_finishes, forgotten_handles_break_nothing, what_does_not_fit_is_refused,
+        threads_lose_no_update, threads_never_see_half_a_value;
     Plain if overlaps, streams_are_independent: readers_of_constants_run_at_once;
 }
 

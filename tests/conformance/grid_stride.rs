@@ -1,6 +1,7 @@
 //! Loops with fewer threads than elements come to each element once, whatever the numbers of both.
 
 use conformance::grid_stride::{HasScaled, Kernels};
+use conformance::with_stream;
 use gpustream::{Device, Launch, Result, Stream};
 
 conformance::tests! {
@@ -30,7 +31,7 @@ fn elements_are_changed_once(device: &Device) -> Result<()> {
         }
         Ok(())
     }
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     check(&kernels, &s, 2i32)?;
     check(&kernels, &s, 2u32)?;
     check(&kernels, &s, 2usize)?;
@@ -46,7 +47,7 @@ fn elements_are_changed_once(device: &Device) -> Result<()> {
 }
 
 fn bounds_belong_to_the_loop_or_not(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (first, last) in [(0, 0), (5, 100), (-70, 3000), (-3, -1), (i32::MAX - 30_000, i32::MAX - 29_000)] {
         for shape in SHAPES {
             let len = (last - first + 1) as usize;
@@ -59,7 +60,7 @@ fn bounds_belong_to_the_loop_or_not(device: &Device) -> Result<()> {
 }
 
 fn threads_keep_their_own_sums(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let x: Vec<i32> = (0..10_007).map(|i| i % 1000 - 300).collect();
     let of_device = s.upload(&x)?;
     for n in COUNTS {
@@ -76,7 +77,7 @@ fn threads_keep_their_own_sums(device: &Device) -> Result<()> {
 }
 
 fn numbers_of_32_bits_end_where_they_should(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for first in [0, 0x7ffe_ff00, 0x7fff_ff00, 0x8000_0000, u32::MAX - 5000] {
         for (len, threads) in [(1, 64), (500, 64), (4001, 33), (4001, 256)] {
             let mut counts = s.zeros::<i32>(7)?;
@@ -90,7 +91,7 @@ fn numbers_of_32_bits_end_where_they_should(device: &Device) -> Result<()> {
 }
 
 fn loops_may_overlap(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for threads in [1, 40, 64] {
         let mut out = s.zeros::<i32>(300)?;
         kernels.overlapping(&s, &launch((1, threads as u32)), &mut out, 300)?;
@@ -101,7 +102,7 @@ fn loops_may_overlap(device: &Device) -> Result<()> {
 
 /// On a GPU there is no order. One after the other, the threads of a CPU would leave every line of memory, and come back.
 fn threads_of_a_row_go_side_by_side(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut order, mut count) = (s.zeros::<i32>(1000)?, s.zeros::<i32>(1)?);
     kernels.in_order(&s, &launch((1, 64)), &mut order, &mut count, 1000)?;
     let mut order = s.download(&order)?;
@@ -113,7 +114,7 @@ fn threads_of_a_row_go_side_by_side(device: &Device) -> Result<()> {
 }
 
 fn counters_may_be_older_than_their_loop(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let x: Vec<i32> = (0..5000).map(|i| i % 1000 - 300).collect();
     let of_device = s.upload(&x)?;
     for (n, shape) in [0, 1, 96, 1000, 5000].into_iter().flat_map(|n| SHAPES.map(|shape| (n, shape))) {
@@ -137,7 +138,7 @@ fn counters_may_be_older_than_their_loop(device: &Device) -> Result<()> {
 }
 
 fn functions_may_change_a_counter(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (n, threads) in [(0, 1), (5, 1), (100, 8), (1000, 64), (1000, 100)] {
         let mut visits = s.zeros::<i32>(n + threads)?;
         kernels.skipping(&s, &launch((1, threads as u32)), &mut visits, n as i32)?;
@@ -152,7 +153,7 @@ fn functions_may_change_a_counter(device: &Device) -> Result<()> {
 }
 
 fn macros_may_return(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut out = s.full(64, -1)?;
     kernels.leaving(&s, &launch((1, 64)), &mut out, 100, 40)?;
     let expected: Vec<i32> = (0..64).map(|t| if t >= 40 { -1 } else { 1 + i32::from(t < 36) }).collect();
@@ -161,7 +162,7 @@ fn macros_may_return(device: &Device) -> Result<()> {
 }
 
 fn threads_below_zero_are_far_above(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (n, threads) in [(1, 4), (50, 32), (1000, 64), (1000, 100)] {
         let mut out = s.zeros::<i32>(5 * n)?;
         kernels.around(&s, &launch((1, threads as u32)), &mut out, n as i32)?;

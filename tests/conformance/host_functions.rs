@@ -85,8 +85,6 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
         ("future of the event", |_, _, event, _| block_on(event.synchronize_async())),
         ("future of the memory", |_, _, _, host| block_on(host.synchronize_async())),
     ];
-    // A device of its own, since other tests wait for the shared one and would get the panic.
-    let device = &open_again(device, DeviceOptions::default())?;
     let (kernels, [s, beside]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut host = device.pinned::<u32>(N)?;

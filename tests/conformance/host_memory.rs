@@ -1,13 +1,14 @@
 //! Host memory that the device reaches: registered, write-combined and managed.
 
 use conformance::executor::{block_on, is_pending};
-use conformance::{Gate, assert_all, kernels_and_streams, refused, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, with_stream};
 use gpustream::{Device, ErrorKind, ManagedAdvice, PinnedOptions, Place, Result};
 use gpustream_kernels::elementwise;
 
 tests! {
-    Plain: registered_memory_is_used_in_place, registered_memory_outlives_its_owner, kernels_reach_registered_memory,
-        write_combined_memory_feeds_kernels_and_copies, only_managed_memory_is_prefetched;
+    Plain: registered_memory_is_used_in_place, registered_memory_outlives_its_owner,
+        kernels_reach_registered_memory, write_combined_memory_feeds_kernels_and_copies,
+        only_managed_memory_is_prefetched;
     Plain if has_managed: managed_memory_is_reached_from_both_sides, managed_memory_is_guarded;
 }
 
@@ -47,8 +48,7 @@ fn registered_memory_outlives_its_owner(device: &Device) -> Result<()> {
 }
 
 fn kernels_reach_registered_memory(device: &Device) -> Result<()> {
-    let kernels = elementwise::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     let mut host = device.register(vec![2.0f32; 10_001])?;
     kernels.scale(&s, 3.0, &mut host.slice_mut(1..)?, 10_000)?;
     let read = host.read()?;
@@ -57,8 +57,7 @@ fn kernels_reach_registered_memory(device: &Device) -> Result<()> {
 }
 
 fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()> {
-    let kernels = elementwise::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     let mut host = device.pinned_with::<f32>(5000, PinnedOptions::default().write_combined(true))?;
     let mut y = s.full(5000, 1.0f32)?;
     for round in 1..4u8 {
@@ -81,8 +80,7 @@ fn has_managed(device: &Device) -> bool {
 }
 
 fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {
-    let kernels = elementwise::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     let mut table = device.managed::<f32>(500_000)?;
     assert!(table.read()?.iter().all(|&value| value == 0.0));
     for advice in [

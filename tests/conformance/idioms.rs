@@ -1,20 +1,20 @@
 //! Idioms of existing CUDA and HIP kernels mean the same on every backend.
 
-use conformance::{has_cooperative_launches, idioms, own_words};
+use conformance::{has_cooperative_launches, idioms, own_words, with_stream};
 use gpustream::half::f16;
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
-    Plain: threads_that_have_returned_take_no_part_in_barriers,
-        integer_intrinsics_match_plain_rust, steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
-        pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust, special_functions_match_series;
+    Plain: threads_that_have_returned_take_no_part_in_barriers, integer_intrinsics_match_plain_rust,
+        steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
+        pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust,
+        special_functions_match_series;
     Plain if has_cooperative_launches: cooperative_groups_of_a_grid_meet;
     Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
 
 fn threads_that_have_returned_take_no_part_in_barriers(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     for (n, block) in [(1, 32), (31, 32), (1000, 64), (1000, 96), (1025, 1024), (2048, 1024), (700, 1)] {
         let x: Vec<u32> = (0..n).map(|i| i * 7 + 1).collect();
         let blocks = n.div_ceil(block);
@@ -28,8 +28,7 @@ fn threads_that_have_returned_take_no_part_in_barriers(device: &Device) -> Resul
 }
 
 fn cooperative_groups_of_a_block_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     for threads in [16, 64, 256u32] {
         let mut out = s.zeros::<u32>(20 * threads as usize)?;
         kernels.groups_of_a_block(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out)?;
@@ -64,8 +63,7 @@ fn cooperative_groups_of_a_block_match_plain_rust(device: &Device) -> Result<()>
 }
 
 fn cooperative_groups_of_a_grid_meet(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     for threads in [1, 96, 256] {
         let kernel = kernels.module().kernel("add_the_sum")?;
         let blocks = kernel.occupancy(threads, 0)? * device.info().multiprocessors;
@@ -85,8 +83,7 @@ fn cooperative_groups_of_a_grid_meet(device: &Device) -> Result<()> {
 }
 
 fn masks_of_32_bits_name_the_whole_warp(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let threads = 128u32;
     let mut out = s.zeros::<u32>(12 * threads as usize)?;
     kernels.masked_warps(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out)?;
@@ -112,8 +109,7 @@ fn masks_of_32_bits_name_the_whole_warp(device: &Device) -> Result<()> {
 }
 
 fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let mut state = 1u32;
     let mut random = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -175,8 +171,7 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn steps_of_dynamic_programming_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let edges = [0, 1, 5, u32::MAX, 0x7fff_ffff, 0x8000_0000, 0x7fff_8000, 0x8000_7fff, 0xffff_0001];
     let mut triples = Vec::new();
     for x in edges {
@@ -253,8 +248,7 @@ fn steps_of_dynamic_programming_match_plain_rust(device: &Device) -> Result<()> 
 }
 
 fn counters_lose_no_update(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let (blocks, threads) = (7u32, 61u32);
     let n = blocks * threads;
     let (mut words, mut wide) = (s.zeros::<u32>(8)?, s.zeros::<u64>(2)?);
@@ -271,8 +265,7 @@ fn counters_lose_no_update(device: &Device) -> Result<()> {
 
 /// The file has macros of common names, functions that the library has too, standard headers and a `main`.
 fn a_files_own_words_come_first(device: &Device) -> Result<()> {
-    let kernels = own_words::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, own_words::Kernels::load)?;
     let x: Vec<f32> = (0..64).map(|i| (i * 37 % 64) as f32).collect();
     let (mut largest, mut sums) = (s.zeros::<f64>(1)?, s.zeros::<f32>(3)?);
     kernels.own_functions(&s, &Launch::new([1; 3], [64, 1, 1]), &s.upload(&x)?, &mut largest, &mut sums)?;
@@ -282,8 +275,7 @@ fn a_files_own_words_come_first(device: &Device) -> Result<()> {
 }
 
 fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = own_words::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, own_words::Kernels::load)?;
     // Small multiples of 1/8: every result is exact.
     let pair = |i: u32| [f16::from_f32((i % 23) as f32 / 8.0 - 1.0), f16::from_f32((i % 7) as f32 / 4.0)];
     let bits = |[low, high]: [f16; 2]| u32::from(low.to_bits()) | (u32::from(high.to_bits()) << 16);
@@ -313,8 +305,7 @@ fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
     if device.info().backend == "hip" {
         return Ok(());
     }
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let a: Vec<f64> = (0..400i32).map(|i| f64::from(i * 7919 % 1000 + 1) / 3.0 + f64::from(i)).collect();
     let b: Vec<f64> = (0..400).map(|i| (f64::from(i * 31 % 97) - 40.5) * 1.0e-3 / 7.0).collect();
     let mut out = s.zeros::<f64>(24 * a.len())?;
@@ -371,8 +362,7 @@ fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn special_functions_match_series(device: &Device) -> Result<()> {
-    let kernels = idioms::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
     let y: Vec<f64> = (1..200).map(|i| f64::from(i) / 100.0).chain([1e-3, 1e-9, 1e-100]).collect();
     let mut out = s.zeros::<f64>(8 * y.len())?;
     kernels.special_functions(&s, &s.upload(&y)?, &mut out, y.len() as u32)?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use conformance::args::{Kernels, Mixed, Nested};
 use conformance::large::{Most, Table};
 use conformance::{
-    ONE, assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps,
+    ONE, assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps, with_stream,
 };
 use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Buffer, Device, ErrorKind, Launch, Result, SuggestedLaunch};
@@ -23,8 +23,7 @@ tests! {
 }
 
 fn every_scalar_type_arrives(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut out = s.zeros::<f64>(14)?;
     let (a, b, c, d) = (-100i8, 200u8, -30_000i16, 60_000u16);
     let (e, f, g, h) = (i32::MIN, u32::MAX, -(1i64 << 52), 1u64 << 53);
@@ -37,8 +36,7 @@ fn every_scalar_type_arrives(device: &Device) -> Result<()> {
 }
 
 fn structs_arrive_by_value(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut out = s.zeros::<f64>(7)?;
     let inner = Mixed { wide: 1.5, pair: [0.0, 2.5], number: -3, halves: [0, 4] };
     kernels.by_value(&s, &ONE, 7, Nested { inner, last: -5 }, 8, &mut out)?;
@@ -57,8 +55,7 @@ fn large_structs_arrive_by_value(device: &Device) -> Result<()> {
         );
         return Ok(());
     }
-    let kernels = large::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, large::Kernels::load)?;
     let mut step = device.replay();
     let (mut first, mut second) = (s.zeros::<u32>(2048)?, s.zeros::<u32>(8188)?);
     let table = |from: u32| Table { cells: std::array::from_fn(|i| from + i as u32) };
@@ -86,8 +83,7 @@ fn large_structs_arrive_by_value(device: &Device) -> Result<()> {
 }
 
 fn structs_in_memory_have_the_same_layout(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let values: Vec<Mixed> = (0..999)
         .map(|i| Mixed { wide: f64::from(i), pair: [i as f32, -1.0], number: i, halves: [1, 2] })
         .collect();
@@ -100,8 +96,7 @@ fn structs_in_memory_have_the_same_layout(device: &Device) -> Result<()> {
 
 /// Grids and blocks have three dimensions, with odd sizes among them.
 fn every_thread_runs_once(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (grid, block) in [
         ([1, 1, 1], [1, 1, 1]),
         ([5, 1, 1], [33, 1, 1]),
@@ -130,8 +125,7 @@ fn every_thread_runs_once(device: &Device) -> Result<()> {
 }
 
 fn a_launch_covers_two_dimensions(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (width, height) in [(0, 5), (5, 0), (1, 1), (15, 7), (16, 8), (17, 9), (1000, 3), (3, 1000)] {
         let mut x = s.zeros::<u32>(width * height)?;
         kernels.plane(&s, &mut x, width, height)?;
@@ -146,8 +140,7 @@ fn reversed(blocks: u32, threads: u32) -> Vec<u32> {
 }
 
 fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (blocks, threads) in [(1, 1), (3, 7), (5, 64), (9, 257), (2, 1024)] {
         let mut x = s.upload(&(0..blocks * threads).collect::<Vec<u32>>())?;
         let launch = Launch::new([blocks, 1, 1], [threads, 1, 1]).shared(4 * threads);
@@ -244,8 +237,7 @@ fn occupancy_is_reported(device: &Device) -> Result<()> {
 }
 
 fn static_shared_memory_belongs_to_one_block(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut x = s.upload(&(0..128 * 50).collect::<Vec<u32>>())?;
     kernels.reverse_static(&s, &Launch::new([50, 1, 1], [128, 1, 1]), &mut x)?;
     assert_eq!(s.download(&x)?, reversed(50, 128));
@@ -253,8 +245,7 @@ fn static_shared_memory_belongs_to_one_block(device: &Device) -> Result<()> {
 }
 
 fn atomics_lose_no_update(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut narrow, mut wide, mut real, mut local) =
         (s.zeros::<u32>(1)?, s.full(1, 1u64 << 40)?, s.zeros::<f32>(1)?, s.zeros::<u32>(1)?);
     kernels.count(
@@ -447,8 +438,7 @@ fn early_launches_keep_the_order(device: &Device) -> Result<()> {
 }
 
 fn warps_report_their_lanes(device: &Device) -> Result<()> {
-    let kernels = warps::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, warps::Kernels::load)?;
     let size = device.info().warp_size;
     for threads in [1, 2, size - 1, size, size + 1, 2 * size, 200, 256] {
         for limit in [0, 1, threads / 2, threads] {
@@ -482,8 +472,7 @@ fn warps_report_their_lanes(device: &Device) -> Result<()> {
 }
 
 fn block_sums_count_every_thread(device: &Device) -> Result<()> {
-    let kernels = warps::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, warps::Kernels::load)?;
     for threads in [1u32, 2, 31, 32, 33, 63, 64, 65, 127, 500, 1024] {
         let mut out = s.zeros::<u64>(2)?;
         kernels.block_sum(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out)?;
@@ -493,8 +482,7 @@ fn block_sums_count_every_thread(device: &Device) -> Result<()> {
 }
 
 fn voting_barriers_count_every_thread(device: &Device) -> Result<()> {
-    let kernels = warps::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, warps::Kernels::load)?;
     for (threads, limit) in [(1, 0), (1, 1), (33, 0), (33, 1), (100, 99), (100, 100), (256, 17)] {
         let mut out = s.full(3, -1i32)?;
         kernels.barrier_votes(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out, limit)?;

@@ -14,10 +14,10 @@ tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
         an_updated_graph_keeps_memory_of_a_closed_handle, a_child_keeps_memory_of_a_closed_handle,
         a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
-        a_handle_closes_while_a_graph_is_pending, a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle,
-        a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody,
-        the_closure_of_a_dropped_pending_graph_is_dropped_too, the_watcher_of_a_dropped_pending_graph_is_dropped_too,
-        a_handle_opened_later_gets_other_memory;
+        a_handle_closes_while_a_graph_is_pending,
+        a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle, a_handle_closes_inside_a_capture,
+        a_forgotten_graph_harms_nobody, the_closure_of_a_dropped_pending_graph_is_dropped_too,
+        the_watcher_of_a_dropped_pending_graph_is_dropped_too, a_handle_opened_later_gets_other_memory;
 }
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];

@@ -1,6 +1,7 @@
 //! Kernels whose threads meet mean the same whether the threads run together, as loops, or on stacks of their own.
 
 use conformance::meetings::{Kernels, Nonconst};
+use conformance::with_stream;
 use gpustream::{Device, Launch, Result, Stream};
 
 conformance::tests! {
@@ -24,8 +25,7 @@ fn values(n: i32) -> Vec<i32> {
 }
 
 fn sums_by_halves_are_right(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (n, blocks) in [(0, 1), (1, 1), (128, 1), (1000, 3), (100_000, 7)] {
         let x = values(n);
         let mut out = s.zeros::<i32>(blocks as usize)?;
@@ -38,8 +38,7 @@ fn sums_by_halves_are_right(device: &Device) -> Result<()> {
 }
 
 fn sums_by_shuffles_are_right(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (n, block) in [(1, 1), (31, 31), (1000, 48), (1000, 64), (5000, 1000), (5000, 1024)] {
         let x = values(n);
         let blocks = (n as u32).div_ceil(block);
@@ -58,8 +57,7 @@ fn sums_by_shuffles_are_right(device: &Device) -> Result<()> {
 }
 
 fn votes_count_the_threads_that_are_left(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (block, stays) in
         [([64, 1, 1], 64), ([64, 1, 1], 40), ([5, 7, 3], 105), ([8, 8, 2], 33), ([96, 1, 1], 1)]
     {
@@ -94,8 +92,7 @@ fn votes_count_the_threads_that_are_left(device: &Device) -> Result<()> {
 }
 
 fn own_arrays_live_across_barriers(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for n in [1, 128, 300] {
         let x = values(n);
         let mut y = s.zeros::<i32>(n as usize)?;
@@ -117,8 +114,7 @@ fn own_arrays_live_across_barriers(device: &Device) -> Result<()> {
 }
 
 fn bytes_are_counted_in_shared_memory(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (n, rounds, block) in [(1, 1, 32), (1000, 3, 256), (777, 2, 100)] {
         let bytes: Vec<u8> = (0..n * rounds).map(|i| (i * i % 251) as u8).collect();
         let mut bins = s.zeros::<u32>(256)?;
@@ -135,8 +131,7 @@ fn bytes_are_counted_in_shared_memory(device: &Device) -> Result<()> {
 }
 
 fn values_are_held_across_meetings(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (block, n) in [(32, 3), (128, 0), (64, 20)] {
         let mut out = s.zeros::<i32>(4 * block as usize)?;
         kernels.held(&s, &Launch::new([1; 3], [block, 1, 1]), &mut out, n)?;
@@ -154,8 +149,7 @@ fn values_are_held_across_meetings(device: &Device) -> Result<()> {
 }
 
 fn threads_leave_a_loop_without_an_end(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for block in [1, 32, 50] {
         let mut out = s.full(block as usize, -1)?;
         kernels.leave(&s, &Launch::new([1; 3], [block, 1, 1]), &mut out)?;
@@ -166,8 +160,7 @@ fn threads_leave_a_loop_without_an_end(device: &Device) -> Result<()> {
 }
 
 fn rows_of_every_length_have_few_threads_apart(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (x, y) in
         [(256, 1), (64, 2), (32, 8), (16, 16), (48, 3), (40, 5), (10, 6), (8, 8), (1, 64), (1024, 1)]
     {
@@ -193,8 +186,7 @@ fn rows_of_every_length_have_few_threads_apart(device: &Device) -> Result<()> {
 }
 
 fn groups_are_parts_of_the_block(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (block, n) in [([32, 1, 1], 100usize), ([64, 1, 1], 1000), ([32, 4, 2], 1000), ([96, 1, 1], 500)] {
         let threads = block.iter().product::<u32>() as usize;
         let blocks = n.div_ceil(threads);
@@ -217,8 +209,7 @@ fn groups_are_parts_of_the_block(device: &Device) -> Result<()> {
 }
 
 fn functions_are_handed_the_block(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (threads, by) in [(1, 1), (48, 1), (64, 5), (128, 0), (128, 127)] {
         let x = values(3 * threads);
         let mut out = s.zeros::<i32>(x.len())?;
@@ -236,8 +227,7 @@ fn functions_are_handed_the_block(device: &Device) -> Result<()> {
 }
 
 fn threads_touch_memory_in_their_own_order(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for threads in [1, 48, 64, 128] {
         let x = values(2 * threads);
         for k in 0..6 {
@@ -261,8 +251,7 @@ fn threads_touch_memory_in_their_own_order(device: &Device) -> Result<()> {
 }
 
 fn blocks_loop_as_often_as_memory_says(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let rounds = [3, 0, 7, 1];
     let mut out = s.full(4, -1)?;
     kernels.as_often(&s, &Launch::new([4, 1, 1], [64, 1, 1]), &s.upload(&rounds)?, &mut out)?;
@@ -271,8 +260,7 @@ fn blocks_loop_as_often_as_memory_says(device: &Device) -> Result<()> {
 }
 
 fn threads_meet_in_functions(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for threads in [32, 64, 256, 1024] {
         let x = values(threads);
         let mut out = s.zeros::<i32>(x.len())?;
@@ -289,8 +277,7 @@ fn threads_meet_in_functions(device: &Device) -> Result<()> {
 
 fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
     const PICKS: usize = 20;
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let blocks = [[1, 1], [5, 7], [31, 2], [32, 8], [40, 3], [64, 4], [96, 2], [512, 1]];
     for ([x, y], at) in blocks.into_iter().flat_map(|block| [-1, 0, 2, 31, 33].map(|at| (block, at))) {
         let threads = x * y;
@@ -335,8 +322,7 @@ fn conditions_pick_the_same_few_threads(device: &Device) -> Result<()> {
 }
 
 fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (block, rounds) in [(32, 1), (64, 0), (64, 1), (64, 2), (72, 3), (200, 2), (1024, 3)] {
         let x = values(block);
         let mut out = s.zeros::<i32>(block as usize)?;
@@ -355,8 +341,7 @@ fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
 }
 
 fn warps_take_either_side_in_blocks_of_any_shape(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for block in
         [[32, 1, 1], [256, 1, 1], [64, 3, 1], [96, 2, 2], [32, 4, 8], [16, 4, 2], [48, 2, 1], [8, 8, 1]]
     {
@@ -389,8 +374,7 @@ fn warps_take_either_side_in_blocks_of_any_shape(device: &Device) -> Result<()> 
 }
 
 fn parameters_may_be_written_as_arrays(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (block, n) in [(32, 32), (64, 33), (100, 100), (256, 1)] {
         let x = values(n);
         let mut out = s.zeros::<i32>(n as usize)?;
@@ -402,8 +386,7 @@ fn parameters_may_be_written_as_arrays(device: &Device) -> Result<()> {
 }
 
 fn parameters_are_each_threads_own(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut out = s.zeros::<i32>(70)?;
     kernels.advanced(&s, &Launch::new([1; 3], [70, 1, 1]), Nonconst { count: 5 }, &mut out)?;
     let expected: Vec<i32> = (0..70).map(|i| 2 * (5 + i) + 1).collect();
@@ -473,7 +456,7 @@ fn check_shuffles<T: Number>(s: &Stream, kernels: &Kernels) -> Result<()> {
 }
 
 fn shuffles_that_depend_on_each_other_are_right(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     check_shuffles::<i32>(&s, &kernels)?;
     check_shuffles::<u32>(&s, &kernels)?;
     check_shuffles::<f32>(&s, &kernels)?;

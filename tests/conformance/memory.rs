@@ -22,7 +22,6 @@ fn freed_memory_is_reused(device: &Device) -> Result<()> {
 }
 
 fn statistics_add_up(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
     assert_eq!(device.memory_stats().used, 0);
     let s = device.stream()?;
     let x = s.alloc::<u8>(100_000)?;
@@ -38,7 +37,6 @@ fn statistics_add_up(device: &Device) -> Result<()> {
 }
 
 fn trimming_returns_what_is_free(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
     let s = device.stream()?;
     let keep = s.full(1000, 3u32)?;
     drop(s.full(1_000_000, 1u8)?);

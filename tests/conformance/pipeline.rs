@@ -107,7 +107,6 @@ fn the_first_error_ends_the_run(device: &Device) -> Result<()> {
             Self::Library(error)
         }
     }
-    let device = open_again(device, DeviceOptions::default())?;
     let whole = |piece: &mut [u8]| Ok(piece.len());
     let mut calls = 0;
     let fails = |piece: &mut [u8]| {
@@ -122,13 +121,12 @@ fn the_first_error_ends_the_run(device: &Device) -> Result<()> {
         Err(Failure::Library(error)) => assert_eq!(error.kind(), ErrorKind::Uninitialized),
         other => panic!("{other:?}"),
     }
-    conformance::synchronize(&device)?;
+    conformance::synchronize(device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
 
 fn panics_leave_everything_usable(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
     let mut pipeline = device.pipeline().chunks(100);
     for panics in ["source", "work", "sink"] {
         for at in [0, 1, 5] {
@@ -162,7 +160,7 @@ fn panics_leave_everything_usable(device: &Device) -> Result<()> {
             assert_eq!(output, input);
         }
     }
-    conformance::synchronize(&device)?;
+    conformance::synchronize(device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
@@ -236,7 +234,6 @@ fn the_device_is_ahead_of_the_sink(device: &Device) -> Result<()> {
 }
 
 fn the_first_error_ends_generating(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
     let mut pipeline = device.pipeline().chunks(100);
     let own = || Error::new(ErrorKind::Driver, "on purpose");
     let fill = |stream: &Stream, piece: &mut ViewMut<'_, u16>| stream.fill(piece, 3);
@@ -270,7 +267,7 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
     };
     pipeline.generate(9, fill, sink)?;
     assert_eq!(sum, 9 * 300);
-    conformance::synchronize(&device)?;
+    conformance::synchronize(device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
@@ -296,7 +293,6 @@ fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
 
 /// A snapshot names the program's line, not one of the library's.
 fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
     let mut snapshots = Vec::new();
     let mut pipeline = device.pipeline().chunks(100).depth(2);
     let mut copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| {

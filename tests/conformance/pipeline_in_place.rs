@@ -256,8 +256,7 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
         ProgressPanics,
     }
     const AT: usize = 5;
-    let device = open_again(device, DeviceOptions::default())?;
-    let round = Round::first(&device)?;
+    let round = Round::first(device)?;
     for fails in [Fails::Work, Fails::WorkPanics, Fails::ProgressPanics] {
         let [mut want_a, mut want_b] = [15, 16].map(|salt| values(1000, salt));
         let (mut a, mut b) = (device.pinned_from(&want_a)?, device.pinned_from(&want_b)?);
@@ -295,7 +294,7 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
         round.on_host(&mut want_a, &mut want_b);
         assert_eq!((&*a.read()?, &*b.read()?), (&want_a[..], &want_b[..]), "{fails:?}");
     }
-    conformance::synchronize(&device)?;
+    conformance::synchronize(device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }

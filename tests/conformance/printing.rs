@@ -1,6 +1,6 @@
 //! Text that kernels print is out once the host has waited for them.
 
-use conformance::{Child, printing, tests};
+use conformance::{Child, printing, tests, with_stream};
 use gpustream::{Device, Launch, Result};
 
 tests! {
@@ -35,8 +35,7 @@ fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> 
 
 /// Writes a line behind each wait for two launches. Rounds count by four: the host's, and one each for the launches.
 fn print(device: &Device) -> Result<()> {
-    let kernels = printing::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, printing::Kernels::load)?;
     let block = Launch::new([1; 3], [THREADS, 1, 1]);
     for round in 0..ROUNDS {
         println!("host {}: waits", 4 * round);

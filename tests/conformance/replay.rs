@@ -454,8 +454,7 @@ fn step_dropped_in_use_finishes(device: &Device) -> Result<()> {
 }
 
 fn forgotten_step_breaks_nothing(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let (kernels, [s]) = kernels_and_streams(&device)?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut step = device.replay();
     for t in 0..3 {

@@ -1,6 +1,7 @@
 //! Comparisons mean the same for each thread, whether it is asked alone or with its row.
 
 use conformance::rows::Kernels;
+use conformance::with_stream;
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
@@ -41,7 +42,7 @@ fn holds([column, y]: [i32; 2], threads: i32, [first, width, height, divisor]: [
 }
 
 fn comparisons_hold_for_the_same_threads(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (blocks, [across, down]) in
         [(1, [1, 1]), (2, [32, 1]), (3, [32, 4]), (2, [64, 3]), (3, [48, 2]), (2, [50, 3])]
     {
@@ -67,7 +68,7 @@ fn comparisons_hold_for_the_same_threads(device: &Device) -> Result<()> {
 }
 
 fn tiles_are_copied_within_their_bounds(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (width, pitch, rows) in
         [(1, 1, 1), (31, 32, 16), (32, 32, 17), (64, 70, 33), (97, 97, 5), (130, 160, 48)]
     {

@@ -11,8 +11,9 @@ tests! {
     Plain: section_tells_when_its_work_begins_and_ends, work_behind_a_section_is_not_part_of_it,
         section_grows_at_the_streams_end_alone, section_that_grew_ends_behind_the_last_operation,
         section_behind_another_streams_work_begins_there, failed_and_panicking_calls_leave_a_section_usable,
-        closures_ask_no_section, recordings_have_no_sections, replayed_steps_have_sections, streams_that_others_use_have_sections,
-        section_outlives_its_stream, section_outlives_its_device, threads_have_sections_of_one_stream;
+        closures_ask_no_section, recordings_have_no_sections, replayed_steps_have_sections,
+        streams_that_others_use_have_sections, section_outlives_its_stream, section_outlives_its_device,
+        threads_have_sections_of_one_stream;
 }
 
 const N: usize = 1000;

@@ -5,10 +5,11 @@ use conformance::{assert_all, kernels_and_streams, open_again, refused, tests, u
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Export, Result, Stream};
 
 tests! {
-    Plain if shares_memory: two_processes_use_one_memory, memory_outlives_a_killed_exporter, memory_outlives_a_killed_importer,
-        an_export_outlives_its_buffer, buffers_of_one_memory_go_in_any_order, a_graph_keeps_shared_memory,
-        contents_that_another_wrote_are_read,
-        another_handle_of_the_device_imports, elements_may_be_of_another_type, memory_of_no_bytes_is_refused;
+    Plain if shares_memory: two_processes_use_one_memory, memory_outlives_a_killed_exporter,
+        memory_outlives_a_killed_importer, an_export_outlives_its_buffer,
+        buffers_of_one_memory_go_in_any_order, a_graph_keeps_shared_memory,
+        contents_that_another_wrote_are_read, another_handle_of_the_device_imports,
+        elements_may_be_of_another_type, memory_of_no_bytes_is_refused;
     Plain: memory_of_the_pool_is_not_exported;
     Alone if shares_memory: sharing_leaks_nothing;
     Part: imports_and_answers, exports_and_is_killed, imports_and_is_killed;

@@ -12,7 +12,8 @@ use crate::lifetimes::dropped_in_use;
 
 tests! {
     Alone if has_parts: kernels_stay_on_their_part;
-    Plain if has_parts: a_part_is_at_least_as_large_as_asked, memory_kernels_and_events_are_shared_with_other_streams,
+    Plain if has_parts: a_part_is_at_least_as_large_as_asked,
+        memory_kernels_and_events_are_shared_with_other_streams,
         priorities_go_together_with_parts_or_are_refused, a_stream_on_a_part_dropped_in_use_finishes_its_work,
         a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on, many_streams_on_parts_come_and_go;
     Plain if has_parts, has_cooperative_launches: cooperative_grids_fit_the_part;

@@ -1,7 +1,9 @@
 //! Textures are ordered and kept like other memory.
 
 use conformance::textures::Kernels;
-use conformance::{Gate, kernels_and_streams, on_threads, open_again, refused, tests};
+use conformance::{
+    Gate, assert_all, kernels_and_streams, on_threads, open_again, refused, tests, with_stream,
+};
 use gpustream::{
     AddressMode, Array, ArrayShape, Buffer, Device, DeviceOptions, ErrorKind, FilterMode, Result, Stream,
     Texture, TextureOptions, Tracking,
@@ -77,8 +79,7 @@ fn strict_order_is_checked_for_textures(device: &Device) -> Result<()> {
     refused(fetched, ErrorKind::Hazard, &["texels", "copy_to_array"]);
     b.wait(&a.record()?)?;
     kernels.texels(&b, &texture, &mut out, 7, 3)?;
-    assert_eq!(b.download(&out)?, [2.0; 21]);
-    Ok(())
+    assert_all(&b, &out, 2.0)
 }
 
 fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
@@ -117,7 +118,7 @@ fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
 }
 
 fn graphs_keep_arrays_and_textures(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut values, mut out) = (s.full(21, 1.0f32)?, s.zeros::<f32>(21)?);
     let graph = s.capture(|s| {
         let mut array = device.array::<f32>(IMAGE)?;
@@ -145,7 +146,7 @@ fn graphs_keep_arrays_and_textures(device: &Device) -> Result<()> {
 }
 
 fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (one, two) = (s.full(21, 1.0f32)?, s.full(21, 2.0f32)?);
     let mut out = s.zeros::<f32>(21)?;
     let mut array = s.upload_array(&[0.0f32; 21], IMAGE)?;
@@ -169,7 +170,7 @@ fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
 }
 
 fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut values, mut out) = (s.zeros::<f32>(21)?, s.zeros::<f32>(21)?);
     let mut arrays = [device.array::<f32>(IMAGE)?, device.array::<f32>(IMAGE)?];
     let mut step = device.replay();
@@ -190,8 +191,7 @@ fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
 
 /// Arrays are shared with their textures: two threads may write one at once, without a borrow between them.
 fn threads_write_and_fetch_one_array(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[0.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
     on_threads(4, |thread| {
@@ -229,22 +229,19 @@ fn textures_of_another_handle_work_and_outlive_it(device: &Device) -> Result<()>
     assert_eq!(s.download(&out)?, [3.0; 21]);
     s.fill(&mut out, 0.0)?;
     graph.launch(&s)?;
-    assert_eq!(s.download(&out)?, [3.0; 21]);
-    Ok(())
+    assert_all(&s, &out, 3.0)
 }
 
 fn a_forgotten_texture_breaks_nothing(device: &Device) -> Result<()> {
-    let mine = open_again(device, DeviceOptions::default())?;
-    let (kernels, s) = (Kernels::load(&mine)?, mine.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[3.0f32; 21], IMAGE)?;
     let out = sampled(&kernels, &s, &array.texture(TextureOptions::default())?)?;
     std::mem::forget((array.texture(TextureOptions::default())?, array.surface()?));
-    assert_eq!(s.download(&out)?, [3.0; 21]);
-    Ok(())
+    assert_all(&s, &out, 3.0)
 }
 
 fn a_surface_and_a_texture_of_one_array_are_refused(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
     let both = kernels.transfer(&s, &texture, &mut array.surface()?, 7, 3);
@@ -291,7 +288,7 @@ fn nonsense_is_refused(device: &Device) -> Result<()> {
 
 fn textures_stay_on_their_device(device: &Device) -> Result<()> {
     let [first, second] = &two_devices(device);
-    let (kernels, s) = (Kernels::load(second)?, second.stream()?);
+    let (kernels, s) = with_stream(second, Kernels::load)?;
     let mut array = first.stream()?.upload_array(&[1.0f32; 21], IMAGE)?;
     let mut out = s.zeros::<f32>(21)?;
     let fetched = kernels.texels(&s, &array.texture(TextureOptions::default())?, &mut out, 7, 3);

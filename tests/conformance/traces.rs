@@ -10,7 +10,13 @@ use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 
 tests! {
-    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows, copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for, graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations, memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same, dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace, a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process, devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
+    Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows,
+        copies_have_directions_and_exact_bytes, host_waits_name_what_they_waited_for,
+        graphs_and_steps_are_operations, graphs_are_seen_by_node, captures_are_not_operations,
+        memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same,
+        dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace,
+        a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process,
+        devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
     Alone if overlaps: kernels_at_once_overlap;
     Part: traced, killed, everywhere;
 }

@@ -13,7 +13,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
 tests! {
-    Alone: program_spans_nest_around_what_they_submit, events_are_moments_with_their_message, span_on_several_threads_is_on_each_track, spans_count_while_a_trace_goes_on, two_layers_note_twice, events_in_host_closures_are_noted, spans_of_the_program_are_in_the_file;
+    Alone: program_spans_nest_around_what_they_submit, events_are_moments_with_their_message,
+        span_on_several_threads_is_on_each_track, spans_count_while_a_trace_goes_on, two_layers_note_twice,
+        events_in_host_closures_are_noted, spans_of_the_program_are_in_the_file;
     Part: spans;
 }
 

@@ -1,7 +1,7 @@
 //! The types of existing CUDA and HIP files have the same layout on the host and on every device.
 
 use conformance::types::{Bits, Box, Cell, Flavour, Kernels, Mode};
-use conformance::{half_pairs, refused, tests};
+use conformance::{assert_all, half_pairs, refused, tests, with_stream};
 use gpustream::half::f16;
 use gpustream::{Bool, Device, ErrorKind, Launch, Result};
 
@@ -32,8 +32,7 @@ fn cell(i: usize) -> Cell {
 }
 
 fn cells_of_a_header_are_read_as_the_host_wrote_them(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let host: Vec<Cell> = (0..N).map(cell).collect();
     let cells = s.upload(&host)?;
     let mut out = s.zeros::<f64>(8 * N)?;
@@ -59,8 +58,7 @@ fn cells_of_a_header_are_read_as_the_host_wrote_them(device: &Device) -> Result<
 }
 
 fn cells_are_passed_by_value_and_written(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut to = s.full(2, cell(0))?;
     // SAFETY: the kernel writes the first cell, and there are two.
     unsafe { kernels.write_cell(&s, &Launch::new([1; 3], [1; 3]), cell(7), &mut to)? };
@@ -73,8 +71,7 @@ fn cells_are_passed_by_value_and_written(device: &Device) -> Result<()> {
 }
 
 fn small_types_arrive(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut out = s.zeros::<f64>(6)?;
     let bits = Bits { words: [1.0_f32.to_bits()] };
     let one = Launch::new([1; 3], [1; 3]);
@@ -85,8 +82,7 @@ fn small_types_arrive(device: &Device) -> Result<()> {
 }
 
 fn bools_and_characters_are_bytes(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let text = b"kernels are found by their names";
     let n = text.len();
     let mut flags = s.upload(&(0..n).map(|i| Bool::from(i.is_multiple_of(3))).collect::<Vec<_>>())?;
@@ -102,20 +98,17 @@ fn bools_and_characters_are_bytes(device: &Device) -> Result<()> {
 }
 
 fn addresses_in_memory_lead_to_other_memory(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let columns = [s.full(N, 1.0_f32)?, s.full(N, 2.0)?, s.full(N, 4.0)?];
     let addresses = s.upload(&columns.each_ref().map(|column| column.as_raw().0))?;
     let mut sums = s.zeros::<f32>(N)?;
     // SAFETY: the columns have N elements each, were written on this stream, and live on until the download.
     unsafe { kernels.sum_columns(&s, &SHAPE, &addresses, 3, &mut sums, N as i32)? };
-    assert_eq!(s.download(&sums)?, [7.0; N]);
-    Ok(())
+    assert_all(&s, &sums, 7.0)
 }
 
 fn arrays_as_parameters_are_pointers(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let from = s.upload(&[[1.0_f32, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     let mut to = s.zeros::<[f32; 2]>(3)?;
     // SAFETY: the kernel reads two rows of three and writes three rows of two.
@@ -125,8 +118,7 @@ fn arrays_as_parameters_are_pointers(device: &Device) -> Result<()> {
 }
 
 fn bytes_are_copied_whatever_they_are(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let from = s.upload(&[1.5_f32, -2.5])?;
     let mut to = s.zeros::<f32>(2)?;
     // SAFETY: both have eight bytes.
@@ -136,8 +128,7 @@ fn bytes_are_copied_whatever_they_are(device: &Device) -> Result<()> {
 }
 
 fn pairs_of_halves_arrive(device: &Device) -> Result<()> {
-    let kernels = half_pairs::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, half_pairs::Kernels::load)?;
     let pair = |i: usize| [f16::from_f32(i as f32), f16::from_f32(-(i as f32))];
     let host: Vec<_> = (0..N).map(pair).collect();
     let x = s.upload(&host)?;
@@ -150,8 +141,7 @@ fn pairs_of_halves_arrive(device: &Device) -> Result<()> {
 }
 
 fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let x = s.full(N, 2.0_f32)?;
     let (addend, mut out, mut counter) = (s.full(N, 0.5_f32)?, s.zeros::<f32>(N)?, s.zeros::<u32>(1)?);
     kernels.scale_and_add(&s, 3.0, &x, None, &mut out, None, N)?;
@@ -176,8 +166,7 @@ fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
 }
 
 fn memory_that_is_only_read_is_shared(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let x = s.full(N, 2.0_f32)?;
     let (mut one, mut two) = (s.zeros::<f32>(N)?, s.zeros::<f32>(N)?);
     let shared = &x;
@@ -190,8 +179,7 @@ fn memory_that_is_only_read_is_shared(device: &Device) -> Result<()> {
 }
 
 fn replays_follow_optional_pointers(device: &Device) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let x = s.full(N, 2.0_f32)?;
     let mut out = s.zeros::<f32>(N)?;
     let mut step = device.replay();

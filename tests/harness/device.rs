@@ -80,6 +80,14 @@ pub fn kernels_and_streams<const STREAMS: usize>(
     Ok((sync::Kernels::load(device)?, streams(device)?))
 }
 
+/// Loads kernels, and makes a stream.
+///
+/// # Errors
+/// The errors of the device.
+pub fn with_stream<K>(device: &Device, load: fn(&Device) -> Result<K>) -> Result<(K, Stream)> {
+    Ok((load(device)?, device.stream()?))
+}
+
 /// Returns whether kernels of two streams run at once.
 pub fn overlaps(device: &Device) -> bool {
     device.info().concurrent_kernels && !is_serial()

@@ -17,7 +17,7 @@ mod values;
 pub use child::{Child, Ended};
 pub use device::{
     has_cooperative_launches, kernels_and_streams, open, open_again, overlaps, streams,
-    streams_are_independent, synchronize,
+    streams_are_independent, synchronize, with_stream,
 };
 pub use gate::{Gate, ONE, runs_beside_closures, until};
 #[doc(hidden)]
