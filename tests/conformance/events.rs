@@ -9,7 +9,7 @@ tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, an_event_outlives_its_stream,
         events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them, a_timed_event_orders_too,
         events_of_another_opening_are_waited_for, every_wait_policy_waits, an_event_has_a_wait_policy_of_its_own,
-        many_events_can_be_waited_for_in_any_order, events_carry_what_their_stream_waited_for;
+        many_events_can_be_waited_for_in_any_order;
 }
 
 /// An event is done when the work before it is, whatever was submitted after it.
@@ -173,15 +173,4 @@ fn many_events_can_be_waited_for_in_any_order(device: &Device) -> Result<()> {
         event.synchronize()?;
     }
     assert_all(&b, &x, 299)
-}
-
-/// The stream between the two has no operations of its own.
-fn events_carry_what_their_stream_waited_for(device: &Device) -> Result<()> {
-    let (kernels, [a, b, c]) = kernels_and_streams(device)?;
-    let gate = Gate::on(&kernels, &a)?;
-    b.wait(&a.record()?)?;
-    c.wait(&b.record()?)?;
-    assert!(!c.is_done()?, "c waits for a through b");
-    gate.open();
-    c.synchronize()
 }

@@ -4,7 +4,7 @@ mod reference;
 
 use std::any::type_name;
 
-use conformance::{library, refused};
+use conformance::{library, refused, with_stream};
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
 use gpustream_kernels::convert::Convert;
@@ -15,8 +15,7 @@ use gpustream_kernels::{histogram, matrix, stencil};
 use reference::Element;
 
 conformance::tests! {
-    Plain: elementwise_f32_matches_plain_rust, elementwise_f64_matches_plain_rust,
-        elementwise_f16_matches_plain_rust, elementwise_bf16_matches_plain_rust, different_lengths_are_refused,
+    Plain: elementwise_kernels_match_plain_rust, different_lengths_are_refused,
         elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust, matrix_products_match_plain_rust,
         heat_steps_match_plain_rust, device_headers_integers_have_their_widths;
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
@@ -35,8 +34,7 @@ const LENGTHS: [usize; 18] =
 const OFFSETS: [[usize; 2]; 5] = [[0, 0], [1, 1], [3, 3], [0, 1], [5, 2]];
 
 fn elementwise_of<T: Element + HasFill + HasScale + HasAxpy + HasAdd>(device: &Device) -> Result<()> {
-    let kernels = elementwise::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
         let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
         let (x, y) = (reference::values::<T>(n, 1), reference::values::<T>(n, 2));
@@ -89,19 +87,10 @@ fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
     }
 }
 
-fn elementwise_f32_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise_of::<f32>(device)
-}
-
-fn elementwise_f64_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise_of::<f64>(device)
-}
-
-fn elementwise_f16_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise_of::<f16>(device)
-}
-
-fn elementwise_bf16_matches_plain_rust(device: &Device) -> Result<()> {
+fn elementwise_kernels_match_plain_rust(device: &Device) -> Result<()> {
+    elementwise_of::<f32>(device)?;
+    elementwise_of::<f64>(device)?;
+    elementwise_of::<f16>(device)?;
     elementwise_of::<bf16>(device)
 }
 
@@ -113,8 +102,7 @@ fn reductions_match_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Result<()> {
-    let reduce = Reduce::load(device)?;
-    let s = device.stream()?;
+    let (reduce, s) = with_stream(device, Reduce::load)?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
         let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
         let (x, y) = (reference::values::<T>(at_x + n, 3), reference::values::<T>(at_y + n, 4));
@@ -142,8 +130,7 @@ fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Resul
 
 /// Sums of whole numbers are exact, so one element that is missed or taken twice shows.
 fn sums_take_each_element_once(device: &Device) -> Result<()> {
-    let reduce = Reduce::load(device)?;
-    let s = device.stream()?;
+    let (reduce, s) = with_stream(device, Reduce::load)?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
         let (x, y) = (reference::whole::<f64>(at_x + n, 5), reference::whole::<f64>(at_y + n, 6));
         let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
@@ -160,8 +147,7 @@ fn sums_take_each_element_once(device: &Device) -> Result<()> {
 }
 
 fn min_and_max_pass_over_nan(device: &Device) -> Result<()> {
-    let reduce = Reduce::load(device)?;
-    let s = device.stream()?;
+    let (reduce, s) = with_stream(device, Reduce::load)?;
     for n in [1, 5, 257, 70_000] {
         let nothing = s.full(n, f32::NAN)?;
         assert_eq!(s.download(&reduce.min(&s, &nothing)?)?, [f32::INFINITY]);
@@ -191,8 +177,7 @@ fn scan_of<T: Scannable>(
     wide: impl Fn(&T) -> f64,
     error: f64,
 ) -> Result<()> {
-    let scan = Scan::load(device)?;
-    let s = device.stream()?;
+    let (scan, s) = with_stream(device, Scan::load)?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
         let x: Vec<T> = reference::random(n, 7).map(&make).collect();
         let want = reference::inclusive_scan(&x.iter().map(&wide).collect::<Vec<_>>());
@@ -265,8 +250,7 @@ fn shapes() -> [(Launch, usize); 6] {
 
 /// Any launch shape gives the same result, also one with more blocks or threads than there is work for.
 fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
-    let kernels = elementwise::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     for n in [0, 1, 1000, 5000] {
         let covering = [(Launch::covering(5000), 0), (Launch::strided(5000), 0)];
         for (launch, _) in shapes().into_iter().chain(covering) {
@@ -280,8 +264,7 @@ fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
 }
 
 fn reductions_are_right_in_any_shape(device: &Device) -> Result<()> {
-    let kernels = reduce::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, reduce::Kernels::load)?;
     for n in [0, 1, 100, 5001] {
         let x = reference::whole::<f64>(n, 14);
         let dx = s.upload(&x)?;
@@ -309,8 +292,7 @@ fn reductions_are_right_in_any_shape(device: &Device) -> Result<()> {
 }
 
 fn scans_are_right_in_any_shape(device: &Device) -> Result<()> {
-    let kernels = scan::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, scan::Kernels::load)?;
     for n in [1, 100, 5001, 70_001] {
         let x = reference::whole::<f64>(n, 15);
         let (dx, want) = (s.upload(&x)?, reference::inclusive_scan(&x));
@@ -328,8 +310,7 @@ fn scans_are_right_in_any_shape(device: &Device) -> Result<()> {
 }
 
 fn transposes_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = matrix::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, matrix::Kernels::load)?;
     for (rows, cols) in
         [(0, 5), (5, 0), (1, 1), (1, 1000), (1000, 1), (63, 64), (64, 64), (65, 129), (300, 511)]
     {
@@ -353,8 +334,7 @@ fn transposes_match_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = matrix::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, matrix::Kernels::load)?;
     for shape in [
         [1, 1, 1],
         [1, 300, 1],
@@ -386,8 +366,7 @@ fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn histograms_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = histogram::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, histogram::Kernels::load)?;
     for (n, [at, _]) in lengths_and_offsets() {
         let bytes: Vec<u8> = reference::random(at + n, 11).map(|bits| (bits >> 20) as u8 & 0x7f).collect();
         let (x, mut bins) = (s.upload(&bytes)?, s.zeros::<u64>(256)?);
@@ -414,8 +393,7 @@ fn histograms_match_plain_rust(device: &Device) -> Result<()> {
 }
 
 fn heat_steps_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = stencil::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, stencil::Kernels::load)?;
     for (width, height) in
         [(0, 3), (1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (255, 4), (256, 5), (258, 7), (1001, 33)]
     {
@@ -439,8 +417,7 @@ fn heat_steps_match_plain_rust(device: &Device) -> Result<()> {
 const BLOCKS: [u32; 8] = [1, 2, 31, 32, 33, 65, 255, 1024];
 
 fn device_headers_warp_functions_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = library::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, library::Kernels::load)?;
     for block in BLOCKS {
         let n = block as usize;
         let x = reference::whole::<f64>(n, 16);
@@ -461,8 +438,7 @@ fn device_headers_warp_functions_match_plain_rust(device: &Device) -> Result<()>
 }
 
 fn device_headers_block_functions_match_plain_rust(device: &Device) -> Result<()> {
-    let kernels = library::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, library::Kernels::load)?;
     for block in BLOCKS {
         let n = block as usize;
         let x: Vec<u32> = reference::random(n, 17).map(|bits| bits as u32 % 1000).collect();
@@ -478,8 +454,7 @@ fn device_headers_block_functions_match_plain_rust(device: &Device) -> Result<()
 }
 
 fn device_headers_integers_have_their_widths(device: &Device) -> Result<()> {
-    let kernels = library::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, library::Kernels::load)?;
     let (a, b, c) = ([i8::MIN, i8::MAX], [i16::MIN, i16::MAX], [i32::MIN, i32::MAX]);
     let (e, f, g) = ([0, u8::MAX], [u16::MAX, 0], [u32::MAX, 1]);
     let (d, h) = ([1_i64 << 60, -(1 << 60)], [7_u64, 1 << 40]);
@@ -506,8 +481,7 @@ fn device_headers_integers_have_their_widths(device: &Device) -> Result<()> {
 }
 
 fn device_headers_atomics_lose_no_update(device: &Device) -> Result<()> {
-    let kernels = library::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, library::Kernels::load)?;
     // The number of threads is small enough that every count is exact in `bf16`.
     let launch = Launch::new([4, 1, 1], [61, 1, 1]);
     let n = 4 * 61;

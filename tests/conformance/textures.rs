@@ -1,7 +1,7 @@
 //! Textures give kernels the values that CUDA's formulas name.
 
 use conformance::textures::Kernels;
-use conformance::{ONE, refused, tests};
+use conformance::{ONE, refused, tests, with_stream};
 use gpustream::half::f16;
 use gpustream::{
     AddressMode, ArrayShape, Buffer, Device, ErrorKind, FilterMode, Pitched, Result, Stream, Texel, Texture,
@@ -9,10 +9,10 @@ use gpustream::{
 };
 
 tests! {
-    Plain if has_textures: arrays_bring_back_the_same_values, boxes_of_arrays_are_copied, points_of_every_shape_are_fetched,
-        linear_filtering_is_the_weighted_mean, every_address_mode_gives_its_value, layers_are_fetched_apart,
-        every_type_of_texel_arrives, integers_are_read_as_normalised_numbers, halves_are_filtered,
-        linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches,
+    Plain if has_textures: arrays_bring_back_the_same_values, boxes_of_arrays_are_copied,
+        points_and_weighted_means_of_every_shape_are_fetched, every_address_mode_gives_its_value,
+        layers_are_fetched_apart, every_type_of_texel_arrives, integers_are_read_as_normalised_numbers,
+        halves_are_filtered, linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches,
         a_write_and_a_fetch_of_one_memory_are_refused, surfaces_of_every_shape_are_written,
         every_type_of_texel_is_stored, boundary_modes_say_what_is_beside;
     Isolated if has_textures: a_store_beside_a_surface_ends_the_kernel;
@@ -185,42 +185,26 @@ fn arrays_bring_back_the_same_values(device: &Device) -> Result<()> {
     round_trip(&s, |i| [i as f32, -1.0, 0.5, 2.0])
 }
 
-fn points_of_every_shape_are_fetched(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+fn points_and_weighted_means_of_every_shape_are_fetched(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     for (shape, axes) in SHAPES {
         let extent = extent(shape);
         let values = texels(extent.iter().product());
         let array = s.upload_array(&values, shape)?;
-        for normalized in [false, true] {
-            let options = TextureOptions::default().normalized_coordinates(normalized);
-            let texture = array.texture(options)?;
-            let places = places(extent, normalized, 2);
-            let got = fetch(&kernels, &s, &texture, axes, &places)?;
-            Reference { texels: &values, extent, options, axes }.check(&places, &got, "a point");
-        }
-    }
-    Ok(())
-}
-
-fn linear_filtering_is_the_weighted_mean(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
-    for (shape, axes) in SHAPES {
-        let extent = extent(shape);
-        let values = texels(extent.iter().product());
-        let array = s.upload_array(&values, shape)?;
-        for normalized in [false, true] {
-            let options =
-                TextureOptions::default().filter(FilterMode::Linear).normalized_coordinates(normalized);
-            let places = places(extent, normalized, 2);
-            let got = fetch(&kernels, &s, &array.texture(options)?, axes, &places)?;
-            Reference { texels: &values, extent, options, axes }.check(&places, &got, "a mean");
+        for (filter, what) in [(FilterMode::Point, "a point"), (FilterMode::Linear, "a mean")] {
+            for normalized in [false, true] {
+                let options = TextureOptions::default().filter(filter).normalized_coordinates(normalized);
+                let places = places(extent, normalized, 2);
+                let got = fetch(&kernels, &s, &array.texture(options)?, axes, &places)?;
+                Reference { texels: &values, extent, options, axes }.check(&places, &got, what);
+            }
         }
     }
     Ok(())
 }
 
 fn every_address_mode_gives_its_value(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let (shape, axes) = (ArrayShape::new_2d(8, 4), 2);
     let extent = extent(shape);
     let values = texels(32);
@@ -243,7 +227,7 @@ fn every_address_mode_gives_its_value(device: &Device) -> Result<()> {
 }
 
 fn layers_are_fetched_apart(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let options = TextureOptions::default().filter(FilterMode::Linear);
     for (shape, axes) in [(ArrayShape::new_1d(9).layers(3), 1), (ArrayShape::new_2d(5, 4).layers(3), 2)] {
         let extent = extent(shape);
@@ -344,7 +328,7 @@ fn every_type_of_texel_arrives(device: &Device) -> Result<()> {
 }
 
 fn integers_are_read_as_normalised_numbers(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let options = TextureOptions::default().normalized_values(true);
     let check = |texture: &Texture, want: [f32; 21]| {
         let mut out = s.zeros::<f32>(21)?;
@@ -377,7 +361,7 @@ fn integers_are_read_as_normalised_numbers(device: &Device) -> Result<()> {
 }
 
 fn halves_are_filtered(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let values: Vec<f32> = (0..21).map(|i| (i * 7 % 21) as f32 * 0.25).collect();
     let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
     let array = s.upload_array(&halves, IMAGE)?;
@@ -391,7 +375,7 @@ fn halves_are_filtered(device: &Device) -> Result<()> {
 }
 
 fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     macro_rules! each {
         ($($value:expr, $zero:expr;)*) => {$({
             let values = (0..300).map($value).collect::<Vec<_>>();
@@ -439,7 +423,7 @@ fn linear_memory_is_written_between_fetches(device: &Device) -> Result<()> {
 }
 
 fn a_write_and_a_fetch_of_one_memory_are_refused(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut buffer = device.texel_buffer::<f32>(23)?;
     s.fill(&mut buffer, 1.0)?;
     let texture = buffer.texture(TextureOptions::default())?;
@@ -458,7 +442,7 @@ fn a_write_and_a_fetch_of_one_memory_are_refused(device: &Device) -> Result<()> 
 }
 
 fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let doubled = |values: &[f32]| values.iter().map(|value| 2.0 * value).collect::<Vec<_>>();
     let values = texels(24);
     let row = s.upload_array(&values, ArrayShape::new_1d(24))?;
@@ -483,7 +467,7 @@ fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
 }
 
 fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     macro_rules! each {
         ($($value:expr),*) => {$({
             let values = (0..21).map($value).collect::<Vec<_>>();
@@ -500,7 +484,7 @@ fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
 }
 
 fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[3.0f32, 4.0, 5.0], ArrayShape::new_1d(3))?;
     let (mut zero, mut clamped) = (s.full(5, 9.0f32)?, s.full(5, 9.0f32)?);
     kernels.edges(&s, &mut array.surface()?, &mut zero, &mut clamped, 3)?;
@@ -512,7 +496,7 @@ fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
 }
 
 fn a_store_beside_a_surface_ends_the_kernel(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let mut surface = array.surface()?;
     // SAFETY: the kernel touches the surface alone.
@@ -529,7 +513,7 @@ fn a_store_beside_a_surface_ends_the_kernel(device: &Device) -> Result<()> {
 }
 
 fn a_fetch_of_another_type_ends_the_kernel(device: &Device) -> Result<()> {
-    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let (kernels, s) = with_stream(device, Kernels::load)?;
     let texture = s.upload_array(&[1u8; 21], IMAGE)?.texture(TextureOptions::default())?;
     let mut out = s.zeros::<f32>(21)?;
     kernels.texels(&s, &texture, &mut out, 7, 3)?;
