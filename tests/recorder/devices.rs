@@ -12,9 +12,11 @@ use gpustream::hal::StreamOptions;
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Stream};
 use recorder::{Call, Recorder};
 
+use crate::fakes::{open_again, play};
+
 /// Runs a scene on two devices of both drivers.
 fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
-    crate::fakes::play(|fake, recorder| {
+    play(|fake, recorder| {
         let devices = [0, 1].map(|ordinal| Device::open(&format!("{}:{ordinal}", fake.name)).unwrap());
         scene(recorder, devices.each_ref());
         recorder.release();
@@ -51,11 +53,6 @@ impl Reading {
 /// Asserts that the copy of a [`Reading`] read what was there.
 fn was_read(b: &Stream, y: &Buffer<u32>) {
     assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
-}
-
-/// Opens another handle of the device.
-fn open_again(device: &Device) -> Device {
-    Device::open(&format!("{}:{}", device.info().backend, device.info().ordinal)).unwrap()
 }
 
 /// Returns the words of the calls that `work` makes.

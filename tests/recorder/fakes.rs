@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, Module, ModuleSource, Result, Stream};
-use recorder::{Live, Recorder, module};
+use recorder::{Call, Live, Recorder, module};
 
 /// A fake driver and its names for things.
 pub(crate) struct Fake {
@@ -85,6 +85,16 @@ pub(crate) fn in_child(variables: &[(&str, &str)], scene: impl FnOnce()) -> Opti
     Some(text.into_owned())
 }
 
+/// Returns the calls in words that both vendors share.
+pub(crate) fn words(calls: &[Call]) -> Vec<&'static str> {
+    calls.iter().map(Call::word).collect()
+}
+
+/// Opens another handle of the device.
+pub(crate) fn open_again(device: &Device) -> Device {
+    Device::open(&format!("{}:{}", device.info().backend, device.info().ordinal)).unwrap()
+}
+
 pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// Makes the driver run the kernel of [`load_kernel`].
@@ -104,7 +114,12 @@ pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
 
 /// Loads the module of that kernel.
 pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
-    let bytes = module(&[("increment", &[8, 8])]);
+    load_kernels(fake, device, &[("increment", &[8, 8])])
+}
+
+/// Loads a module of these kernels, each with the sizes of its parameters.
+pub(crate) fn load_kernels(fake: &Fake, device: &Device, kernels: &[(&str, &[usize])]) -> Result<Module> {
+    let bytes = module(kernels);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
     let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
     // SAFETY: the driver is a fake, and the image is its own.

@@ -3,11 +3,9 @@
 
 mod fakes;
 
+use crate::fakes::{FAKES, ONE, increment, load_module, run_kernel, words};
 use fake_hip::{Options, Profile};
 use gpustream::{Device, ParamInfo};
-use recorder::Call;
-
-use crate::fakes::{FAKES, ONE, increment, load_module, run_kernel};
 
 #[test]
 fn replay_submits_plainly_and_says_why() {
@@ -31,7 +29,7 @@ fn replay_submits_plainly_and_says_why() {
             })
         });
         outcome.unwrap();
-        assert_eq!(calls.iter().map(Call::word).collect::<Vec<_>>(), ["launch"; 2]);
+        assert_eq!(words(&calls), ["launch"; 2]);
     }
     assert_eq!(stream.download(&x).unwrap(), [9; 100]);
     assert_eq!(recorder.violations(), [""; 0]);

@@ -13,7 +13,7 @@ use gpustream::{
 };
 use recorder::Call;
 
-use crate::fakes::{on_both, on_each};
+use crate::fakes::{on_both, on_each, open_again};
 
 /// On CUDA alone: HIP has no conditional nodes.
 #[test]
@@ -229,10 +229,6 @@ fn handles_keep_their_memory_apart_in_one_capture() {
         graph.launch(&a).unwrap();
         a.synchronize().unwrap();
     });
-}
-
-fn open_again(device: &Device) -> Device {
-    Device::open_with(device.info().backend, DeviceOptions::default()).unwrap()
 }
 
 fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {

@@ -7,13 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use gpustream::Device;
-use recorder::Call;
 
-use crate::fakes::on_both;
-
-fn words(calls: &[Call]) -> Vec<&str> {
-    calls.iter().map(Call::word).collect()
-}
+use crate::fakes::{on_both, words};
 
 #[test]
 fn a_short_upload_is_one_call() {

@@ -9,7 +9,7 @@ use fake_hip::load_roctx;
 use gpustream::{Device, ErrorKind};
 use recorder::Recorder;
 
-use crate::fakes::{FAKES, Fake, ONE, in_child, increment, load_kernel, on_each};
+use crate::fakes::{FAKES, Fake, ONE, in_child, increment, load_kernel, on_each, words};
 
 const ON: (&str, &str) = ("GPUSTREAM_RANGES", "1");
 const TOOL: (&str, &str) = ("NVTX_INJECTION64_PATH", NVTX_TOOL);
@@ -31,11 +31,11 @@ fn operations_are_ranges_around_their_calls() {
             let mut x = s.zeros::<u32>(10).unwrap();
             let before = recorder.ranges().len();
             let ((), calls) = recorder.record(|| increment(&kernel, &s, ONE, &mut x).unwrap());
-            let words: Vec<_> = calls.iter().map(recorder::Call::word).collect();
-            assert_eq!(words, ["begin range", "launch", "end range"], "{}", fake.name);
+            let calls = words(&calls);
+            assert_eq!(calls, ["begin range", "launch", "end range"], "{}", fake.name);
             let ((), calls) = recorder.record(|| s.fill(&mut x, 7).unwrap());
-            let words: Vec<_> = calls.iter().map(recorder::Call::word).collect();
-            assert_eq!((words.first(), words.last()), (Some(&"begin range"), Some(&"end range")));
+            let calls = words(&calls);
+            assert_eq!((calls.first(), calls.last()), (Some(&"begin range"), Some(&"end range")));
             assert_eq!(recorder.ranges()[before..], ["increment", "fill"]);
             assert_eq!(recorder.open_ranges(), 0);
         });
@@ -54,9 +54,9 @@ fn calls_that_fail_end_their_ranges() {
             recorder.fail_next(fake.launch, codes::INVALID_VALUE);
             let (failed, calls) = recorder.record(|| increment(&kernel, &s, ONE, &mut x));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::InvalidLaunch);
-            let words: Vec<_> = calls.iter().map(recorder::Call::word).collect();
+            let calls = words(&calls);
             // Between the launch and the end the library may ask for the driver's words.
-            assert_eq!((&words[..2], words.last()), (&["begin range", "launch"][..], Some(&"end range")));
+            assert_eq!((&calls[..2], calls.last()), (&["begin range", "launch"][..], Some(&"end range")));
             assert_eq!(recorder.open_ranges(), 0);
         });
     });

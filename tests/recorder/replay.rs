@@ -5,13 +5,10 @@ mod fakes;
 
 use std::panic::{self, AssertUnwindSafe};
 
-use gpustream::{
-    Arg, Buffer, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, ParamInfo, Replay, Result,
-    Stream,
-};
-use recorder::{Call, Recorder, module};
+use gpustream::{Arg, Buffer, Device, Error, ErrorKind, Kernel, Launch, ParamInfo, Replay, Result, Stream};
+use recorder::{Call, Recorder};
 
-use crate::fakes::{Fake, ONE, increment, load_module, on_each, run_kernel};
+use crate::fakes::{Fake, ONE, increment, load_kernels, load_module, on_each, run_kernel, words};
 
 /// A device with a step of two kernels and a fill.
 struct Scene<'a> {
@@ -48,7 +45,7 @@ impl<'a> Scene<'a> {
             })
         });
         outcome.unwrap();
-        calls.iter().map(Call::word).collect()
+        words(&calls)
     }
 
     fn check(&self, x: u32, y: u32) {
@@ -62,19 +59,14 @@ const SIZES: [ParamInfo; 2] = [ParamInfo { offset: 0, size: 8 }, ParamInfo { off
 
 const PLAIN: [&str; 3] = ["fill", "launch", "launch"];
 
-fn with<T>(calls: &[&str], word: &str, then: impl FnOnce(usize) -> T) -> T {
-    then(calls.iter().filter(|call| **call == word).count())
-}
-
 #[test]
 fn unchanged_run_is_one_call_and_a_changed_value_one_more() {
     on_each(|fake, recorder| {
         let mut scene = Scene::new(fake, recorder);
         assert_eq!(scene.run(7), PLAIN, "the first run submits each operation");
         let recorded = scene.run(7);
-        with(&recorded, "GraphCreate", |count| assert_eq!(count, 1));
-        with(&recorded, "instantiate", |count| assert_eq!(count, 1));
-        with(&recorded, "GraphAddKernelNode", |count| assert_eq!(count, 2));
+        let count = |word| recorded.iter().filter(|call| **call == word).count();
+        assert_eq!((count("GraphCreate"), count("instantiate"), count("GraphAddKernelNode")), (1, 1, 2));
         assert_eq!(recorded.last(), Some(&"GraphLaunch"));
         assert!(!recorded.contains(&"launch"));
         assert_eq!(scene.run(7), ["GraphLaunch"]);
@@ -93,11 +85,7 @@ fn value_that_came_with_other_memory_is_not_taken_for_the_nodes() {
             unsafe { run.pointer::<u64>(1).write(run.integer(0)) };
             true
         });
-        let bytes = module(&[("store", &[8, 8])]);
-        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
-        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
-        // SAFETY: the driver is a fake, and the image is its own.
-        let module = unsafe { device.load_module(&source) }.unwrap();
+        let module = load_kernels(fake, &device, &[("store", &[8, 8])]).unwrap();
         let kernel = module.kernel_with("store", &SIZES).unwrap();
         let stream = device.stream().unwrap();
         let mut memory = [stream.full(1, 0u64).unwrap(), stream.full(1, 0u64).unwrap()];
@@ -110,7 +98,7 @@ fn value_that_came_with_other_memory_is_not_taken_for_the_nodes() {
             });
             outcome.unwrap();
             assert_eq!(stream.download(&memory[at]).unwrap(), [value]);
-            calls.iter().map(Call::word).collect::<Vec<_>>()
+            words(&calls)
         };
         for _ in 0..2 {
             store(7, 0);
@@ -267,7 +255,7 @@ fn memory_made_inside_is_the_drivers_in_the_first_run_alone() {
                 })
             });
             outcome.unwrap();
-            let words: Vec<_> = calls.iter().map(Call::word).collect();
+            let words = words(&calls);
             let drivers = words.iter().filter(|word| word.contains("lloc")).count();
             assert!(run == 0 || drivers == 0, "run {run}: {words:?}");
             assert!(run < 2 || words == ["GraphLaunch"], "run {run}: {words:?}");
