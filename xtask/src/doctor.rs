@@ -303,15 +303,15 @@ fn cxx() -> Result<Found, Missing> {
 fn nvcc() -> Result<Found, Missing> {
     let nvcc = Nvcc::find()?;
     let targets = nvcc.targets().unwrap_or_default();
-    let (path, found_by) = (Some(nvcc.path.display().to_string()), Some(nvcc.found_by));
-    Ok(Found { version: nvcc.version, path, found_by, targets, on_demand: !nvcc.system })
+    let (path, by) = (Some(nvcc.path.display().to_string()), Some(nvcc.found_by));
+    Ok(Found { version: nvcc.version, path, by, targets, on_demand: !nvcc.system })
 }
 
 fn hip() -> Result<Found, Missing> {
     let (hip, _) = HipCompiler::search(&DEFAULT_HIP)?;
     let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
-    let (path, found_by) = (Some(hip.path.display().to_string()), Some(hip.found_by));
-    Ok(Found { version: hip.version, path, found_by, targets, on_demand: !hip.system })
+    let (path, by) = (Some(hip.path.display().to_string()), Some(hip.found_by));
+    Ok(Found { version: hip.version, path, by, targets, on_demand: !hip.system })
 }
 
 /// Returns the file that a bare name means.

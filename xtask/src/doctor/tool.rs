@@ -14,7 +14,7 @@ pub(super) struct Found {
     pub(super) version: String,
     pub(super) path: Option<String>,
     /// The place where the compiler was found, where there are several.
-    pub(super) found_by: Option<String>,
+    pub(super) by: Option<String>,
     /// The targets that the compiler builds for.
     pub(super) targets: Vec<String>,
     /// Whether builds use the compiler only where there is such a GPU, or when they are told to.
@@ -52,7 +52,7 @@ impl Tool {
             }
         };
         if let Some(path) = &found.path {
-            let by = found.found_by.as_ref().filter(|by| !path.starts_with(*by));
+            let by = found.by.as_ref().filter(|by| !path.starts_with(*by));
             let by = by.map(|by| format!(" (by {by})")).unwrap_or_default();
             details.push(("path", format!("{path}{by}")));
         }
@@ -75,7 +75,7 @@ impl Tool {
             "purpose": self.what,
             "version": found.map(|found| &found.version),
             "path": found.and_then(|found| found.path.as_ref()),
-            "found_by": found.and_then(|found| found.found_by.as_ref()),
+            "found_by": found.and_then(|found| found.by.as_ref()),
             "targets": found.map(|found| &found.targets),
             "used_by_default": found.map(|found| !found.on_demand),
             "tried": missing.map_or(&[][..], |missing| &missing.tried),
