@@ -33,10 +33,12 @@ extern "C" __global__ void b() { extern __shared__ float tile_f[]; }
 
 #[test]
 fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
-    const USES: [&str; 9] = [
+    const USES: [&str; 10] = [
         "extern \"C\" __global__ void k(unsigned* a) { gs::grid_barrier(a); }",
         "namespace { __device__ void meet(unsigned* a) { grid_barrier(a); }\n__device__ void go(unsigned* a) { meet(a); } }\n\
          extern \"C\" __global__ void k(unsigned* a) { go(a); }",
+        "__device__ unsigned& meet(unsigned* a) { gs::grid_barrier(a); return *a; }\n\
+         extern \"C\" __global__ void k(unsigned* a) { meet(a) = 1; }",
         "#define MEET(a) gs::grid_barrier(a)\nextern \"C\" __global__ void k(unsigned* a) { MEET(a); }",
         "struct Meet { unsigned* a; __device__ void operator()() const { gs::grid_barrier(a); } };\n\
          extern \"C\" __global__ void k(unsigned* a) { Meet{a}(); }",
