@@ -76,10 +76,10 @@ fn templates_take_numbers_and_types_that_only_cpp_has(device: &Device) -> Result
     // SAFETY: two threads read N values each, and write one.
     unsafe { kernels.fold::<i64, Sum, 4, true>(&s, &launch, &x, &mut y) }?;
     assert_eq!(s.download(&y)?, [10, 26]);
-    // SAFETY: as above.
+    // SAFETY: two threads read four values each, and write one.
     unsafe { kernels.fold::<_, Product, 4, false>(&s, &launch, &x, &mut y) }?;
     assert_eq!(s.download(&y)?, [2, 30]);
-    // SAFETY: as above.
+    // SAFETY: two threads read two values each, and write one.
     unsafe { kernels.fold::<_, Product, 2, true>(&s, &launch, &x, &mut y) }?;
     assert_eq!(s.download(&y)?, [2, 12]);
     Ok(())
@@ -96,7 +96,7 @@ fn templates_are_instantiated_in_the_file_and_by_the_build_script(device: &Devic
     }
     assert_eq!((s.download(&x)?, s.download(&y)?), (vec![4.0, 5.0], vec![8, 9]));
     let mut z = s.upload(&[10, 20])?;
-    // SAFETY: as above.
+    // SAFETY: two threads change one value each.
     unsafe {
         kernels.less::<3>(&s, &launch, &mut z)?;
         kernels.less::<-4>(&s, &launch, &mut z)?;

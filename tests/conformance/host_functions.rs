@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 
-use conformance::executor::block_on;
+use conformance::executor::{block_on, is_pending};
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{
     Gate, ONE, assert_all, kernels_and_streams, next, open_again, refused, runs_beside_closures,
-    streams_are_independent, sync, synchronize, tests,
+    streams_are_independent, sync, synchronize, tests, until,
 };
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Event, Graph, Pinned, Result, Stream};
 
@@ -19,7 +19,7 @@ use crate::graphs::usable;
 tests! {
     Plain: closures_run_in_order, later_work_waits_for_closures, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped_is_reported,
-        a_panic_is_reported_where_its_run_was_launched,
+        a_panic_is_reported_where_its_run_was_launched, a_future_of_two_streams_reports_a_panic_of_either,
         closures_of_several_streams_run_at_once_where_the_device_says_so,
         a_closure_may_drop_the_last_handles_of_everything, a_node_may_drop_the_last_handles_of_everything,
         library_calls_of_a_closure_are_refused, library_calls_of_a_node_are_refused,
@@ -106,6 +106,26 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
 
 fn a_panic_is_reported_by_the_next_wait(device: &Device) -> Result<()> {
     panics_reach_waits(device, |s| s.host_fn(panicking))
+}
+
+/// The stream whose closure panicked is done when the future first looks, and the other is not.
+fn a_future_of_two_streams_reports_a_panic_of_either(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let host = device.pinned_from(&[3u32; N])?;
+    let (mut x, mut y, mut done) = (a.zeros(N)?, b.zeros(N)?, device.flag()?);
+    b.synchronize()?;
+    a.host_fn(panicking)?;
+    a.copy(&host, &mut x)?;
+    kernels.raise_flag(&a, &ONE, &mut done, 1)?;
+    until(|| Ok(done.get() == 1))?;
+    let gate = Gate::new(device)?;
+    gate.hold(&kernels, &b)?;
+    b.copy(&host, &mut y)?;
+    let mut ready = host.synchronize_async();
+    assert!(is_pending(&mut ready));
+    gate.open();
+    refused(block_on(ready), ErrorKind::HostPanic, &["on purpose"]);
+    assert_all(&b, &y, 3)
 }
 
 fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()> {

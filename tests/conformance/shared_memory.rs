@@ -187,7 +187,7 @@ fn elements_may_be_of_another_type(device: &Device) -> Result<()> {
     let bytes = unsafe { device.import::<u8>(&export) }?;
     assert_eq!(bytes.len(), 4 * N);
     assert_all(&stream, &bytes, 1)?;
-    // SAFETY: as above.
+    // SAFETY: nobody writes any more.
     let odd = unsafe { device.import::<[u8; 7]>(&export) };
     refused(odd, ErrorKind::InvalidArgument, &["not a whole number"]);
     Ok(())

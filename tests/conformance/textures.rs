@@ -502,7 +502,7 @@ fn a_store_beside_a_surface_ends_the_kernel(device: &Device) -> Result<()> {
     // SAFETY: the kernel touches the surface alone.
     unsafe { kernels.write_one(&s, &ONE, &mut surface, 2.0, 6, 2)? };
     assert_eq!(s.download_array(&array)?[20], 2.0);
-    // SAFETY: as above; beside the surface nothing is written.
+    // SAFETY: the kernel touches the surface alone; beside the surface nothing is written.
     unsafe { kernels.write_one(&s, &ONE, &mut surface, 2.0, 7, 2)? };
     if device.info().backend == "hip" {
         return s.synchronize();

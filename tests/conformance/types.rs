@@ -159,7 +159,7 @@ fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
     unsafe { kernels.store_if_there(&s, &one, None, &mut was_there)? };
     assert_eq!(s.download(&was_there)?, [Bool::FALSE]);
     let mut to = s.zeros::<f32>(1)?;
-    // SAFETY: as above, and one number.
+    // SAFETY: the kernel writes one flag and one number.
     unsafe { kernels.store_if_there(&s, &one, Some(&mut to), &mut was_there)? };
     assert_eq!((s.download(&was_there)?, s.download(&to)?), (vec![Bool::TRUE], vec![7.0]));
     Ok(())
