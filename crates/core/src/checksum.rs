@@ -1,6 +1,4 @@
 //! Checksums of images: SHA-256, in hexadecimal digits.
-//!
-//! This layer knows bytes, but neither the source nor the use of an image.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,6 @@
 //! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry is named
 //! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
 //! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
-//!
-//! This layer knows sources, compilers and files, but not the use of an image.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;

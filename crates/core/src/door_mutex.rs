@@ -1,6 +1,4 @@
 //! A mutex with a side door.
-//!
-//! This layer knows the locks alone.
 
 use std::cell::UnsafeCell;
 use std::hint;

@@ -1,7 +1,5 @@
 //! The environment's settings, read whenever a device is opened. A value that is not allowed is an error that names its
 //! variable: a value that is silently ignored would seem to have worked.
-//!
-//! This layer knows the options of pools and of staging, but no devices.
 
 use std::path::PathBuf;
 

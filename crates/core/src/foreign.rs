@@ -1,6 +1,4 @@
 //! The owners of things that the library did not make.
-//!
-//! This layer knows threads and the end of the process, but nothing of the things that are owned.
 
 use std::any::Any;
 

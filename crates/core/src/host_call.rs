@@ -1,7 +1,4 @@
 //! Host closures in stream order: the values that a driver gets with its callback.
-//!
-//! This layer knows closures and the place for their panics, but no streams, graphs or devices: a stream shares a
-//! [`Failures`] with its closures, and the launches of a graph are numbers.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

@@ -4,9 +4,6 @@
 //! wait for the very closure that made it. The calls of another library are made with their stream locked. So inside
 //! either closure every call that would reach the driver is an error, and values that are dropped there are handed to
 //! another thread.
-//!
-//! This layer knows threads, clocks and the end of the process, but neither the closures
-//! ([`host_call`](crate::host_call)) nor streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,6 +1,4 @@
 //! Operations that silently serialise, reported once per line under `GPUSTREAM_LINT=1`.
-//!
-//! This layer knows source lines and texts. Its callers know which operations serialise.
 
 use std::collections::BTreeSet;
 use std::panic::Location;

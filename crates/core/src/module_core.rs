@@ -1,7 +1,4 @@
 //! A module as the driver has it: loaded code, until it is unloaded.
-//!
-//! This layer knows the driver's handle of a module. The kernels of a module are known above, in
-//! `gpustream::Module`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,4 @@
 //! Operations as values, each made by one call of the user's and handed to a stream.
-//!
-//! This layer knows the memory that an operation touches, its calls to the driver, and the values it keeps alive.
-//! Streams ([`queue`](crate::queue)) and recordings ([`record`](crate::record)) decide what becomes of an operation.
 
 use std::panic::Location;
 use std::sync::Arc;

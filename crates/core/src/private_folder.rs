@@ -1,6 +1,4 @@
 //! A folder that nobody else can write to, for files that are loaded as code.
-//!
-//! This layer knows files and their owners, but not the contents.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};

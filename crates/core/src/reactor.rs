@@ -4,8 +4,6 @@
 //! carries no status: after a fault the call may come with nothing done, or never. So the reactor asks the driver,
 //! which answers with the fault itself. The reactor asks about the oldest event of each stream only, quickly at first
 //! and ever more slowly while nothing happens, and sleeps when nobody waits.
-//!
-//! This layer knows streams, their events, and wakers, but neither the futures nor the device.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
