@@ -124,7 +124,7 @@ fn a_future_of_two_streams_reports_a_panic_of_either(device: &Device) -> Result<
     assert!(is_pending(&mut ready));
     gate.open();
     refused(block_on(ready), ErrorKind::HostPanic, &["on purpose"]);
-    assert_eq!(*host.read()?, [3; 2 * N]);
+    assert!(host.read()?.iter().all(|&value| value == 3));
     Ok(())
 }
 
