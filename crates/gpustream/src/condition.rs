@@ -96,7 +96,7 @@ impl Stream {
         entry.named(check())?;
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
         let condition = Condition { repeat, word: &word, address };
-        let fill = |adder: &_| body(&node_stream(&self.device, Sink::Node(Arc::clone(adder))));
+        let fill = |adder: &_| body(&node_stream(&self.device, Sink::node(Arc::clone(adder))));
         // SAFETY: the recording keeps the word alive; the stream given to the body checks the body's operations.
         unsafe { entry.condition(&condition, fill) }
     }

@@ -76,7 +76,7 @@ impl Device {
         let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
         Ok(GraphBuilder {
             graph: OwnedGraph { raw, device },
-            stream: node_stream(self, Sink::Node(adder.clone())),
+            stream: node_stream(self, Sink::node(adder.clone())),
             adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             levels: 0,
@@ -314,7 +314,7 @@ impl NodeTable {
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
             // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
             let setter = Arc::new(unsafe { NodeSetter::new(device.0.raw.clone(), exec, attributed, calls) });
-            (node_stream(device, Sink::Set(setter.clone())), setter)
+            (node_stream(device, Sink::set(setter.clone())), setter)
         });
         // SAFETY: the graph is borrowed exclusively, and each change closes the setter at its end.
         unsafe { setter.open(node) };
@@ -326,7 +326,7 @@ impl NodeTable {
     }
 }
 
-/// Makes a stream whose operations go into nodes, by a sink of nodes.
+/// Makes a stream whose operations go into nodes.
 pub(crate) fn node_stream(device: &Device, sink: Sink) -> Stream {
     // SAFETY: the stream has no raw handle, and a `Stream` checks its calls.
     let core = unsafe { StreamCore::of_nodes(sink, device.0.raw.clone()) };

@@ -183,13 +183,13 @@ impl StreamCore {
         wait: WaitPolicy,
         origin: Origin,
     ) -> Self {
-        Self::with_sink(raw, device, wait, origin, Sink::Driver)
+        Self::with_sink(raw, device, wait, origin, Sink::DRIVER)
     }
 
     /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
     ///
     /// # Safety
-    /// The sink is one of nodes, and the caller keeps [the crate's contract](crate#safety).
+    /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
         Self::with_sink(RawStream(0), device, WaitPolicy::default(), Origin::Node, sink)
     }

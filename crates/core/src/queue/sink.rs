@@ -12,12 +12,14 @@ use crate::record::{Condition, NodeAdder, NodeSetter};
 use crate::track::Point;
 
 /// The place that a stream's operations go to. A stream keeps its sink for life.
-pub enum Sink {
-    /// The driver's stream, or the capture that the stream takes part in.
+pub struct Sink(To);
+
+enum To {
+    /// To the driver's stream, or into the capture that the stream takes part in.
     Driver,
-    /// A node under construction, or one after the other.
+    /// Into a new node.
     Node(Arc<NodeAdder>),
-    /// A node of an executable.
+    /// Into a node of an executable.
     Set(Arc<NodeSetter>),
 }
 
@@ -35,9 +37,21 @@ pub enum Recording {
 }
 
 impl Sink {
+    pub(super) const DRIVER: Self = Self(To::Driver);
+
+    /// The sink of a stream that stands for nodes under construction.
+    pub fn node(adder: Arc<NodeAdder>) -> Self {
+        Self(To::Node(adder))
+    }
+
+    /// The sink of a stream that stands for a node of an executable.
+    pub fn set(setter: Arc<NodeSetter>) -> Self {
+        Self(To::Set(setter))
+    }
+
     #[inline]
     pub(super) fn is_driver(&self) -> bool {
-        matches!(self, Self::Driver)
+        matches!(self.0, To::Driver)
     }
 }
 
@@ -53,10 +67,10 @@ impl Entry<'_> {
     pub unsafe fn submit_elsewhere(&self, submission: &mut Submission<'_>) -> Result<()> {
         // SAFETY: handed on, to each sink.
         self.named(unsafe {
-            match &self.stream.sink {
-                Sink::Driver => self.submit_otherwise(submission),
-                Sink::Node(adder) => adder.submit(submission),
-                Sink::Set(setter) => setter.submit(submission),
+            match &self.stream.sink.0 {
+                To::Driver => self.submit_otherwise(submission),
+                To::Node(adder) => adder.submit(submission),
+                To::Set(setter) => setter.submit(submission),
             }
         })
     }
@@ -93,15 +107,13 @@ impl Entry<'_> {
     ) -> Result<()> {
         // SAFETY: handed on, to each sink.
         self.named(unsafe {
-            match &self.stream.sink {
-                Sink::Driver => match self.stream.capture() {
+            match &self.stream.sink.0 {
+                To::Driver => match self.stream.capture() {
                     Some(capture) => capture.condition(self, condition, fill),
                     None => Err(no_graph()),
                 },
-                Sink::Node(adder) => adder.condition(&self.caller, condition, fill),
-                Sink::Set(_) => {
-                    Err(refused("put a condition into a node that is there; build the graph anew"))
-                }
+                To::Node(adder) => adder.condition(&self.caller, condition, fill),
+                To::Set(_) => Err(refused("put a condition into a node that is there; build the graph anew")),
             }
         })
     }
@@ -125,10 +137,10 @@ impl Entry<'_> {
     ) -> Option<Result<()>> {
         // SAFETY: handed on, to each sink.
         unsafe {
-            match &self.stream.sink {
-                Sink::Driver => self.follow_step(launch, shown, resolved),
-                Sink::Node(_) => None,
-                Sink::Set(setter) => setter.follow(launch, shown),
+            match &self.stream.sink.0 {
+                To::Driver => self.follow_step(launch, shown, resolved),
+                To::Node(_) => None,
+                To::Set(setter) => setter.follow(launch, shown),
             }
         }
     }
@@ -143,13 +155,13 @@ impl Entry<'_> {
         &self,
         work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
     ) -> Result<Option<T>> {
-        match &self.stream.sink {
+        match &self.stream.sink.0 {
             // Only the capturing thread gets further, and only that thread ends the capture.
-            Sink::Driver => {
+            To::Driver => {
                 self.stream.capture().map(|capture| capture.in_scope(self.stream, work)).transpose()
             }
-            Sink::Node(adder) => Ok(Some(adder.in_scope(work))),
-            Sink::Set(_) => Ok(None),
+            To::Node(adder) => Ok(Some(adder.in_scope(work))),
+            To::Set(_) => Ok(None),
         }
     }
 }
@@ -158,7 +170,7 @@ impl StreamCore {
     /// Whether a launch may be the one that a step or a node expects: see [`follow`](Entry::follow).
     #[inline]
     pub fn expects_a_launch(&self) -> bool {
-        self.is_in_step() || matches!(self.sink, Sink::Set(_))
+        self.is_in_step() || matches!(self.sink.0, To::Set(_))
     }
 
     /// Whether an operation may be several calls of the driver's.
