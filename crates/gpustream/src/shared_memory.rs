@@ -1,6 +1,5 @@
 //! Device memory that several processes map.
 
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -18,16 +17,17 @@ use crate::plain::Plain;
 /// A mapping of memory that other processes may map too, which ends with the value.
 pub(crate) struct Mapping {
     device: Arc<dyn HalDevice>,
-    raw: ManuallyDrop<SharedMapping>,
+    raw: SharedMapping,
     /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
     imported: Option<OwnedFd>,
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the field is not used again.
-        let (device, mapping) = (self.device.clone(), unsafe { ManuallyDrop::take(&mut self.raw) });
+        let device = self.device.clone();
+        let SharedMapping { address, mapped, handle } = self.raw;
         inside::outside(move || {
+            let mapping = SharedMapping { address, mapped, handle };
             // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
             // goes after its own uses.
             let _ = unsafe { device.shared_unmap(mapping) };
@@ -132,8 +132,7 @@ impl Device {
         len: usize,
     ) -> Buffer<T> {
         let address = mapping.address;
-        let mapping =
-            Arc::new(Mapping { device: self.raw().clone(), raw: ManuallyDrop::new(mapping), imported });
+        let mapping = Arc::new(Mapping { device: self.raw().clone(), raw: mapping, imported });
         // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
         let block = unsafe { self.0.pools.foreign(ForeignOwner::new(mapping.clone()), address, bytes) };
         Buffer::new(Owned::shared(self, block, mapping), len)
