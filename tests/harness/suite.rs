@@ -56,7 +56,7 @@ pub struct Test {
     pub name: &'static str,
     /// The way the test runs.
     pub kind: Kind,
-    /// What a device must have for the test; on a device that lacks some of it, the test does nothing.
+    /// The conditions for the test; on a device that does not fulfil all of them, the test does nothing.
     pub needs: &'static [fn(&Device) -> bool],
     /// The test's function.
     pub body: fn(&Device) -> Result<()>,

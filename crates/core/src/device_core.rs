@@ -272,6 +272,17 @@ fn is_synchronized(raw: &dyn hal::Device) -> bool {
     synchronized
 }
 
+/// Waits for the streams of the context's other handles, by events: those keep nobody out. A driver that waits in a call lets
+/// no other thread call meanwhile, and such a thread may be the one that is to end the work that the driver waits for.
+fn wait_for_others(raw: &dyn hal::Device) {
+    // Streams that only the table holds are left out: a lost device may have left them there.
+    let is_held = |stream: &Arc<StreamCore>| stream.is_in_context_of(raw) && !stream.is_orphan();
+    for stream in StreamTable::shared().filter(is_held) {
+        // A stream that cannot be waited for by an event is left to the driver.
+        let _ = stream.wait_end();
+    }
+}
+
 impl Drop for DeviceCore {
     /// Waits for the device's work, then returns to the driver the memory that nobody holds. A graph of another device
     /// may refer to memory of this one, and then keeps that memory and the driver's device.
@@ -297,16 +308,8 @@ impl Drop for DeviceCore {
             // idle.
             if done {
                 StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
-            }
-            // A driver that waits in a call lets no other thread call meanwhile, and such a thread may be the one that is
-            // to end the work that the driver waits for. Waits for events keep nobody out. Streams that only the table
-            // holds are left out: a lost device may have left them there.
-            if done && pools.free_would_wait() {
-                let is_beside =
-                    |stream: &Arc<StreamCore>| stream.is_in_context_of(&*raw) && !stream.is_orphan();
-                for stream in StreamTable::shared().filter(is_beside) {
-                    // A stream that cannot be waited for by an event is left to the driver.
-                    let _ = stream.wait_end();
+                if pools.free_would_wait() {
+                    wait_for_others(&*raw);
                 }
             }
             drop(parked);

@@ -13,7 +13,7 @@
 //! | `lists` | lists that find a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `source` | the driver's plain allocators, and the program's limit |
+//! | `source` | the drivers' plain allocators, the log of their calls, the program's limit, on top of each other |
 //! | `growth` | how much to ask a source for |
 //! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
 //! | `pools` | locks, and the steps when there is no more |
