@@ -140,7 +140,6 @@ fn watcher_lives_as_long_as_the_graphs_runs(device: &Device) -> Result<()> {
     assert_eq!(Arc::strong_count(&watcher), 2, "the run is pending");
     gate.open();
     a.synchronize()?;
-    device.synchronize()?;
     until(|| {
         // A drop looks whether earlier ones can be finished.
         drop(a.capture(|_| Ok(()))?);
