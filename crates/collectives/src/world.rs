@@ -9,7 +9,7 @@ use crate::broken::invalid;
 use crate::communicator::Communicator;
 use crate::engine::{Engine, Seat};
 use crate::environment::{self, Launcher, Told};
-use crate::exchange::{self, Exchange};
+use crate::exchange::{Exchange, Rendezvous};
 use crate::terms::Terms;
 use crate::{local, mpi, nccl};
 
@@ -107,8 +107,7 @@ impl World {
         Self { ranks, exchange: None }
     }
 
-    /// Sets the place where the ranks of several processes meet. Without it [`Rendezvous::from_env`](crate::Rendezvous) says
-    /// where.
+    /// Sets the place where the ranks of several processes meet. Without it [`Rendezvous::from_env`] says where.
     #[must_use]
     pub fn with_exchange(mut self, exchange: Arc<dyn Exchange>) -> Self {
         self.exchange = Some(exchange);
@@ -201,11 +200,12 @@ impl World {
                 nccl::Vendor::of(device.info().backend).map_err(|error| {
                     error.with_context(format_args!("this process is rank {rank} of {size}"))
                 })?;
+                let terms = options.terms()?;
                 let exchange = match &self.exchange {
                     Some(exchange) => exchange.clone(),
-                    None => exchange::from_variables(&environment::of_process, rank)?,
+                    None => Rendezvous::from_env()?.join(rank, terms.limit)?,
                 };
-                Seat::Nccl(nccl::Seat::of_process((rank, size), device, &*exchange, options.terms()?)?)
+                Seat::Nccl(nccl::Seat::of_process((rank, size), device, &*exchange, terms)?)
             }
             Engine::Mpi => Seat::Mpi(mpi::Seat::of_process((rank, size), device, options.terms()?)?),
         };
@@ -273,7 +273,8 @@ impl CommunicatorOptions {
     /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
     /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. With
     /// [`Engine::Nccl`], calls of at most 64 KiB that follow each other directly in a stream have that time together, up to
-    /// sixteen of them. Without this the limit is `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
+    /// sixteen of them. While a communicator is made, the ranks wait as long for each other. Without this the limit is
+    /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);

@@ -13,7 +13,6 @@ pub use file::FileExchange;
 pub use local::LocalExchange;
 pub use mpi::MpiExchange;
 pub use rendezvous::Rendezvous;
-pub(crate) use rendezvous::from_variables;
 pub use tcp::{Secret, TcpExchange};
 
 use std::fmt;

@@ -111,15 +111,6 @@ impl Rendezvous {
     }
 }
 
-/// Returns rank `rank`'s exchange at the place that variables say. Blocks until rank 0 is there, for as long as communicators
-/// wait.
-pub(crate) fn from_variables(
-    lookup: &dyn Fn(&str) -> Option<String>,
-    rank: usize,
-) -> Result<Arc<dyn Exchange>> {
-    Rendezvous::from_variables(lookup)?.join(rank, environment::time_limit(lookup)?)
-}
-
 /// Returns the address that is behind `tcp://`.
 fn tcp(address: &str) -> Result<String> {
     match address.trim_end_matches('/').rsplit_once(':') {

@@ -158,10 +158,15 @@ fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
     FAKE.with_borrow(|fake| call(&fake.as_ref().unwrap().1))
 }
 
+/// Returns the name of the fake driver's backend.
+fn vendor() -> &'static str {
+    FAKE.with_borrow(|fake| fake.as_ref().unwrap().0)
+}
+
 /// Opens a device for each rank, or the real ones.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let names = env::var(DEVICES).unwrap_or_else(|_| {
-        let vendor = FAKE.with_borrow(|fake| fake.as_ref().unwrap().0);
+        let vendor = vendor();
         (0..RANKS).map(|rank| format!("{vendor}:{rank}")).collect::<Vec<_>>().join(",")
     });
     names.split(',').map(|name| Device::open_with(name, options).unwrap()).take(RANKS).collect()

@@ -1,5 +1,7 @@
 //! Ranks that meet at an exchange, as those of several processes do; here each is a thread.
 
+use std::env;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -7,15 +9,19 @@ use std::time::Duration;
 use gpustream::{Device, DeviceOptions, ErrorKind, Result};
 use gpustream_collectives::{Broken, Communicator, Engine, Exchange, LocalExchange, Op, World};
 
-use crate::{LONG, RANKS, broken, devices, options, tests};
+use crate::{LONG, RANKS, broken, devices, options, tests, vendor};
 
 tests!(
     ranks_find_each_other,
     rank_that_does_not_come_is_noticed,
+    rank_0_is_waited_for_until_the_limit,
     several_ranks_on_one_gpu_are_refused,
     rubbish_instead_of_an_id_is_refused,
     worlds_that_cannot_be_are_refused,
 );
+
+/// The variable of a process that is a rank without rank 0.
+const LATE_RANK: &str = "GPUSTREAM_TEST_LATE_RANK";
 
 /// Returns the world of a rank as torchrun tells it.
 fn world(rank: usize, exchange: &LocalExchange) -> World {
@@ -63,6 +69,26 @@ fn rank_that_does_not_come_is_noticed() {
     // Rank 0 brings the id, without which there is nothing to connect.
     let error = meet(&[1], |rank| rank, Duration::from_secs(1)).remove(0).unwrap_err();
     assert!(error.kind() == ErrorKind::External && error.message().contains("nccl/id"), "{error}");
+}
+
+/// A process that its environment tells where to meet, which this one becomes for that.
+fn rank_0_is_waited_for_until_the_limit() {
+    if env::var_os(LATE_RANK).is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", &format!("{}::processes::rank_0_is_waited_for_until_the_limit", vendor())]);
+        child.envs([(LATE_RANK, "1"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]);
+        child.env("GPUSTREAM_EXCHANGE", format!("file:{}", folder.path().join("nobody").display()));
+        // A limit that the program sets itself is the only one.
+        child.env("GPUSTREAM_COLLECTIVES_TIMEOUT", "not read");
+        let output = child.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let device = &devices(DeviceOptions::default())[1];
+    let limit = options(Duration::from_millis(1));
+    let error = World::from_env().unwrap().communicator_with(device, limit).unwrap_err();
+    assert!(error.kind() == ErrorKind::External && error.message().contains("nobody"), "{error}");
 }
 
 fn several_ranks_on_one_gpu_are_refused() {
