@@ -9,7 +9,8 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Result, Stream, Tracking};
 use crate::graphs::{N, usable};
 
 tests! {
-    Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again, the_tracker_orders_inside,
+    Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again,
+        streams_wait_for_each_other_in_turn, the_tracker_orders_inside,
         strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
         another_thread_is_refused, work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
         outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
@@ -58,6 +59,32 @@ fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
     assert_eq!(b.download(&y)?, vec![want_y; N]);
     assert_eq!(b.download(&z)?, vec![want_z; N]);
     usable(device, &[&a, &b])
+}
+
+/// HIP follows such waits without end where it is told of all of them, and those of a stream for itself.
+fn streams_wait_for_each_other_in_turn(device: &Device) -> Result<()> {
+    let (kernels, [origin, a, b, c]) = kernels_and_streams(device)?;
+    let mut x = origin.zeros::<u32>(N)?;
+    let (mut want, turns) = (0, 4);
+    let graph = origin.capture(|origin| {
+        let start = origin.record()?;
+        for value in 0..turns {
+            for (s, other) in [(&a, &b), (&b, &c), (&c, &a)] {
+                s.wait(&start)?;
+                s.wait(&s.record()?)?;
+                kernels.step(s, &mut x, value, N)?;
+                other.wait(&start)?;
+                other.wait(&s.record()?)?;
+            }
+        }
+        Ok(())
+    })?;
+    for launch in [&origin, &b] {
+        graph.launch(launch)?;
+        want = (0..turns).flat_map(|value| [value; 3]).fold(want, next);
+        assert_all(launch, &x, want)?;
+    }
+    Ok(())
 }
 
 /// Only the tracker orders the place where the branches meet.

@@ -148,6 +148,13 @@ pub unsafe trait Graphs {
         none()
     }
 
+    /// Whether the end of a recording must find no circle among the streams that waited for each other's events inside it.
+    /// HIP, in every version so far, notes for each stream but the first the stream whose event it waited for, ends with a
+    /// stream those that waited for it, and follows a circle until the thread's stack ends (`hip::Stream::EndCapture`).
+    fn capture_follows_waits(&self) -> bool {
+        false
+    }
+
     /// Ends the recording (`cuStreamEndCapture`).
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, ErrorKind, EventOptions, NodePlace, Operation, RawGraph, Result};
 use smallvec::SmallVec;
 
+use super::forks::Forks;
 use super::{ContextHold, Entry, EventCell, Recording, StreamCore};
 use crate::memory::Access;
 use crate::operation::{Caller, Submission, no_node, refused};
@@ -50,6 +51,8 @@ struct Inner {
     in_body: bool,
     /// The failure that left the driver's graph with part of a conditional node.
     broken: Option<Error>,
+    /// The waits so far, where the driver must find no circle in them.
+    forks: Option<Forks>,
 }
 
 /// A driver's capture, shared by the streams that take part in it and the events recorded inside.
@@ -89,10 +92,11 @@ impl Capture {
     pub fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
         let context = Some(ContextHold::for_capture(&*stream.device)?);
+        let forks = stream.device.capture_follows_waits().then(|| Forks::new(stream.id));
         let capture = Arc::new(Self {
             origin: stream.id,
             thread: thread::current().id(),
-            inner: Mutex::new(Inner { context, ..Inner::default() }),
+            inner: Mutex::new(Inner { context, forks, ..Inner::default() }),
             ended: AtomicBool::new(false),
         });
         let mut state = stream.state.lock();
@@ -249,11 +253,21 @@ impl Capture {
             Recording::Node => return Err(no_node()),
             Recording::None => stream.mark_end(&mut state)?,
         }
-        let raw = stream.caught_up(&mut state)?;
-        // SAFETY: both are alive, and the event was recorded in this capture.
-        unsafe { stream.device.stream_wait_event(raw, event.raw) }?;
-        stream.set_recording(&mut state, Recording::Capture(self.clone()));
-        drop(state);
+        let from = point.point.stream;
+        // A stream comes after its own past.
+        if from == stream.id {
+            return Ok(());
+        }
+        if inner.way_round(from, stream.id).is_none() {
+            let raw = stream.caught_up(&mut state)?;
+            // SAFETY: both are alive, and the event was recorded in this capture.
+            unsafe { stream.device.stream_wait_event(raw, event.raw) }?;
+            stream.set_recording(&mut state, Recording::Capture(self.clone()));
+            drop(state);
+        } else {
+            drop(state);
+            inner.join(from, stream.id)?;
+        }
         let member = inner.add_member(stream);
         member.clock.merge(&point.clock);
         member.clock.advance(point.point);
@@ -340,8 +354,18 @@ impl Inner {
         }
     }
 
+    /// Returns the stream by which member `to` has to wait for an event of member `from`, where the driver must not be told of
+    /// the wait itself.
+    fn way_round(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
+        self.forks.as_mut()?.enter(from, to)
+    }
+
     /// Makes member `to` wait for all that member `from` holds so far.
     fn join(&mut self, from: StreamId, to: StreamId) -> Result<()> {
+        if let Some(between) = self.way_round(from, to) {
+            self.join(from, between)?;
+            return self.join(between, to);
+        }
         let Some(source) = self.members.get(&from) else { return Ok(()) };
         let end = Point { stream: from, number: source.number };
         let (clock, frontier) = (source.clock.clone(), source.frontier.clone());

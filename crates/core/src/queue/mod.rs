@@ -29,6 +29,7 @@
 mod capture;
 mod context;
 mod entry;
+mod forks;
 mod mark;
 mod progress;
 mod section;
