@@ -37,7 +37,53 @@ impl Forks {
 
     /// Whether HIP ends `other` with `stream`.
     fn ends(&self, stream: StreamId, other: StreamId) -> bool {
-        let mut children = self.children.get(&stream).into_iter().flatten();
-        stream == other || children.any(|&child| self.ends(child, other))
+        let mut found = vec![stream];
+        let mut looked_at = 0;
+        while let Some(stream) = found.get(looked_at) {
+            if *stream == other {
+                return true;
+            }
+            looked_at += 1;
+            for &child in self.children.get(stream).into_iter().flatten() {
+                if !found.contains(&child) {
+                    found.push(child);
+                }
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_close_a_circle_go_by_the_first_stream() {
+        let [origin, a, b, c] = std::array::from_fn(|_| StreamId::next());
+        let mut forks = Forks::new(origin);
+        for to in [a, b, c] {
+            assert_eq!(forks.enter(origin, to), None);
+        }
+        assert_eq!(forks.enter(a, a), Some(origin));
+        assert_eq!(forks.enter(a, b), None);
+        assert_eq!(forks.enter(b, a), None, "a child that joins its parent");
+        assert_eq!(forks.enter(b, c), None);
+        assert_eq!(forks.enter(c, a), Some(origin));
+        assert_eq!(forks.enter(c, origin), None);
+        assert_eq!(forks.enter(origin, a), None);
+    }
+
+    /// There are more paths from the first stream to the last than anybody could walk.
+    #[test]
+    fn streams_that_wait_for_all_others_are_looked_at_once() {
+        let streams: Vec<_> = (0..100).map(|_| StreamId::next()).collect();
+        let mut forks = Forks::new(streams[0]);
+        for (index, &to) in streams.iter().enumerate() {
+            for &from in &streams[..index] {
+                assert_eq!(forks.enter(from, to), None);
+            }
+        }
+        assert_eq!(forks.enter(streams[99], streams[1]), Some(streams[0]));
     }
 }
