@@ -45,6 +45,7 @@ mod pipeline;
 mod pipeline_in_place;
 mod pool;
 mod printing;
+mod process;
 mod replay;
 mod replay_order;
 mod replay_random;

@@ -16,9 +16,10 @@ tests! {
         memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same,
         dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace,
         a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process,
-        devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error;
+        devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error,
+        two_processes_with_one_file_write_two;
     Alone if overlaps: kernels_at_once_overlap;
-    Part: traced, killed, everywhere;
+    Part: traced, killed, everywhere, traced_up_to_a_limit;
 }
 
 const N: usize = 3000;
@@ -484,5 +485,46 @@ fn a_trace_that_cannot_be_written_is_one_error(device: &Device) -> Result<()> {
     let nowhere = child("/nowhere/run.pftrace").run()?;
     assert_ne!(nowhere.code, Some(0));
     assert!(nowhere.output.contains("GPUSTREAM_TRACE=/nowhere/run.pftrace"), "{}", nowhere.output);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.pftrace");
+    let output = Child::of(device, "traces::traced_up_to_a_limit")
+        .env("GPUSTREAM_TRACE", file.to_str().expect("a plain name"))
+        .succeeds()?;
+    assert!(output.contains("ulimit -f") && output.contains("the trace ends here"), "{output}");
+    Ok(())
+}
+
+/// Traces more than the process's files may have: without a look at the limit a signal would end the process.
+fn traced_up_to_a_limit(device: &Device) -> Result<()> {
+    let limit = libc::rlimit { rlim_cur: 4000, rlim_max: libc::RLIM_INFINITY };
+    // The device is open already, and with it the module of `traced` is not yet loaded.
+    let kernels = conformance::sync::Kernels::load(device)?;
+    // SAFETY: the call reads a local.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    for _ in 0..1000 {
+        kernels.step(&s, &mut x, 1, N)?;
+    }
+    s.synchronize()
+}
+
+/// The trace that was there first stays whole, and the other process says which file it writes.
+fn two_processes_with_one_file_write_two(device: &Device) -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.pftrace");
+    let first = std::fs::File::create(&path).expect("a file");
+    first.lock().expect("a lock");
+    let output = Child::of(device, "traces::traced")
+        .env("GPUSTREAM_TRACE", path.to_str().expect("a plain name"))
+        .succeeds()?;
+    assert!(output.contains("another process is writing its trace there"), "{output}");
+    assert_eq!(first.metadata().expect("a file").len(), 0);
+    let files = std::fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("a file").path());
+    let files: Vec<_> = files.filter(|file| *file != path).collect();
+    let [other] = &files[..] else { panic!("{files:?}") };
+    assert!(other.extension().is_some_and(|extension| extension == "pftrace"), "{other:?}");
+    assert!(output.contains(&*other.to_string_lossy()), "{output}");
+    check_file(&std::fs::read(other).expect("the trace"));
     Ok(())
 }

@@ -12,6 +12,7 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
+use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::process;
@@ -130,7 +131,8 @@ pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     if !left.has_thread && !process::is_ending() {
         process::register("what closures left", || {});
         // If no thread can be started, the work stays until the next closure leaves something.
-        left.has_thread = thread::Builder::new().name("gpustream-drop".into()).spawn(clear_up).is_ok();
+        let builder = thread::Builder::new().name("gpustream-drop".into());
+        left.has_thread = with_signals_blocked(|| builder.spawn(clear_up)).is_ok();
     }
 }
 

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use gpustream_hal::file_limit;
+
 /// Length of the longest file that is read, in bytes.
 const MOST: u64 = 1 << 30;
 
@@ -53,6 +55,7 @@ impl PrivateFolder {
     /// Writes `bytes` to the file `temporary`, and then renames that file to `name`, in place of an earlier file of
     /// that name. So readers never see half a file.
     pub(crate) fn write(&self, name: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
+        file_limit::check(bytes.len() as u64)?;
         let mut file = self.open_at(temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
         let written = file.write_all(bytes).and_then(|()| {
             let (from, to, folder) = (c_name(temporary)?, c_name(name)?, self.0.as_raw_fd());

@@ -14,6 +14,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use std::{hint, mem};
 
+use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::process;
@@ -151,7 +152,8 @@ pub fn is_idle() -> bool {
 pub fn watch(points: impl IntoIterator<Item = Awaited>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
         process::register("reactor", wake);
-        let handle = thread::Builder::new().name("gpustream-reactor".into()).spawn(run).ok()?;
+        let builder = thread::Builder::new().name("gpustream-reactor".into());
+        let handle = with_signals_blocked(|| builder.spawn(run)).ok()?;
         let thread = handle.thread().clone();
         Some(Reactor { inbox: Mutex::default(), thread, pending: AtomicUsize::new(0) })
     });

@@ -1,7 +1,7 @@
 //! A module's file, read before it is loaded: its completeness, and the places of its shared arrays.
 
 use gpustream_hal::{ErrorKind, Result};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{Dyn as _, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 
 use crate::error::error;
@@ -23,6 +23,10 @@ pub(crate) struct Image {
     pub(crate) arrays: Vec<SharedArray>,
     /// Whether kernels can print.
     pub(crate) prints: bool,
+    /// Bytes of the address space from the image's start to its end.
+    pub(crate) span: usize,
+    /// True if threads need the thread-local block from their start.
+    pub(crate) wants_static_tls: bool,
 }
 
 impl Image {
@@ -47,8 +51,17 @@ impl Image {
         if header.e_type(endian) != elf::ET_DYN {
             return Err(damaged(&"not a shared object"));
         }
+        let (mut span, mut wants_static_tls) = (1_u64, false);
         for segment in header.program_headers(endian, bytes).map_err(|e| damaged(&e))? {
             segment.data(endian, bytes).map_err(|()| damaged(&"a segment lies beyond the file's end"))?;
+            if segment.p_type(endian) == elf::PT_LOAD {
+                span = span.max(segment.p_vaddr(endian).saturating_add(segment.p_memsz(endian)));
+            }
+            if let Ok(Some(entries)) = segment.dynamic(endian, bytes) {
+                wants_static_tls |= entries.iter().any(|entry| {
+                    entry.tag(endian) == elf::DT_FLAGS && entry.val(endian) & elf::DF_STATIC_TLS.0 != 0
+                });
+            }
         }
         for section in header.sections(endian, bytes).map_err(|e| damaged(&e))?.iter() {
             use object::read::elf::SectionHeader;
@@ -66,7 +79,7 @@ impl Image {
             .collect();
         let mut imports = file.dynamic_symbols().filter(ObjectSymbol::is_undefined);
         let prints = imports.any(|s| s.name().is_ok_and(|name| print::SYMBOLS.contains(&name)));
-        Ok(Self { arrays, prints })
+        Ok(Self { arrays, prints, span: span as usize, wants_static_tls })
     }
 
     /// Returns the offset of a variable in the thread-local block.

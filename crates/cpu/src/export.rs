@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::{fmt, io, ptr};
 
-use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping};
+use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping, file_limit};
 
 use crate::device::CpuDevice;
 use crate::error::error;
@@ -103,6 +103,7 @@ pub(crate) fn memory_file(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedF
 /// Makes a file of `len` zero bytes in memory, all of which are there, and whose length stays.
 fn sealed_file(len: usize) -> io::Result<OwnedFd> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    file_limit::check(len as u64)?;
     let file = memory_file(c"gpustream", libc::MFD_ALLOW_SEALING)?;
     let raw = file.as_raw_fd();
     // SAFETY: calls with a descriptor of this function's own.

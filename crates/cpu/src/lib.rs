@@ -92,6 +92,7 @@ cfg_if::cfg_if! {
         mod buffer;
         mod calls;
         mod capture;
+        mod cgroup;
         mod check;
         mod device;
         mod elf;
@@ -109,6 +110,7 @@ cfg_if::cfg_if! {
         mod job;
         mod kernel;
         mod launch;
+        mod loader;
         mod memory;
         mod module;
         mod options;

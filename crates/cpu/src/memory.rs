@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use gpustream_hal::{ErrorKind, Result};
 
+use crate::cgroup;
 use crate::error::error;
 use crate::fiber::{self, page_size};
 use crate::sync::lock;
@@ -268,14 +269,12 @@ unsafe fn take_away(map: usize, len: usize) -> bool {
     new != libc::MAP_FAILED
 }
 
-/// Returns the memory that this process can have: the machine's, or its control group's limit.
+/// Returns the memory that this process can have: the machine's, or the limit of its control groups if that is lower.
 pub(crate) fn machine_total() -> u64 {
     // SAFETY: a query without side effects.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
     let machine = pages.max(0) as u64 * page_size() as u64;
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
-    let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
-    machine.min(limit)
+    machine.min(cgroup::memory_limit().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

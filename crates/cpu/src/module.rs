@@ -1,31 +1,23 @@
 //! Modules: shared objects, loaded from memory.
 
 use std::ffi::CStr;
-use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_hal::{
-    Error, ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result,
-};
-use libloading::os::unix::Library;
+use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result};
 
 use crate::abi;
 use crate::arch;
 use crate::device::CpuDevice;
 use crate::elf::Image;
 use crate::error::error;
-use crate::export::memory_file;
 use crate::kernel::{Function, Locals};
+use crate::loader::{self, Loaded, loader_text};
 
-/// A loaded shared object. Dropped, and so closed, before the file it came from.
+/// A loaded shared object.
 struct Module {
     functions: Vec<Function>,
     globals: Vec<Global>,
-    _library: Library,
-    _file: ImageFile,
+    _loaded: Loaded,
 }
 
 /// A variable, whose memory lies in the shared object.
@@ -46,35 +38,13 @@ impl Global {
     }
 }
 
-/// The place of a module's file while the module is loaded. The loader knows modules by path, so one path must not
-/// stand for two of them.
-enum ImageFile {
-    /// A file in memory, kept open: its number is part of the path.
-    Memory {
-        _file: OwnedFd,
-    },
-    Temporary(PathBuf),
-}
-
-impl Drop for ImageFile {
-    fn drop(&mut self) {
-        if let Self::Temporary(path) = self {
-            // A failure leaves a file in the temporary folder, and nothing else.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 impl Module {
     fn load(bytes: &[u8]) -> Result<Self> {
         let image = Image::read(bytes)?;
-        let (file, path) = write_image(bytes).map_err(|e| {
-            error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {e}"))
-        })?;
         // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
         // user's module is the user's wish.
-        let library = unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = library.map_err(|e| not_loaded(&e))?;
+        let loaded = unsafe { loader::open(bytes, &image) }?;
+        let library = &loaded.library;
         // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
         let table = unsafe { library.get::<*const abi::Module>(abi::MODULE_SYMBOL.as_bytes()) };
         let table = *table.map_err(|e| {
@@ -100,53 +70,8 @@ impl Module {
             // SAFETY: the table has this many entries.
             .map(|index| unsafe { Global::new(&*table.globals.add(index)) })
             .collect();
-        Ok(Self { functions, globals, _library: library, _file: file })
+        Ok(Self { functions, globals, _loaded: loaded })
     }
-}
-
-/// Returns the loader's words; the error's own text names the call only.
-fn loader_text(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-#[cold]
-fn not_loaded(error: &libloading::Error) -> Error {
-    let text = loader_text(error);
-    let advice = if text.contains("Too many open files") {
-        "close files, or raise the limit of open ones (`ulimit -n`)"
-    } else if text.contains("annot allocate memory") || text.contains("failed to map") {
-        "free memory, or raise the limit of address space (`ulimit -v`)"
-    } else if text.contains("not permitted") || text.contains("ermission denied") {
-        "allow this process to map executable memory"
-    } else {
-        "build the module again, on or for this system"
-    };
-    crate::error::error(
-        ErrorKind::InvalidModule,
-        format!("the system's loader does not take the module: {text}; {advice}"),
-    )
-}
-
-/// The number of temporary files so far, which tells them apart.
-static FILES: AtomicU64 = AtomicU64::new(0);
-
-/// Writes the image to a file that the loader can open: in memory, or where that is not possible in the temporary
-/// folder.
-fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
-    if let Ok(fd) = memory_file(c"gpustream-module", 0) {
-        let mut file = std::fs::File::from(fd);
-        file.write_all(bytes)?;
-        let fd = OwnedFd::from(file);
-        let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        if path.exists() {
-            return Ok((ImageFile::Memory { _file: fd }, path));
-        }
-    }
-    let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("gpustream-{}-{number}.so", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
-    file.write_all(bytes)?;
-    Ok((ImageFile::Temporary(path.clone()), path))
 }
 
 // SAFETY: a kernel is what the image's own table describes.

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{ErrorKind, Result};
 
 use crate::abi::Meeting;
@@ -31,7 +32,8 @@ pub(crate) unsafe fn run(launch: &Launch, shared: &'static Shared) -> Result<()>
             // SAFETY: passed on to the caller; the meeting outlives the scope.
             let body = move || unsafe { run_block(launch, shared, block, meeting) };
             let name = format!("gpustream-cpu{}-block{block}", shared.ordinal);
-            match thread::Builder::new().name(name).stack_size(1 << 20).spawn_scoped(scope, body) {
+            let builder = thread::Builder::new().name(name).stack_size(1 << 20);
+            match with_signals_blocked(|| builder.spawn_scoped(scope, body)) {
                 Ok(thread) => threads.push(thread),
                 Err(e) => {
                     meeting.fail();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use gpustream_hal::WaitValue;
+use gpustream_hal::thread::with_signals_blocked;
 
 use crate::sync::lock;
 
@@ -90,10 +91,9 @@ impl Words {
     ) -> std::io::Result<()> {
         let mut state = lock(&self.state);
         if !state.is_watched {
-            std::thread::Builder::new()
-                .name(format!("gpustream-cpu{ordinal}-words"))
-                .stack_size(1 << 20)
-                .spawn(move || self.watch(is_lost))?;
+            let name = format!("gpustream-cpu{ordinal}-words");
+            let builder = std::thread::Builder::new().name(name).stack_size(1 << 20);
+            with_signals_blocked(|| builder.spawn(move || self.watch(is_lost)))?;
             state.is_watched = true;
         }
         Ok(())

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gpustream_hal::thread::with_signals_blocked;
+
 use crate::block::Runner;
 use crate::calls::HOST;
 use crate::fault::AltStack;
@@ -129,9 +131,8 @@ impl<D: Sync> Scheduler<D> {
         for _ in 0..self.base {
             crew.spawn()?;
         }
-        std::thread::Builder::new()
-            .name(format!("gpustream-cpu{ordinal}-watch"))
-            .spawn(move || crew.watch())?;
+        let builder = std::thread::Builder::new().name(format!("gpustream-cpu{ordinal}-watch"));
+        with_signals_blocked(|| builder.spawn(move || crew.watch()))?;
         Ok(())
     }
 
@@ -293,10 +294,9 @@ impl<D: Sync> Crew<D> {
     fn spawn(&self) -> std::io::Result<()> {
         let (scheduler, device) = (self.scheduler, self.device);
         lock(&scheduler.queues).workers += 1;
-        let spawned = std::thread::Builder::new()
-            .name(format!("gpustream-cpu{}", self.ordinal))
-            .stack_size(1 << 20)
-            .spawn(move || Worker::new(scheduler, device).work());
+        let name = format!("gpustream-cpu{}", self.ordinal);
+        let builder = std::thread::Builder::new().name(name).stack_size(1 << 20);
+        let spawned = with_signals_blocked(|| builder.spawn(move || Worker::new(scheduler, device).work()));
         if spawned.is_err() {
             lock(&scheduler.queues).workers -= 1;
         }

@@ -326,6 +326,43 @@ fn a_module_that_the_loader_refuses_says_why() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
+/// The advice goes by what the loader cannot do, and not by its words, which are another library's.
+#[test]
+fn a_module_for_a_programs_first_libraries_is_told_from_a_damaged_one() {
+    fn play() {
+        let bench = Bench::with(options(), &compile(KERNELS));
+        // More thread-local memory than a program keeps back for libraries that come later.
+        let wants = "static thread_local char big[1 << 20] __attribute__((tls_model(\"initial-exec\")));\n\
+                     extern \"C\" __global__ void uses(int* out) { out[0] = big[threadIdx.x]++; }";
+        let image = compile(wants);
+        // SAFETY: the compiler has just made the image.
+        let error = unsafe { bench.device.module_load(&image) }.unwrap_err();
+        assert_says(error.message(), &["thread-local memory", "initial-exec"]);
+    }
+    let Some((status, said)) = child(&[], play) else { return };
+    assert!(status.success(), "{status:?}\n{said}");
+}
+
+/// Address space runs out for the loader alone: the image is in memory already.
+#[test]
+fn a_module_that_finds_no_address_space_says_so() {
+    fn play() {
+        let image = compile(KERNELS);
+        let large = "static char big[1 << 30];\n\
+                     extern \"C\" __global__ void uses(int* out) { out[0] = big[threadIdx.x]++; }";
+        let large = compile(large);
+        let bench = Bench::with(options(), &image);
+        let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads a local.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        // SAFETY: the compiler has just made the image.
+        let error = unsafe { bench.device.module_load(&large) }.unwrap_err();
+        assert_says(error.message(), &["ulimit -v"]);
+    }
+    let Some((status, said)) = child(&[], play) else { return };
+    assert!(status.success(), "{status:?}\n{said}");
+}
+
 /// A thread's default stream is there for the destructors of its other variables, in whatever order they run.
 #[test]
 fn a_default_stream_is_there_until_its_thread_ends() {

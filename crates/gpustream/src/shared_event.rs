@@ -1,6 +1,7 @@
 //! Events that streams of several processes wait for.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use gpustream_core::memory::Registration;
 use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::track::{Mode, StreamId};
-use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
+use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work, file_limit};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -251,7 +252,7 @@ impl Device {
     pub fn shared_event(&self) -> Result<SharedEvent> {
         named(operation("shared_event"), || {
             inside::check_outside()?;
-            let page = sealed_page().map_err(|why| export::external("making a shared event", why.into()))?;
+            let page = sealed_page().map_err(|why| export::external("making a shared event", why))?;
             SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
         })
     }
@@ -363,7 +364,8 @@ impl fmt::Debug for SharedEvent {
 }
 
 /// Makes a file of one page in memory, all zeros, whose length stays.
-fn sealed_page() -> rustix::io::Result<OwnedFd> {
+fn sealed_page() -> io::Result<OwnedFd> {
+    file_limit::check(PAGE as u64)?;
     let page = memfd_create("gpustream event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&page, PAGE as u64)?;
     fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

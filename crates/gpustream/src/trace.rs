@@ -1,6 +1,6 @@
 //! Traces: what ran when, for a part of a program or the whole of it.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -9,6 +9,7 @@ use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening, show_ranges};
+use gpustream_hal::file_limit::LimitedFile;
 use gpustream_hal::{self as hal, Backend, Error, ErrorKind, Result};
 use gpustream_timeline::{Record, Timeline, perfetto};
 
@@ -161,7 +162,7 @@ struct ToFile {
 
 /// The file's buffer, which is emptied whenever nothing more is known.
 #[derive(Clone)]
-struct Buffer(Arc<Mutex<BufWriter<File>>>);
+struct Buffer(Arc<Mutex<BufWriter<LimitedFile>>>);
 
 impl Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -175,14 +176,45 @@ impl Write for Buffer {
 
 impl ToFile {
     fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| {
+        let refused = |error| {
             let text =
                 format!("GPUSTREAM_TRACE={}: {error}; name a file that can be written", path.display());
             Error::new(ErrorKind::InvalidArgument, text)
-        })?;
+        };
+        let (path, file) = Self::open(path).map_err(refused)?;
+        let file = LimitedFile::new(file).map_err(refused)?;
         let buffer = Buffer(Arc::new(Mutex::new(BufWriter::with_capacity(1 << 16, file))));
         let writer = Some(perfetto::Writer::new(buffer.clone()));
-        Ok(Self { path: path.to_owned(), writer, buffer, lost: 0 })
+        Ok(Self { path, writer, buffer, lost: 0 })
+    }
+
+    /// Opens the file that the environment names, empty. If another process is writing its trace there, opens a file of
+    /// another name beside it and says so, because two traces in one file spoil each other.
+    fn open(named: &Path) -> io::Result<(PathBuf, File)> {
+        let mut path = named.to_owned();
+        for attempt in 0.. {
+            let file = File::options().write(true).create(true).truncate(false).open(&path)?;
+            if !file.metadata()?.is_file() {
+                return Ok((path, file));
+            }
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => path = beside(named, attempt),
+                // Some file systems have no locks. Then two processes need two names.
+                Ok(()) | Err(TryLockError::Error(_)) => {
+                    if attempt > 0 {
+                        eprintln!(
+                            "gpustream: GPUSTREAM_TRACE={}: another process is writing its trace there, so this one's \
+                             goes to {}; `%p` in the name stands for the number of the process",
+                            named.display(),
+                            path.display()
+                        );
+                    }
+                    file.set_len(0)?;
+                    return Ok((path, file));
+                }
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     /// Says once that the file cannot be written, and goes on without.
@@ -195,6 +227,19 @@ impl ToFile {
             );
         }
     }
+}
+
+/// Returns the name of a file beside `named` with the number of this process in it. Attempts after the first one have a number
+/// too, because processes in different containers can have the same number.
+fn beside(named: &Path, attempt: u32) -> PathBuf {
+    let id = std::process::id();
+    let mut name = named.file_stem().unwrap_or_default().to_owned();
+    name.push(if attempt == 0 { format!(".{id}") } else { format!(".{id}-{attempt}") });
+    if let Some(extension) = named.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    named.with_file_name(name)
 }
 
 impl Listener for ToFile {

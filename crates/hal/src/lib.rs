@@ -62,6 +62,7 @@ pub mod error;
 pub mod event;
 pub mod export;
 mod fault;
+pub mod file_limit;
 pub mod graph;
 mod handle;
 pub mod hint;
@@ -76,6 +77,7 @@ pub mod noop;
 pub mod share;
 pub mod stream;
 pub mod texture;
+pub mod thread;
 pub mod trace;
 pub mod work;
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gpustream::hal::file_limit;
 use gpustream::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
@@ -166,6 +167,7 @@ fn temporary_name() -> Result<String> {
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    file_limit::check(bytes.len() as u64)?;
     File::create_new(path)?.write_all(bytes)
 }
 

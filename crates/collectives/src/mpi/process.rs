@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ::mpi::Threading;
 use ::mpi::environment::{self, Universe};
+use gpustream::hal::thread::with_signals_blocked;
 use gpustream::{Error, ErrorKind, Result};
 
 use super::bond::Bond;
@@ -62,7 +63,8 @@ fn begin() -> Result<Process> {
     // Dropping the last handle of a device waits for the device, whose work may wait for MPI's thread.
     let (over, left) = channel::<Ended>();
     let drop_all = move || left.into_iter().for_each(drop);
-    thread::Builder::new().name("gpustream-mpi-e".into()).spawn(drop_all).map_err(Error::external)?;
+    let named = |name: &str| thread::Builder::new().name(name.into());
+    with_signals_blocked(|| named("gpustream-mpi-e").spawn(drop_all)).map_err(Error::external)?;
     let work = move || match Thread::begin(taken, over) {
         Ok((thread, place, version)) => {
             let _ = begun.send(Ok((place, version)));
@@ -70,7 +72,7 @@ fn begin() -> Result<Process> {
         }
         Err(error) => drop(begun.send(Err(error))),
     };
-    thread::Builder::new().name("gpustream-mpi".into()).spawn(work).map_err(Error::external)?;
+    with_signals_blocked(|| named("gpustream-mpi").spawn(work)).map_err(Error::external)?;
     let (place, version) = told.recv().unwrap_or_else(|_| Err(ended()))?;
     // SAFETY: the handler takes nothing.
     if unsafe { libc::atexit(end) } != 0 {

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use gpustream::hal::driver::{Answer, Function, Status};
+use gpustream::hal::thread::with_signals_blocked;
 use gpustream::{Error, ErrorKind, ExitHold, Result};
 
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
@@ -192,10 +193,11 @@ impl Comm {
         // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread the communicators
         // stay as they are.
         let thread = thread::Builder::new().name("gpustream-nccl".into());
-        let _ = thread.spawn(move || {
+        let run = move || {
             let Some(_hold) = ExitHold::of(LIBRARY) else { return };
             abort_all();
-        });
+        };
+        let _ = with_signals_blocked(|| thread.spawn(run));
     }
 
     fn family(&self) -> MutexGuard<'_, Family> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gpustream::hal::thread::with_signals_blocked;
 use gpustream::{Error, ExitHold, Failures, GraphWatcher, Result, Section, Stream};
 
 use super::comm::{Comm, LIBRARY};
@@ -105,7 +106,7 @@ impl Watch {
         let shared = Arc::new(Shared { state, graphs, changed: Condvar::new() });
         let watched = shared.clone();
         let thread = thread::Builder::new().name("gpustream-nccl".into());
-        thread.spawn(move || watched.watch(&comm)).map_err(Error::external)?;
+        with_signals_blocked(|| thread.spawn(move || watched.watch(&comm))).map_err(Error::external)?;
         Ok(Self(shared))
     }
 

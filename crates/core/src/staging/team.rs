@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, thread};
 
+use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::IDLE;
@@ -219,7 +220,8 @@ impl Crew {
         let missing = helpers.saturating_sub(state.threads);
         for _ in 0..missing {
             process::register("copies", || {});
-            let started = thread::Builder::new().name("gpustream-copy".into()).spawn(|| self.serve());
+            let builder = thread::Builder::new().name("gpustream-copy".into());
+            let started = with_signals_blocked(|| builder.spawn(|| self.serve()));
             if started.is_err() {
                 break;
             }

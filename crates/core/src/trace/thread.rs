@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::trace::now;
 use gpustream_timeline::{Nanos, Record, Thread};
 
@@ -69,7 +70,8 @@ pub(super) fn run() {
             run();
         }
     };
-    if thread::Builder::new().name("gpustream-trace".into()).spawn(collect).is_err() {
+    let builder = thread::Builder::new().name("gpustream-trace".into());
+    if with_signals_blocked(|| builder.spawn(collect)).is_err() {
         RUNS.store(false, Ordering::Release);
     }
 }

@@ -1,0 +1,91 @@
+//! The memory that control groups leave to this process.
+//!
+//! A container, a systemd unit or a Slurm job has a control group with a memory limit, and the system kills a process of it
+//! rather than let its groups go over. Groups lie inside each other, and each limit on the way up counts. With version 2
+//! all groups lie in one tree; with version 1 those for memory have a tree of their own. Where a tree is mounted, and
+//! from which group on, stands in `/proc/self/mountinfo`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns the lowest memory limit of the groups that this process is in, in bytes.
+pub(crate) fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse().ok();
+    limit_files(&groups, &mounts).iter().filter_map(|path| read(path)).min()
+}
+
+/// Returns the files that may have a limit, by the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for group in groups.lines() {
+        // Hierarchy, controllers, path.
+        let mut parts = group.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (kind, file) = if controllers.is_empty() {
+            ("cgroup2", "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            ("cgroup", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let Some((root, mounted)) = mounts.lines().find_map(|line| mount(line, kind)) else { continue };
+        // Without a namespace of its own, a container sees its group's full path and has that group mounted.
+        let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+        files.extend(below.ancestors().map(|group| mounted.join(group).join(file)));
+    }
+    files
+}
+
+/// Returns the group that is mounted and the place, if the line is of a memory tree of this kind.
+fn mount<'a>(line: &'a str, kind: &str) -> Option<(&'a Path, &'a Path)> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut after = after.split(' ');
+    let is_memory = after.next()? == kind
+        && (kind == "cgroup2" || after.nth(1)?.split(',').any(|option| option == "memory"));
+    let mut places = before.split(' ').skip(3);
+    let (root, mounted) = (places.next()?, places.next()?);
+    is_memory.then_some((Path::new(root), Path::new(mounted)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+24 1 0:22 / /proc rw,nosuid - proc proc rw
+30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+31 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 25 0:28 /docker/4711 /sys/fs/cgroup/memory ro master:11 - cgroup cgroup rw,memory
+";
+
+    fn files(groups: &str) -> Vec<String> {
+        limit_files(groups, MOUNTS).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn every_group_on_the_way_up_counts() {
+        let at = |group: &str| format!("/sys/fs/cgroup/unified{group}/memory.max");
+        assert_eq!(
+            files("0::/system.slice/app.service\n"),
+            [at("/system.slice/app.service"), at("/system.slice"), at("")].map(|path| path)
+        );
+        assert_eq!(files("0::/\n"), [at("")]);
+    }
+
+    #[test]
+    fn version_1_has_the_container_at_the_mount() {
+        let at = |group: &str| format!("/sys/fs/cgroup/memory{group}/memory.limit_in_bytes");
+        assert_eq!(files("4:memory:/docker/4711/job\n3:cpu,cpuacct:/docker/4711\n"), [at("/job"), at("")]);
+        assert_eq!(files("4:memory:/elsewhere\n"), [at("")]);
+    }
+
+    #[test]
+    fn what_is_no_group_is_passed_over() {
+        assert_eq!(
+            limit_files("0::/a\nnonsense\n1:memory\n", "nonsense\n1 2 - cgroup2\n"),
+            [""; 0].map(PathBuf::from)
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! Opens a shared object that is in memory, by the system's loader, which takes files alone.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::{fs, ptr};
+
+use gpustream_hal::{Error, ErrorKind, Result, file_limit};
+use libloading::os::unix::Library;
+
+use crate::elf::Image;
+use crate::error::error;
+use crate::export::memory_file;
+
+/// A library that the loader has opened, and what must stay as long as it is open.
+pub(crate) struct Loaded {
+    pub(crate) library: Library,
+    /// The file in memory. The loader takes two files of one path for the same library, and the descriptor's number is
+    /// part of the path, so it must not be used for another file. Dropped after the library.
+    _file: Option<OwnedFd>,
+}
+
+/// Opens a library, whose image has been read.
+///
+/// # Errors
+/// [`ErrorKind::InvalidModule`], with the loader's words and what to do.
+///
+/// # Safety
+/// The image's start-up code may run.
+pub(crate) unsafe fn open(bytes: &[u8], image: &Image) -> Result<Loaded> {
+    let unwritten = |why: io::Error| {
+        error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {why}"))
+    };
+    let file = ImageFile::write(bytes).map_err(unwritten)?;
+    // SAFETY: passed on to the caller.
+    let library = unsafe { Library::open(Some(file.path()), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let library = library.map_err(|why| refused(&why, &file, image))?;
+    let file = match file {
+        ImageFile::Memory(file, _) => Some(file),
+        ImageFile::Temporary(_) => None,
+    };
+    Ok(Loaded { library, _file: file })
+}
+
+/// A file for the loader.
+enum ImageFile {
+    Memory(OwnedFd, PathBuf),
+    Temporary(Temporary),
+}
+
+/// A file in the temporary folder. It is removed as soon as the loader has it, which keeps what it has mapped.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // A failure leaves a file in the temporary folder, and nothing else.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl ImageFile {
+    /// Writes a file in memory, or in the temporary folder if that is not possible.
+    fn write(image: &[u8]) -> io::Result<Self> {
+        file_limit::check(image.len() as u64)?;
+        if let Ok(fd) = memory_file(c"gpustream-module", 0) {
+            let mut file = fs::File::from(fd);
+            file.write_all(image)?;
+            let fd = OwnedFd::from(file);
+            let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            // A system without `/proc` has no path for it.
+            if path.exists() {
+                return Ok(Self::Memory(fd, path));
+            }
+        }
+        Self::write_temporary(&std::env::temp_dir(), image)
+    }
+
+    /// Writes a file of a name that no other process uses. Numbers of processes would not do: each container has a process
+    /// number 1, and a process that is killed may leave its files.
+    fn write_temporary(folder: &Path, image: &[u8]) -> io::Result<Self> {
+        loop {
+            let path = folder.join(format!("gpustream-{:016x}.so", RandomState::new().hash_one(())));
+            match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => {
+                    let written = Temporary(path);
+                    file.write_all(image)?;
+                    return Ok(Self::Temporary(written));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let text =
+                        format!("{}: {error}; set TMPDIR to a folder that can be written", folder.display());
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Memory(_, path) | Self::Temporary(Temporary(path)) => path,
+        }
+    }
+}
+
+/// Returns the error of an image that the loader did not take.
+#[cold]
+fn refused(why: &libloading::Error, file: &ImageFile, image: &Image) -> Error {
+    let advice = match Cause::find(file, image) {
+        Cause::Static => {
+            "the program is linked statically, and such a program has no loader: link it dynamically \
+                          (`-C target-feature=-crt-static`)"
+        }
+        Cause::Files => "close files, or raise the limit of open ones (`ulimit -n`)",
+        Cause::Memory => "free memory, or raise the limit of address space (`ulimit -v`)",
+        Cause::NoExec => {
+            "the temporary folder is on a file system that is mounted `noexec`: set TMPDIR to a folder on another"
+        }
+        Cause::NotExecutable => "allow this process to map executable memory",
+        Cause::StaticTls => {
+            "the module wants thread-local memory that only a program's first libraries get: build the \
+                             kernels without `-ftls-model=initial-exec`, or set \
+                             GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
+        }
+        Cause::Unknown => "build the module again, on or for this system",
+    };
+    let text = loader_text(why);
+    error(ErrorKind::InvalidModule, format!("the system's loader does not take the module: {text}; {advice}"))
+}
+
+/// Returns the loader's words; the error's own text names the call only.
+pub(crate) fn loader_text(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// A reason for the loader to refuse an image. The loader's text is for people, and differs with language and version, so we
+/// do what the loader does and see what fails.
+enum Cause {
+    Static,
+    Files,
+    Memory,
+    NoExec,
+    NotExecutable,
+    StaticTls,
+    Unknown,
+}
+
+impl Cause {
+    fn find(file: &ImageFile, image: &Image) -> Self {
+        // SAFETY: a query of what the kernel told this process at its start. The loader has an address if there is one.
+        if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
+            return Self::Static;
+        }
+        let opened = match fs::File::open(file.path()) {
+            Ok(opened) => opened,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                return Self::Files;
+            }
+            Err(_) => return Self::Unknown,
+        };
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+        // SAFETY: a new mapping, which nothing uses.
+        let map =
+            unsafe { libc::mmap(ptr::null_mut(), image.span, protection, flags, opened.as_raw_fd(), 0) };
+        if map == libc::MAP_FAILED {
+            return match (io::Error::last_os_error().raw_os_error(), file) {
+                (Some(libc::ENOMEM | libc::EAGAIN), _) => Self::Memory,
+                (Some(libc::EPERM), ImageFile::Temporary(_)) => Self::NoExec,
+                _ => Self::NotExecutable,
+            };
+        }
+        // SAFETY: the mapping was just made.
+        unsafe { libc::munmap(map, image.span) };
+        if image.wants_static_tls { Self::StaticTls } else { Self::Unknown }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_files_have_names_of_their_own_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || fs::read_dir(folder.path()).unwrap().count();
+        let all: Vec<_> =
+            (0..20).map(|_| ImageFile::write_temporary(folder.path(), b"image").unwrap()).collect();
+        assert_eq!(files(), 20);
+        assert_eq!(fs::read(all[3].path()).unwrap(), b"image");
+        drop(all);
+        assert_eq!(files(), 0);
+        let missing = folder.path().join("missing");
+        let error = ImageFile::write_temporary(&missing, b"image").err().unwrap().to_string();
+        assert!(error.contains("missing") && error.contains("TMPDIR"), "{error}");
+    }
+}
