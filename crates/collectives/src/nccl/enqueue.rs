@@ -79,7 +79,7 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
 
 fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
     // Waits must find the failure once the work ends.
-    watch.fail(&broken);
+    let broken = watch.fail(&broken);
     held.break_up(broken.clone());
     Error::external(broken)
 }
@@ -94,7 +94,7 @@ fn enqueue_in(
 ) -> Result<()> {
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let (call, label) = (calls[0].call.signature, calls[0].label());
-    let watched = seat.watch.call(call, bytes(calls));
+    let watched = seat.watch.call(call, bytes(calls))?;
     let (args, issues) = split(calls);
     let make_all = |raw| {
         let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
@@ -128,7 +128,7 @@ fn enqueue_over(
         return Err(Error::new(ErrorKind::Captured, message));
     }
     let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature, bytes(calls)));
-    let watched: Vec<_> = watched.collect();
+    let watched = watched.collect::<Result<SmallVec<[_; 1]>>>()?;
     let mut streams = Vec::new();
     for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
         let grown = if calls.len() == 1 { watched.grown() } else { None };

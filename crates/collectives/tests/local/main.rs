@@ -22,8 +22,6 @@ pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
-/// Whether the engine combines elements in the order of the ranks.
-const COMBINES_IN_ORDER: bool = true;
 /// The number of ranks in most tests.
 const RANKS: usize = 3;
 /// A limit that no test reaches.
@@ -64,6 +62,11 @@ fn device_names() -> Vec<String> {
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let names = device_names();
     names.iter().cycle().take(RANKS).map(|name| Device::open_with(name, options).unwrap()).collect()
+}
+
+/// Returns whether the engine combines elements in the order of the ranks, and rounds once.
+fn combines_in_order() -> bool {
+    true
 }
 
 fn options(limit: Duration) -> CommunicatorOptions {
