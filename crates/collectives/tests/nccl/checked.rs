@@ -6,7 +6,7 @@ use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, Op, group};
 
 use crate::order::all_reduce;
-use crate::{LONG, broken, each, options, ranks_that, streams, tests, warm_up};
+use crate::{LONG, broken, each, options, ranks_that, short, streams, tests, warm_up};
 
 tests!(
     calls_that_differ_name_the_rank,
@@ -132,7 +132,7 @@ fn parts_of_a_split_are_compared() {
 }
 
 fn rank_that_does_not_come_is_noticed() {
-    let mut ranks = checked(Duration::from_secs(1));
+    let mut ranks = checked(short());
     let lost = ranks.pop().unwrap();
     // The others come, and then there is nothing but the limit to wait for.
     each(ranks, |rank| {

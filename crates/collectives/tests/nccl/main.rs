@@ -208,6 +208,11 @@ fn ranks_within(limit: Duration) -> Vec<Communicator> {
     ranks_that(DeviceOptions::default(), limit, options, warm_up)
 }
 
+/// Returns a limit for a test that waits for it. Real ranks need seconds to connect within it, and get more if they need more.
+fn short() -> Duration {
+    Duration::from_secs(if env::var_os(DEVICES).is_some() { 5 } else { 1 })
+}
+
 /// Makes communicators whose ranks have yet to be connected.
 fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
     ranks_that(DeviceOptions::default(), limit, options, |_| Ok(()))

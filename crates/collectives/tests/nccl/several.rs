@@ -10,7 +10,7 @@ use std::time::Duration;
 use gpustream::{Device, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, FileExchange, World};
 
-use crate::{LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, tests};
+use crate::{LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, short, tests};
 
 tests!(
     rank_that_makes_no_call_is_an_error,
@@ -20,9 +20,7 @@ tests!(
     killed_process_is_an_error_for_the_others,
 );
 
-/// A limit that a test waits for. Ranks that need longer to connect get more.
-const LIMIT: Duration = Duration::from_secs(5);
-/// The same for processes, which have to start and connect within it.
+/// A limit that a test waits for, and within which processes start and connect.
 const LIMIT_OF_PROCESSES: Duration = Duration::from_secs(20);
 /// The variable that tells a process what it does as a rank.
 const ROLE: &str = "GPUSTREAM_TEST_ROLE";
@@ -41,7 +39,7 @@ fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
 
 /// NCCL connects the ranks in their first call, which waits for the lost one.
 fn rank_that_makes_no_call_is_an_error() {
-    let mut ranks = new_ranks_within(LIMIT);
+    let mut ranks = new_ranks_within(short());
     let lost = ranks.pop().unwrap();
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
@@ -53,7 +51,7 @@ fn rank_that_makes_no_call_is_an_error() {
 
 /// Connected ranks wait on the device.
 fn rank_that_stops_making_calls_is_an_error() {
-    let mut ranks = ranks_within(LIMIT);
+    let mut ranks = ranks_within(short());
     let lost = ranks.remove(0);
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
@@ -65,7 +63,7 @@ fn rank_that_stops_making_calls_is_an_error() {
 
 /// A message connects two ranks alone, behind work that all of them have done.
 fn rank_that_sends_nothing_is_an_error() {
-    each(ranks_within(LIMIT), |rank| {
+    each(ranks_within(short()), |rank| {
         let stream = rank.device().stream().unwrap();
         reduce(&rank, &stream).unwrap();
         if rank.rank() == 1 {
