@@ -132,6 +132,7 @@ pub use engine::Engine;
 pub use environment::Launcher;
 pub use exchange::{
     Exchange, ExchangeError, FileExchange, LocalExchange, MpiExchange, Rendezvous, Secret, TcpExchange,
+    TorchrunPlace,
 };
 pub use group::{Group, group};
 pub use op::Op;

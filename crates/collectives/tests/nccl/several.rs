@@ -10,7 +10,9 @@ use std::time::Duration;
 use gpustream::{Device, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, FileExchange, World};
 
-use crate::{LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, short, tests};
+use crate::{
+    LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, short, tests,
+};
 
 tests!(
     rank_that_makes_no_call_is_an_error,

@@ -45,6 +45,17 @@ impl Secret {
         Ok(Self(text.into()))
     }
 
+    /// Returns the secret that is made from this one and the words for a run.
+    pub(in super::super) fn of_run(&self, run: &str) -> Self {
+        let code = self.key().code(&[b"run", run.as_bytes()]);
+        Self(code.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+    }
+
+    #[cfg(test)]
+    pub(in super::super) fn shown(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn key(&self) -> Key {
         Key::new(self.0.as_bytes())
     }
