@@ -96,8 +96,7 @@ fn read_or_make(folder: &Path) -> Result<Secret> {
     let folder = FileExchange::open_secret(folder)?;
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(Error::external)?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    there_before(folder.put(KEY, text.as_bytes()))?;
+    there_before(folder.put(KEY, Secret::of_bytes(random).text().as_bytes()))?;
     let text = folder.get(KEY, Duration::ZERO)?;
     Secret::new(std::str::from_utf8(&text).map_err(Error::external)?)
 }
@@ -113,7 +112,7 @@ mod tests {
     #[test]
     fn secret_is_the_same_for_all_processes_of_a_user() {
         let temporary = tempfile::tempdir().unwrap();
-        let show = |secret: &Secret| secret.of_run("").shown().to_owned();
+        let show = |secret: &Secret| secret.of_run("").text().to_owned();
         let first = show(&of_user(temporary.path()).unwrap());
         assert_eq!(show(&of_user(temporary.path()).unwrap()), first);
         let elsewhere = tempfile::tempdir().unwrap();

@@ -70,16 +70,16 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
         let mut returned = error;
         for (((seat, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
             if let Some(broken) = reason {
-                returned = break_up(&seat.watch, held, broken);
+                returned = break_up(&seat.watch, held, &broken);
             }
         }
         returned
     })
 }
 
-fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
+fn break_up(watch: &Watch, held: &mut Held<'_>, broken: &Broken) -> Error {
     // Waits must find the failure once the work ends.
-    let broken = watch.fail(&broken);
+    let broken = watch.fail(broken);
     held.break_up(broken.clone());
     Error::external(broken)
 }

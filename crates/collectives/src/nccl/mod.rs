@@ -111,17 +111,17 @@ impl Seat {
 
     /// Returns what the ranks of this process show at a meeting to which this one has come. Blocks until all have.
     fn meet(&self, meeting: usize, call: impl std::fmt::Display) -> Result<Vec<Shown>> {
-        self.team.meet(meeting, call, self.comm.limit).map_err(|broken| Error::external(self.end(broken)))
+        self.team.meet(meeting, call, self.comm.limit).map_err(|broken| Error::external(self.end(&broken)))
     }
 
     /// Ends the communicator and the work of its calls, for the ranks of this process; others notice by the time limit.
     pub(crate) fn abort(&self) {
-        self.end(Broken::Aborted { rank: self.comm.rank });
+        self.end(&Broken::Aborted { rank: self.comm.rank });
     }
 
     /// Returns the reason: that of the first failure.
-    fn end(&self, broken: Broken) -> Broken {
-        let broken = self.watch.fail(&broken);
+    fn end(&self, broken: &Broken) -> Broken {
+        let broken = self.watch.fail(broken);
         self.comm.break_up(broken.clone());
         broken
     }
@@ -131,7 +131,7 @@ impl Drop for Seat {
     /// Leaves the communicator to the watching thread, which closes it once its work is done.
     fn drop(&mut self) {
         if thread::panicking() {
-            self.end(Broken::Panicked { rank: self.comm.rank });
+            self.end(&Broken::Panicked { rank: self.comm.rank });
         }
     }
 }

@@ -94,7 +94,9 @@ impl Team {
         let members: Vec<_> = state.members.iter().filter_map(Weak::upgrade).collect();
         drop(state);
         self.changed.notify_all();
-        members.iter().for_each(|member| member.fail(&first));
+        for member in members {
+            member.fail(&first);
+        }
         first
     }
 

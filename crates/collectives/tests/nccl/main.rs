@@ -165,13 +165,11 @@ fn vendor() -> &'static str {
 
 /// Returns the names of the ranks' devices.
 fn device_names() -> Vec<String> {
-    match env::var(DEVICES) {
-        Ok(names) => names.split(',').map(str::to_owned).collect(),
-        Err(_) => {
-            let vendor = vendor();
-            (0..rank_count()).map(|rank| format!("{vendor}:{rank}")).collect()
-        }
+    if let Ok(names) = env::var(DEVICES) {
+        return names.split(',').map(str::to_owned).collect();
     }
+    let vendor = vendor();
+    (0..rank_count()).map(|rank| format!("{vendor}:{rank}")).collect()
 }
 
 /// Returns the number of ranks in most tests.
