@@ -256,15 +256,16 @@ fn nan_gives_way_to_numbers() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
         // Each rank has a NaN where the others have numbers, and all have one at the end.
-        let mut values = [1.0f32, 2.0, 3.0, f32::NAN];
+        let numbers: Vec<_> = (1..=rank.size()).map(|number| number as f32).collect();
+        let mut values = [&numbers[..], &[f32::NAN]].concat();
         values[rank.rank()] = f32::NAN;
         let src = stream.upload(&values).unwrap();
-        let mut dst = stream.alloc::<f32>(4).unwrap();
+        let mut dst = stream.alloc::<f32>(values.len()).unwrap();
         for op in [Op::Min, Op::Max] {
             rank.all_reduce(&stream, &src, &mut dst, op).unwrap();
             let got = stream.download(&dst).unwrap();
-            assert_eq!(got[..3], [1.0, 2.0, 3.0]);
-            assert!(got[3].is_nan());
+            assert_eq!(got[..rank.size()], numbers);
+            assert!(got[rank.size()].is_nan());
         }
         rank.all_reduce(&stream, &src, &mut dst, Op::Sum).unwrap();
         assert!(stream.download(&dst).unwrap().iter().all(|sum| sum.is_nan()));

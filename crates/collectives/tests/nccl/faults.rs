@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fake_nccl::Nccl;
 use gpustream::{ErrorKind, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op, World};
+use gpustream_collectives::{Broken, Communicator, Op, World, group};
 
 use crate::order::{all_reduce, full};
 use crate::{
@@ -94,9 +94,11 @@ fn work_in_front_does_not_count() {
     drop(gates);
 }
 
+/// The bytes up to which calls share an event.
+const SMALL: usize = 4 << 20;
+
 /// Small calls that follow each other have one event in front of them, sixteen at a time, and larger ones one each.
 fn calls_that_follow_each_other_record_few_events() {
-    const SMALL: usize = 4 << 20;
     let ranks = ranks();
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
@@ -136,7 +138,15 @@ fn group_of_all_ranks_makes_no_other_calls() {
     let ranks = ranks();
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
-    let mut memory = full(&streams, 1000, 1u8);
+    let (mut memory, mut large) = (full(&streams, 1000, 1u8), full(&streams, SMALL + 1, 1u8));
+    // While this call is not done, the watching threads ask for no other.
+    group(|group| {
+        for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut large) {
+            group.on(rank).broadcast(stream, memory, 0)?;
+        }
+        Ok(())
+    })
+    .unwrap();
     let mut names = || {
         let calls = with_recorder(|recorder| {
             recorder.clear();
