@@ -8,12 +8,14 @@ mod problem;
 mod solver;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use examples::ranks::RanksArg;
 use examples::{Table, is_cpu};
 use gpustream_collectives::{Communicator, World};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::problem::{largest_error, width};
 use crate::solver::{Order, Run, Solver};
@@ -55,9 +57,17 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
         println!("ranks: {ranks}, the first on {}{shared}\n{side}³ points", device.info());
     }
 
+    let progress = progress(rank, if ranks > 1 { 11 } else { 8 })?;
+    let solve = |communicator, side, order| solve(communicator, args, side, order, &progress);
+    // The fastest of three solutions.
+    let fastest = |communicator, order| -> Result<Run> {
+        let runs = (0..3).map(|_| Ok(solve(communicator, side, order)?.0)).collect::<Result<Vec<_>>>()?;
+        runs.into_iter().min_by_key(|run| run.time).context("no run")
+    };
+
     // A grid of half the points shows how the error falls, and has all first uses behind it.
-    let (_, coarse) = solve(communicator, args, side / 2, Order::Overlapped)?;
-    let (_, error) = solve(communicator, args, side, Order::Overlapped)?;
+    let (_, coarse) = solve(communicator, side / 2, Order::Overlapped)?;
+    let (_, error) = solve(communicator, side, Order::Overlapped)?;
     let order = (coarse / error).ln() / (width(side / 2) / width(side)).ln();
     let bound = largest_error(side);
     ensure!(error <= bound, "the solution is off by {error:.2e}; the grid explains {bound:.2e}");
@@ -66,18 +76,19 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
         "the error falls with the grid's width to the power of {order:.2}, not 2"
     );
 
-    let overlapped = fastest(communicator, args, side, Order::Overlapped)?;
-    let in_turn = fastest(communicator, args, side, Order::InTurn)?;
+    let overlapped = fastest(communicator, Order::Overlapped)?;
+    let in_turn = fastest(communicator, Order::InTurn)?;
     let exchange = Solver::new(communicator, side)?.time_exchange(overlapped.rounds)?;
     let mut alone = None;
     if rank == 0 && ranks > 1 {
         let communicator = World::alone().communicator(device)?;
-        alone = Some(fastest(&communicator, args, side, Order::Overlapped)?);
+        alone = Some(fastest(&communicator, Order::Overlapped)?);
     }
     // The other ranks wait here meanwhile.
     let stream = device.stream()?;
     communicator.barrier(&stream)?;
     stream.synchronize()?;
+    progress.finish_and_clear();
     if rank > 0 {
         return Ok(());
     }
@@ -110,17 +121,34 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Solves, and returns the solution's largest error.
-fn solve(communicator: &Communicator, args: &Args, side: usize, order: Order) -> Result<(Run, f64)> {
-    let mut solver = Solver::new(communicator, side)?;
-    let run = solver.solve(order, args.tolerance, args.iterations, args.check_every)?;
-    Ok((run, solver.error()?))
+/// Returns the line that says how far the solutions are, on rank 0 alone, and if that has a terminal.
+fn progress(rank: usize, solutions: u64) -> Result<ProgressBar> {
+    if rank > 0 {
+        return Ok(ProgressBar::hidden());
+    }
+    let style = ProgressStyle::with_template("solution {pos} of {len}, {msg}, {elapsed}")?;
+    let progress = ProgressBar::new(solutions).with_style(style);
+    progress.enable_steady_tick(Duration::from_millis(200));
+    Ok(progress)
 }
 
-/// Returns the fastest of three solutions.
-fn fastest(communicator: &Communicator, args: &Args, side: usize, order: Order) -> Result<Run> {
-    let mut runs =
-        (0..3).map(|_| Ok(solve(communicator, args, side, order)?.0)).collect::<Result<Vec<_>>>()?;
-    runs.sort_by_key(|run| run.time);
-    Ok(runs.swap_remove(0))
+/// Solves, and returns the solution's largest error.
+fn solve(
+    communicator: &Communicator,
+    args: &Args,
+    side: usize,
+    order: Order,
+    progress: &ProgressBar,
+) -> Result<(Run, f64)> {
+    progress.inc(1);
+    let mut solver = Solver::new(communicator, side)?;
+    let report = |round, residual| {
+        if !progress.is_hidden() {
+            let size = communicator.size();
+            progress
+                .set_message(format!("{side}³ points, {size} ranks, round {round}: residual {residual:.1e}"));
+        }
+    };
+    let run = solver.solve(order, args.tolerance, args.iterations, args.check_every, report)?;
+    Ok((run, solver.error()?))
 }

@@ -97,8 +97,15 @@ impl<'a> Solver<'a> {
         Ok(solver)
     }
 
-    /// Goes on until the residual is small.
-    pub(crate) fn solve(&mut self, order: Order, tolerance: f64, most: u32, check_every: u32) -> Result<Run> {
+    /// Goes on until the residual is small. Reports each look at it: the round, and the residual relative to the right side.
+    pub(crate) fn solve(
+        &mut self,
+        order: Order,
+        tolerance: f64,
+        most: u32,
+        check_every: u32,
+        report: impl Fn(u32, f64),
+    ) -> Result<Run> {
         let small = self.stream.download(&self.square)?[0] * tolerance * tolerance;
         self.start_together()?;
         let start = Instant::now();
@@ -107,6 +114,7 @@ impl<'a> Solver<'a> {
             if rounds.is_multiple_of(check_every) || rounds == most {
                 // All ranks have the same number, and stop in the same round.
                 let square = self.stream.download(&self.square)?[0];
+                report(rounds, tolerance * (square / small).sqrt());
                 if square <= small {
                     return Ok(Run { rounds, time: start.elapsed() });
                 }

@@ -63,11 +63,19 @@ impl Seat {
 
 /// Makes the calls of some ranks, so that none of them waits for another before all are made.
 pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Seat, Batch<'a>)>) -> Result<()> {
+    let sets = sets.into_iter();
+    // Mostly all ranks have one engine.
+    let (most, _) = sets.size_hint();
     let (mut local, mut nccl, mut mpi) = (Vec::new(), Batches::new(), Batches::new());
     for (seat, calls) in sets {
         match seat {
             Seat::Local(seat) => local.push((seat, calls)),
-            Seat::Nccl(seat) => nccl.push((seat, calls)),
+            Seat::Nccl(seat) => {
+                if nccl.is_empty() {
+                    nccl.reserve_exact(most);
+                }
+                nccl.push((seat, calls));
+            }
             Seat::Mpi(seat) => mpi.push((seat, calls)),
         }
     }

@@ -60,7 +60,8 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder:
+//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder. Under torchrun on one host nothing has to
+//! be set; otherwise
 //!
 //! ```console
 //! $ export GPUSTREAM_EXCHANGE=tcp://node0:29600           # an address of rank 0's; or file:/FOLDER, new for each run
@@ -73,7 +74,9 @@
 //!   [time limit](CommunicatorOptions::time_limit).
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
 //!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls, and for
-//!   those that come after, report [`Broken::Stalled`]. Other ranks find out in the same way.
+//!   those that come after, report [`Broken::Stalled`]. The other ranks of the process hear of it at once, and those of other
+//!   processes find out in the same way. Mind that an abort lets their work go: it may end without an error, and with wrong
+//!   data. If a process reports a broken communicator, do not use what others have computed since.
 //! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
 //!   the elements it is given, or waits for ever, which the time limit ends.
 //! * Calls can be recorded into a graph ([`Stream::capture`](gpustream::Stream::capture)), those of a group for one rank and in one
@@ -84,6 +87,7 @@
 //! * In one process, calls of CUDA's that allocate, page-lock or load a kernel may wait until all its GPUs are idle. A thread
 //!   that makes one while another rank's work waits for this thread's call waits for ever, and the time limit cannot end that. Let
 //!   each rank allocate, copy and make a call of each kind first, set `CUDA_MODULE_LOADING=EAGER`, or give each GPU a process.
+//!   Splits and [comparisons](CommunicatorOptions::checked) of ranks that are all in one process wait on the host.
 //!
 //! # Ranks by MPI
 //!
@@ -132,6 +136,7 @@ pub use engine::Engine;
 pub use environment::Launcher;
 pub use exchange::{
     Exchange, ExchangeError, FileExchange, LocalExchange, MpiExchange, Rendezvous, Secret, TcpExchange,
+    TorchrunPlace,
 };
 pub use group::{Group, group};
 pub use op::Op;

@@ -272,7 +272,7 @@ pub struct CommunicatorOptions {
 impl CommunicatorOptions {
     /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
     /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. With
-    /// [`Engine::Nccl`], calls of at most 64 KiB that follow each other directly in a stream have that time together, up to
+    /// [`Engine::Nccl`], calls of at most 4 MiB that follow each other directly in a stream have that time together, up to
     /// sixteen of them. While a communicator is made, the ranks wait as long for each other. Without this the limit is
     /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
     #[must_use]

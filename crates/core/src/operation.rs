@@ -101,6 +101,8 @@ pub enum Call<'a> {
     Several(trace::Work, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
     /// Another library's calls on the driver's stream, made by a closure of the program's; no node can be made of them.
     External(&'a mut dyn FnMut(RawStream) -> Result<()>),
+    /// None: another library makes them on the driver's stream, before or behind this operation. No node can be made of it.
+    Elsewhere,
 }
 
 impl<'a> Call<'a> {
@@ -117,7 +119,7 @@ impl<'a> Call<'a> {
             Self::Several(..) => {
                 Err(refused("make one node of an operation that takes several calls; split it"))
             }
-            Self::External(_) => Err(refused(
+            Self::External(_) | Self::Elsewhere => Err(refused(
                 "make a node of calls of another library; add a graph of them, `GraphBuilder::child_from_raw`, or make them \
                  in `Stream::capture`",
             )),
@@ -146,6 +148,7 @@ impl<'a> Call<'a> {
                 device.enter()?;
                 run_external(|| calls(stream))
             }
+            Self::Elsewhere => Ok(()),
         }
     }
 
@@ -160,7 +163,7 @@ impl<'a> Call<'a> {
                 trace::Work::Copy { direction, bytes, pageable: false }
             }
             Self::Several(work, _) => *work,
-            Self::External(_) => trace::Work::External,
+            Self::External(_) | Self::Elsewhere => trace::Work::External,
         }
     }
 

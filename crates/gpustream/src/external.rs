@@ -161,6 +161,31 @@ impl Stream {
         self.submit_external(&entry, &accesses, call, submit)
     }
 
+    /// As [`external_section`](Self::external_section), without a call, and returns the driver's stream: another library enqueues
+    /// the work elsewhere. A call that enqueues in many streams at once, such as the end of a group of NCCL's, goes between two
+    /// such operations of each stream: the one in front has the memory wait for its place, and with the one behind later work
+    /// waits for what was enqueued. Makes no device's context current.
+    ///
+    /// # Errors
+    /// Those of [`external_section`](Self::external_section).
+    ///
+    /// # Safety
+    /// As for [`external`](Self::external), for the work that is enqueued between the two operations.
+    #[track_caller]
+    pub unsafe fn external_place(
+        &self,
+        label: &'static str,
+        memory: &[Arg<'_>],
+        grown: Option<&Section>,
+    ) -> Result<(RawStream, Option<Section>)> {
+        let entry = self.enter(operation(label))?;
+        let accesses = self.accesses(&entry, memory)?;
+        let mut submission = Submission::new(&entry.caller, &accesses, Call::Elsewhere);
+        // SAFETY: nothing is enqueued here.
+        let section = entry.named(unsafe { entry.submit_section(&self.core, &mut submission, grown) })?;
+        Ok((self.core.raw(), section))
+    }
+
     /// Submits an operation of another library's by `submit`.
     #[inline(never)]
     fn submit_external<R, S, E: From<Error>>(

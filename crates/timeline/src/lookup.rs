@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::{Nanos, Operation, Point, Stream, Timeline, Work};
+use crate::{Device, Nanos, Operation, Point, Stream, Timeline, Work};
 
 /// The order of a timeline's operations on their streams, and names for what its records refer to.
 pub(crate) struct Lookup<'a> {
     timeline: &'a Timeline,
+    devices: HashMap<u64, usize>,
     streams: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
     orders: HashMap<u64, Vec<Entry>>,
@@ -39,6 +40,7 @@ impl<'a> Lookup<'a> {
             }
         }
         Self {
+            devices: positions(&timeline.devices, |device| device.id.into()),
             streams: positions(&timeline.streams, |stream| stream.id),
             threads: positions(&timeline.threads, |thread| thread.id),
             timeline,
@@ -75,8 +77,22 @@ impl<'a> Lookup<'a> {
         self.stream(id).map_or_else(|| format!("stream {id}"), |stream| stream.name.clone())
     }
 
+    /// Returns a device's place in the timeline.
+    pub(crate) fn device_place(&self, id: u32) -> Option<usize> {
+        self.devices.get(&id.into()).copied()
+    }
+
+    pub(crate) fn device(&self, id: u32) -> Option<&'a Device> {
+        self.timeline.devices.get(self.device_place(id)?)
+    }
+
+    /// Returns a thread's place in the timeline.
+    pub(crate) fn thread_place(&self, id: u64) -> Option<usize> {
+        self.threads.get(&id).copied()
+    }
+
     pub(crate) fn thread_name(&self, id: u64) -> String {
-        let thread = self.threads.get(&id).and_then(|&at| self.timeline.threads.get(at));
+        let thread = self.thread_place(id).and_then(|at| self.timeline.threads.get(at));
         thread.map_or_else(|| format!("thread {id}"), |thread| thread.name.clone())
     }
 

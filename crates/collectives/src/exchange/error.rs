@@ -48,6 +48,11 @@ pub enum ExchangeError {
         /// The last attempt's outcome.
         last: String,
     },
+    /// None of the ports at which rank 0 may listen is free.
+    NoFreePort {
+        /// The addresses that rank 0 tried, as a range.
+        addresses: String,
+    },
     /// The secrets of this rank and rank 0 differ.
     WrongSecret {
         /// Rank 0's address, as it was given.
@@ -100,6 +105,10 @@ impl fmt::Display for ExchangeError {
                 "rank 0 was not reached at {address} within {limit:?}: {last}; look whether rank 0 runs, and listens at an \
                  address that this host reaches"
             ),
+            Self::NoFreePort { addresses } => write!(
+                f,
+                "rank 0 found no free port at {addresses}; name a free one of its host by GPUSTREAM_EXCHANGE=tcp://HOST:PORT"
+            ),
             Self::WrongSecret { address } => write!(
                 f,
                 "rank 0 at {address} refused this rank, since their secrets differ; give all ranks the same \
@@ -131,6 +140,18 @@ impl fmt::Display for ExchangeError {
 }
 
 impl std::error::Error for ExchangeError {}
+
+impl ExchangeError {
+    /// Returns the reason that an error carries.
+    pub(super) fn of(error: &Error) -> Option<&Self> {
+        std::error::Error::source(error)?.downcast_ref()
+    }
+
+    /// Returns whether another process has made before what this one was to make.
+    pub(super) fn was_there(&self) -> bool {
+        matches!(self, Self::FolderExists { .. } | Self::PutTwice { .. })
+    }
+}
 
 impl From<ExchangeError> for Error {
     fn from(error: ExchangeError) -> Self {

@@ -72,12 +72,21 @@ impl FileExchange {
     /// within the limit, with [`ExchangeError::FolderNotPrivate`] where others may have put files there, and with a
     /// [`std::io::Error`] where it cannot be looked at.
     pub fn open(folder: impl Into<PathBuf>, limit: Duration) -> Result<Self> {
-        let folder = folder.into();
+        Self::open_closed(folder.into(), limit, 0o022)
+    }
+
+    /// Opens a folder that is there, and that others may not even look into.
+    pub(super) fn open_secret(folder: &Path) -> Result<Self> {
+        Self::open_closed(folder.to_owned(), Duration::ZERO, 0o077)
+    }
+
+    /// Opens the folder if the user owns it, and others have none of these permissions.
+    fn open_closed(folder: PathBuf, limit: Duration, others: u32) -> Result<Self> {
         let found = wait_for(limit, || fs::symlink_metadata(&folder))
             .map_err(|error| failed(error, "cannot open the folder of the exchange", &folder))?;
         let Some(found) = found else { return Err(ExchangeError::FolderMissing { folder, limit }.into()) };
         let own = found.uid() == rustix::process::geteuid().as_raw();
-        if found.is_dir() && own && found.mode() & 0o022 == 0 {
+        if found.is_dir() && own && found.mode() & others == 0 {
             return Ok(Self { folder });
         }
         Err(ExchangeError::FolderNotPrivate { folder }.into())

@@ -7,6 +7,7 @@ mod mpi;
 mod rendezvous;
 mod store;
 mod tcp;
+mod torchrun;
 
 pub use error::ExchangeError;
 pub use file::FileExchange;
@@ -14,6 +15,7 @@ pub use local::LocalExchange;
 pub use mpi::MpiExchange;
 pub use rendezvous::Rendezvous;
 pub use tcp::{Secret, TcpExchange};
+pub use torchrun::TorchrunPlace;
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +34,7 @@ use crate::broken::invalid;
 /// |---|---|---|
 /// | [`LocalExchange`] | threads of one process | nothing |
 /// | [`FileExchange`] | processes of one user | a folder that all of them see |
-/// | [`TcpExchange`] | processes that reach rank 0 | an address of rank 0's, and a shared secret |
+/// | [`TcpExchange`] | processes that reach rank 0 | an address of rank 0's, and a shared secret; under torchrun on one host nothing |
 /// | [`MpiExchange`] | processes that `mpirun` started | the feature `mpi` |
 ///
 /// [`Rendezvous`] reads from the environment which of them it is.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gpustream::Result;
 
-use super::{Exchange, FileExchange, MpiExchange, Secret, TcpExchange};
+use super::{Exchange, FileExchange, MpiExchange, Secret, TcpExchange, TorchrunPlace};
 use crate::broken::invalid;
 use crate::environment;
 
@@ -14,8 +14,6 @@ use crate::environment;
 const EXCHANGE: &str = "GPUSTREAM_EXCHANGE";
 /// The variable with the secret that ranks share.
 const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
-/// Set to `True` by torchrun where its agent listens at `MASTER_PORT` itself.
-const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 /// The place where the ranks of several processes meet, as the environment says it.
 ///
@@ -25,8 +23,10 @@ const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";
 /// | `MASTER_ADDR`, `MASTER_PORT` | rank 0's address, where `GPUSTREAM_EXCHANGE` is not set |
 /// | `GPUSTREAM_EXCHANGE_SECRET` | the [`Secret`] of all ranks, for TCP |
 ///
-/// torchrun's agent usually listens at `MASTER_PORT` itself, and says so by `TORCHELASTIC_USE_AGENT_STORE=True`. A second
-/// program cannot listen there, so `GPUSTREAM_EXCHANGE` has to name another port.
+/// torchrun's agent usually listens at `MASTER_PORT` itself, and says so by `TORCHELASTIC_USE_AGENT_STORE=True`. Then rank 0
+/// listens at the first free one of the 16 ports behind that, and the others look for it there. If all ranks are on one host
+/// (`LOCAL_WORLD_SIZE` is `WORLD_SIZE`), they need no secret in the environment: processes of one user share one by a file in
+/// the user's own folder among the temporary files, and rank 0 listens at the loopback interface alone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,6 +54,8 @@ pub enum Rendezvous {
         /// The secret that all ranks share.
         secret: Secret,
     },
+    /// A [`TcpExchange`] beside torchrun's agent.
+    Torchrun(TorchrunPlace),
     /// A [`FileExchange`].
     Folder(PathBuf),
     /// An [`MpiExchange`].
@@ -64,8 +66,8 @@ impl Rendezvous {
     /// Returns the place that the process's variables say.
     ///
     /// # Errors
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) where no variable says a place, one makes no sense, a place
-    /// for TCP comes without a secret, or torchrun's agent listens there.
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) where no variable says a place, one makes no sense, or a place
+    /// that other hosts reach comes without a secret.
     pub fn from_env() -> Result<Self> {
         Self::from_variables(environment::of_process)
     }
@@ -77,16 +79,23 @@ impl Rendezvous {
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         // An empty variable counts as missing.
         let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+        let secret = || lookup(SECRET).map(|secret| Secret::new(secret.trim())).transpose();
         let address = match lookup(EXCHANGE).as_deref().map(str::trim) {
-            None => master(lookup)?,
+            None => {
+                let (host, port) = master(lookup)?;
+                if let Some(place) = TorchrunPlace::read(lookup, (&host, port), secret()?)? {
+                    return Ok(Self::Torchrun(place));
+                }
+                format!("{host}:{port}")
+            }
             Some("mpi") => return Ok(Self::Mpi),
             Some(place) => match place.strip_prefix("tcp://") {
                 Some(address) => tcp(address)?,
                 None => return folder(place).map(Self::Folder),
             },
         };
-        match lookup(SECRET) {
-            Some(secret) => Ok(Self::Tcp { address, secret: Secret::new(secret.trim())? }),
+        match secret()? {
+            Some(secret) => Ok(Self::Tcp { address, secret }),
             None => invalid(format!(
                 "the ranks meet at {address}, where any program could come, and no secret is set; make one with `openssl \
                  rand -hex 32` and give it to all ranks as {SECRET}"
@@ -104,6 +113,7 @@ impl Rendezvous {
         Ok(match (self, rank) {
             (Self::Tcp { address, secret }, 0) => Arc::new(TcpExchange::listen(address, secret)?),
             (Self::Tcp { address, secret }, _) => Arc::new(TcpExchange::connect(address, secret, limit)?),
+            (Self::Torchrun(place), _) => Arc::new(place.join(rank, limit)?),
             (Self::Folder(folder), 0) => Arc::new(FileExchange::create(folder)?),
             (Self::Folder(folder), _) => Arc::new(FileExchange::open(folder, limit)?),
             (Self::Mpi, _) => Arc::new(MpiExchange::join_as(rank, limit)?),
@@ -132,24 +142,14 @@ fn folder(place: &str) -> Result<PathBuf> {
     }
 }
 
-/// Returns the address that launchers give for rank 0.
-fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+/// Returns the host and the port that launchers give for rank 0.
+fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<(String, u16)> {
     let Some((host, port)) = environment::master(lookup)? else {
         return invalid(format!(
             "nothing says where the ranks meet: set {EXCHANGE} to tcp://HOST:PORT, an address of rank 0's, or to \
              file:/FOLDER, which all hosts share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
         ));
     };
-    if lookup(AGENT_LISTENS).is_some_and(|listens| listens.trim() == "True") {
-        return invalid(format!(
-            "torchrun's agent listens at {host}:{port} itself, as {AGENT_LISTENS}=True says; set {EXCHANGE} to \
-             tcp://HOST:PORT with another port of rank 0's host, or to file:/FOLDER"
-        ));
-    }
     // A bare IPv6 address has colons of its own.
-    Ok(if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    })
+    Ok((if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host }, port))
 }

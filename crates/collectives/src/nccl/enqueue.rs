@@ -40,7 +40,7 @@ struct Issue {
 
 /// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
 pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
-    let mut ranks = SmallVec::<[_; 1]>::new();
+    let mut ranks = SmallVec::<[_; 1]>::with_capacity(sets.len());
     for (seat, calls) in &mut sets {
         let mut prepared = PreparedBatch::new();
         for call in calls {
@@ -70,16 +70,16 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
         let mut returned = error;
         for (((seat, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
             if let Some(broken) = reason {
-                returned = break_up(&seat.watch, held, broken);
+                returned = break_up(&seat.watch, held, &broken);
             }
         }
         returned
     })
 }
 
-fn break_up(watch: &Watch, held: &mut Held<'_>, broken: Broken) -> Error {
+fn break_up(watch: &Watch, held: &mut Held<'_>, broken: &Broken) -> Error {
     // Waits must find the failure once the work ends.
-    watch.fail(&broken);
+    let broken = watch.fail(broken);
     held.break_up(broken.clone());
     Error::external(broken)
 }
@@ -94,7 +94,7 @@ fn enqueue_in(
 ) -> Result<()> {
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let (call, label) = (calls[0].call.signature, calls[0].label());
-    let watched = seat.watch.call(call, bytes(calls));
+    let watched = seat.watch.call(call, bytes(calls))?;
     let (args, issues) = split(calls);
     let make_all = |raw| {
         let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
@@ -128,16 +128,16 @@ fn enqueue_over(
         return Err(Error::new(ErrorKind::Captured, message));
     }
     let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature, bytes(calls)));
-    let watched: Vec<_> = watched.collect();
-    let mut streams = Vec::new();
+    let watched = watched.collect::<Result<SmallVec<[_; 1]>>>()?;
+    let count = ranks.iter().map(|(_, calls)| calls.len()).sum();
+    let mut streams = SmallVec::<[_; 1]>::with_capacity(count);
     for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
         let grown = if calls.len() == 1 { watched.grown() } else { None };
         for call in calls {
             let (stream, label) = (call.call.stream, call.label());
             let (args, _) = split(std::slice::from_mut(call));
-            // SAFETY: nothing is enqueued.
-            let (raw, front) = unsafe { stream.external_section(label, &args, grown, Ok::<_, Error>) }?;
-            streams.push((raw, front));
+            // SAFETY: the work of the call, which touches this memory alone, is enqueued below, in front of the other operation.
+            streams.push(unsafe { stream.external_place(label, &args, grown) }?);
         }
     }
     let mut raws = streams.iter().map(|(raw, _)| *raw);
@@ -158,9 +158,8 @@ fn enqueue_over(
             let (signature, stream, label) = (call.call.signature, call.call.stream, call.label());
             let (args, _) = split(std::slice::from_mut(call));
             let grown = front.as_ref().or(watched.grown());
-            // SAFETY: nothing is enqueued: the work of the call, which touches this memory alone, is there already.
-            let ((), behind) =
-                unsafe { stream.external_section(label, &args, grown, |_| Ok::<_, Error>(())) }?;
+            // SAFETY: the work of the call, which touches this memory alone, is there already.
+            let (_, behind) = unsafe { stream.external_place(label, &args, grown) }?;
             watched.add(signature, stream, front, behind);
         }
     }

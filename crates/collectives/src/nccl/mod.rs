@@ -10,12 +10,13 @@ mod enqueue;
 mod library;
 mod split;
 mod start;
+mod team;
 mod watch;
 
 use std::sync::Arc;
 use std::thread;
 
-use gpustream::{Device, GraphWatcher, Result, Stream};
+use gpustream::{Device, Error, GraphWatcher, Result, Stream};
 
 use crate::broken::Broken;
 use crate::call::{Batches, Operation};
@@ -23,6 +24,7 @@ use crate::exchange::Exchange;
 use crate::terms::Terms;
 use comm::{Comm, Handles};
 pub(crate) use library::Vendor;
+use team::{Shown, Team};
 use watch::Watch;
 
 /// One rank's place among NCCL's.
@@ -30,10 +32,13 @@ use watch::Watch;
 pub(crate) struct Seat {
     comm: Arc<Comm>,
     watch: Watch,
+    team: Arc<Team>,
     /// Kept by the graphs that contain calls, which keep the communicator by it.
     graphs: Arc<GraphWatcher>,
     device: Device,
-    /// The stream for comparisons of calls; none where calls are not checked, or where there is no other rank.
+    /// Whether the ranks compare their calls. One that is alone has nothing to compare.
+    checked: bool,
+    /// The stream for comparisons with ranks in other processes, if there are any.
     comparisons: Option<Stream>,
 }
 
@@ -44,7 +49,10 @@ impl Seat {
         let api = Vendor::of(first.info().backend)?.library()?;
         let handles = start::in_process(api, devices, terms.limit)?;
         let ranks = handles.into_iter().zip(devices).enumerate();
-        let seat = |(rank, (handles, device))| Self::new(api, (rank, devices.len()), handles, device, terms);
+        let team = Team::of_process(devices.len());
+        let seat = |(rank, (handles, device))| {
+            Self::new(api, (rank, devices.len()), handles, team.clone(), device, terms)
+        };
         ranks.map(seat).collect()
     }
 
@@ -57,21 +65,23 @@ impl Seat {
     ) -> Result<Self> {
         let api = Vendor::of(device.info().backend)?.library()?;
         let handles = start::among_processes(api, place, device, exchange, terms.limit)?;
-        Self::new(api, place, handles, device, terms)
+        Self::new(api, place, handles, Team::of_one(), device, terms)
     }
 
     fn new(
         api: &'static api::Api,
         place: (usize, usize),
         handles: Handles,
+        team: Arc<Team>,
         device: &Device,
         terms: Terms,
     ) -> Result<Self> {
         let comm = Arc::new(Comm::new(api, place, handles, terms.limit));
-        let watch = Watch::start(comm.clone())?;
+        let watch = Watch::start(comm.clone(), team.clone())?;
         let graphs = watch.graphs(&comm);
-        let comparisons = (terms.checked && place.1 > 1).then(|| device.stream()).transpose()?;
-        Ok(Self { comm, watch, graphs, device: device.clone(), comparisons })
+        let checked = terms.checked && place.1 > 1;
+        let comparisons = (checked && !team.is_whole()).then(|| device.stream()).transpose()?;
+        Ok(Self { comm, watch, team, graphs, device: device.clone(), checked, comparisons })
     }
 
     pub(crate) fn place(&self) -> (usize, usize) {
@@ -80,26 +90,40 @@ impl Seat {
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
-        crate::compare::each(&sets, |seat| seat.comparisons.is_some(), compare::compare)?;
+        crate::compare::each(&sets, |seat| seat.checked, compare::compare)?;
         enqueue::run(sets)
     }
 
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
-        compare::compare(&[(self, &Operation::Split.to_string())])?;
-        let (handles, place) = split::split(self, color, key)?;
-        let terms = Terms { limit: self.comm.limit, checked: self.comparisons.is_some() };
-        Self::new(self.comm.api, place, handles, &self.device, terms)
+        if self.checked {
+            compare::compare(&[(self, &Operation::Split.to_string())])?;
+        }
+        let part = split::split(self, color, key)?;
+        let terms = Terms { limit: self.comm.limit, checked: self.checked };
+        Self::new(self.comm.api, part.place, part.handles, part.team, &self.device, terms)
     }
 
-    /// Ends the communicator and the work of its calls, for this rank; the others notice by the time limit.
+    /// Shows the ranks of this process a value, and returns what they show. Blocks until all have come.
+    fn show(&self, value: Shown, call: impl std::fmt::Display) -> Result<Vec<Shown>> {
+        self.meet(self.team.show(self.comm.rank, value), call)
+    }
+
+    /// Returns what the ranks of this process show at a meeting to which this one has come. Blocks until all have.
+    fn meet(&self, meeting: usize, call: impl std::fmt::Display) -> Result<Vec<Shown>> {
+        self.team.meet(meeting, call, self.comm.limit).map_err(|broken| Error::external(self.end(&broken)))
+    }
+
+    /// Ends the communicator and the work of its calls, for the ranks of this process; others notice by the time limit.
     pub(crate) fn abort(&self) {
-        self.end(Broken::Aborted { rank: self.comm.rank });
+        self.end(&Broken::Aborted { rank: self.comm.rank });
     }
 
-    fn end(&self, broken: Broken) {
-        self.watch.fail(&broken);
-        self.comm.break_up(broken);
+    /// Returns the reason: that of the first failure.
+    fn end(&self, broken: &Broken) -> Broken {
+        let broken = self.watch.fail(broken);
+        self.comm.break_up(broken.clone());
+        broken
     }
 }
 
@@ -107,7 +131,7 @@ impl Drop for Seat {
     /// Leaves the communicator to the watching thread, which closes it once its work is done.
     fn drop(&mut self) {
         if thread::panicking() {
-            self.end(Broken::Panicked { rank: self.comm.rank });
+            self.end(&Broken::Panicked { rank: self.comm.rank });
         }
     }
 }

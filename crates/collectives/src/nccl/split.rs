@@ -1,39 +1,108 @@
 //! Splitting a communicator: its ranks show each other their colors and keys, and those of one color meet by an id of their own,
 //! so that a failure of the part leaves the whole alone.
 
+use std::sync::Arc;
+
 use gpustream::{Error, Plain, Result, Stream};
 use smallvec::smallvec;
 
 use super::api::ncclUniqueId;
 use super::comm::Handles;
+use super::team::{Shown, Team};
 use super::{Seat, enqueue, start};
 use crate::call::{Call, Operation, Signature};
 
-/// Returns the handles of this rank's part, and the rank's number there with the number of ranks. Blocks until all ranks of
-/// the whole have called this, and then for those of the part.
-pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<(Handles, (usize, usize))> {
-    let api = seat.comm.api;
-    let stream = seat.device.stream()?;
-    let places = show(seat, &stream, [color, key])?;
-    let part = places.iter().zip(0..).filter(|([other, _], _)| *other == color);
-    let mut part: Vec<(i32, usize)> = part.map(|([_, key], rank)| (*key, rank)).collect();
-    part.sort_unstable();
-    let place = part.iter().take_while(|(_, rank)| *rank != seat.comm.rank).count();
-    let own = if place == 0 { start::new_id(api)?.internal } else { [0; 128] };
-    let ids = show(seat, &stream, own)?;
-    let id = part.first().and_then(|&(_, first)| ids.get(first)).copied();
-    let id = id.ok_or_else(|| Error::external("the ranks' colors came back without this rank's"))?;
-    let id = ncclUniqueId { internal: id };
-    let place = (place, part.len());
-    let handles = start::connect_one(api, id, place, &seat.device, seat.comm.limit)?;
-    Ok((handles, place))
+/// This rank's part of a communicator.
+pub(super) struct Part {
+    pub(super) handles: Handles,
+    /// The rank's number in the part, and the number of ranks.
+    pub(super) place: (usize, usize),
+    pub(super) team: Arc<Team>,
 }
 
-/// Shows all ranks some values, and returns theirs in the order of the ranks.
+/// The ranks of one color, in the order of their keys.
+struct Color {
+    /// This rank's number among them.
+    place: usize,
+    /// Their numbers in the whole.
+    ranks: Vec<usize>,
+}
+
+/// Makes this rank's part. Blocks until all ranks of the whole have called this, and then for those of the part.
+pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<Part> {
+    if seat.team.is_whole() { in_process(seat, color, key) } else { among_processes(seat, color, key) }
+}
+
+/// Splits a communicator whose ranks are all in this process, which meet on the host. They also leave together: some calls of a
+/// driver, by which a rank connects with its part, may wait for the work of a rank that is through.
+fn in_process(seat: &Seat, color: i32, key: i32) -> Result<Part> {
+    let call = Operation::Split;
+    let shown = seat.show(Shown::Place([color, key]), call)?;
+    let places = shown.iter().map(|shown| if let Shown::Place(place) = shown { Some(*place) } else { None });
+    let color = Color::of(seat, color, &places.collect::<Option<Vec<_>>>().ok_or_else(mixed)?);
+    let api = seat.comm.api;
+    let made = (color.place == 0).then(|| start::new_id(api)).transpose();
+    let for_part = made.as_ref().ok().copied().flatten().map(|id| (id, Team::of_process(color.ranks.len())));
+    let shown = seat.show(Shown::Part(for_part), call)?;
+    let part = color.ranks.first().and_then(|&first| shown.get(first));
+    let connected = match part {
+        Some(Shown::Part(Some((id, team)))) => {
+            let place = color.place();
+            start::connect_one(api, *id, place, &seat.device, seat.comm.limit).map(|handles| Part {
+                handles,
+                place,
+                team: team.clone(),
+            })
+        }
+        _ => Err(Error::external("the first rank of the part could not make it")),
+    };
+    seat.show(Shown::Done, call)?;
+    made?;
+    connected
+}
+
+/// Splits a communicator whose other ranks are in other processes.
+fn among_processes(seat: &Seat, color: i32, key: i32) -> Result<Part> {
+    let api = seat.comm.api;
+    let stream = seat.device.stream()?;
+    let color = Color::of(seat, color, &show(seat, &stream, [color, key])?);
+    let own = if color.place == 0 { start::new_id(api)?.internal } else { [0; 128] };
+    let ids = show(seat, &stream, own)?;
+    let id = color.ranks.first().and_then(|&first| ids.get(first)).copied();
+    let id = ncclUniqueId { internal: id.ok_or_else(mixed)? };
+    let place = color.place();
+    let handles = start::connect_one(api, id, place, &seat.device, seat.comm.limit)?;
+    Ok(Part { handles, place, team: Team::of_one() })
+}
+
+/// Shows all ranks some values by NCCL, and returns theirs in the order of the ranks.
 fn show<T: Plain>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
     let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.comm.size)?);
     let signature = Signature::of_bytes(Operation::Split, size_of::<T>());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
     enqueue::run(smallvec![(seat, smallvec![Call { signature, stream, src, dst }])])?;
     stream.download(&all)
+}
+
+impl Color {
+    /// Returns this rank's color; `places` has the colors and keys of all ranks.
+    fn of(seat: &Seat, color: i32, places: &[[i32; 2]]) -> Self {
+        let ranks = places.iter().zip(0..).filter(|([other, _], _)| *other == color);
+        let mut ranks: Vec<(i32, usize)> = ranks.map(|([_, key], rank)| (*key, rank)).collect();
+        ranks.sort_unstable();
+        let place = ranks.iter().take_while(|(_, rank)| *rank != seat.comm.rank).count();
+        Self { place, ranks: ranks.into_iter().map(|(_, rank)| rank).collect() }
+    }
+
+    fn place(&self) -> (usize, usize) {
+        (self.place, self.ranks.len())
+    }
+}
+
+/// The error of a split that came together with another call.
+#[cold]
+fn mixed() -> Error {
+    Error::external(
+        "the ranks' colors came back without this rank's: another rank made another call than `split`",
+    )
 }

@@ -11,6 +11,7 @@ use gpustream::hal::thread::with_signals_blocked;
 use gpustream::{Error, ExitHold, Failures, GraphWatcher, Result, Section, Stream};
 
 use super::comm::{Comm, LIBRARY};
+use super::team::{Member, Team};
 use crate::broken::Broken;
 use crate::call::Signature;
 
@@ -21,8 +22,8 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// the processor's cache, and the thread finds few of them.
 const MANY: usize = 256;
 
-/// The bytes up to which the time of an event matters to a call.
-const SMALL: usize = 64 << 10;
+/// The bytes up to which the time of an event matters to a call: it takes a stream some two microseconds.
+const SMALL: usize = 4 << 20;
 
 /// The most small calls in one section. The time limit counts for all of them together.
 const MOST: usize = 16;
@@ -32,10 +33,11 @@ const MOST: usize = 16;
 pub(super) struct Watch(Arc<Shared>);
 
 struct Shared {
+    team: Arc<Team>,
     state: Mutex<State>,
     /// The watcher of the graphs that contain calls.
     graphs: OnceLock<Weak<GraphWatcher>>,
-    /// Notified when there is a first call, after a look, and at the end.
+    /// Notified when there is a first call, after a look, at a failure, and at the end.
     changed: Condvar,
 }
 
@@ -55,6 +57,8 @@ struct State {
     past: Vec<Pending>,
     /// The reason why the communicator was broken: work that is enqueued from here on has failed.
     broken: Option<Broken>,
+    /// Whether the thread has ended the communicator for that reason.
+    ended: bool,
     thread: Thread,
     life: Life,
 }
@@ -89,8 +93,8 @@ struct Pending {
 }
 
 impl Watch {
-    /// Starts the thread.
-    pub(super) fn start(comm: Arc<Comm>) -> Result<Self> {
+    /// Starts the thread, and joins the team.
+    pub(super) fn start(comm: Arc<Comm>, team: Arc<Team>) -> Result<Self> {
         let state = State {
             calling: None,
             called: 0,
@@ -99,20 +103,27 @@ impl Watch {
             newest: (Weak::new(), 0),
             past: Vec::new(),
             broken: None,
+            ended: false,
             thread: Thread::Between,
             life: Life::Open,
         };
         let (state, graphs) = (Mutex::new(state), OnceLock::new());
-        let shared = Arc::new(Shared { state, graphs, changed: Condvar::new() });
+        let shared = Arc::new(Shared { team, state, graphs, changed: Condvar::new() });
         let watched = shared.clone();
+        let member: Weak<Shared> = Arc::downgrade(&shared);
+        shared.team.join(member);
         let thread = thread::Builder::new().name("gpustream-nccl".into());
         with_signals_blocked(|| thread.spawn(move || watched.watch(&comm))).map_err(Error::external)?;
         Ok(Self(shared))
     }
 
     /// Watches a call of so many bytes until the value is dropped. The caller holds the communicator.
-    pub(super) fn call(&self, call: Signature, bytes: usize) -> Calling<'_> {
+    ///
+    /// # Errors
+    /// The reason why the communicator is about to be broken.
+    pub(super) fn call(&self, call: Signature, bytes: usize) -> Result<Calling<'_>> {
         let mut state = self.0.lock();
+        state.check()?;
         state.calling = Some(call);
         state.called += 1;
         if state.thread == Thread::Idle {
@@ -121,7 +132,7 @@ impl Watch {
         let is_small = bytes <= SMALL;
         let (newest, calls) = &state.newest;
         let grown = if is_small && *calls < MOST { newest.upgrade() } else { None };
-        Calling { shared: &self.0, is_small, grown }
+        Ok(Calling { shared: &self.0, is_small, grown })
     }
 
     /// Makes the watcher of the graphs that contain calls. There is one.
@@ -140,10 +151,10 @@ impl Watch {
         watcher
     }
 
-    /// Reports a failure of their work to the streams of all pending and later calls. The caller breaks the
-    /// communicator afterwards.
-    pub(super) fn fail(&self, broken: &Broken) {
-        self.0.fail(broken);
+    /// Reports a failure to the streams of all pending and later calls, of this rank and of the others in the process. The
+    /// caller breaks the communicator afterwards, for the reason that is returned: that of the first failure.
+    pub(super) fn fail(&self, broken: &Broken) -> Broken {
+        self.0.team.fail(broken)
     }
 }
 
@@ -216,7 +227,7 @@ impl Shared {
 
     /// Returns the reason why the communicator was broken, or is about to be.
     fn check(&self) -> Result<()> {
-        self.lock().broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
+        self.lock().check()
     }
 
     /// Watches a run of a graph that contains the call.
@@ -236,7 +247,7 @@ impl Shared {
         let mut seen = (0, Instant::now());
         loop {
             let mut state = self.lock();
-            while state.pending.is_empty() && state.calling.is_none() && matches!(state.life, Life::Open) {
+            while state.is_idle() && matches!(state.life, Life::Open) {
                 state.thread = Thread::Idle;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -246,7 +257,13 @@ impl Shared {
                 // The process is ending, and takes NCCL down.
                 return;
             }
-            if state.pending.is_empty() && state.calling.is_none() {
+            if let Some(broken) = state.take_failure() {
+                drop(state);
+                comm.break_up(broken);
+                drop(hold);
+                continue;
+            }
+            if state.is_idle() {
                 if !self.is_in_graphs() {
                     drop(state);
                     return comm.close();
@@ -285,14 +302,15 @@ impl Shared {
             };
             if let Some(broken) = broken {
                 // Waits must find the failure once the work ends, which it does by the second call.
-                self.fail(&broken);
-                comm.break_up(broken);
+                comm.break_up(self.team.fail(&broken));
             }
             drop(hold);
             thread::sleep(PERIOD);
         }
     }
+}
 
+impl Member for Shared {
     fn fail(&self, broken: &Broken) {
         let state = self.lock();
         let mut state = self
@@ -305,10 +323,30 @@ impl Shared {
                 failures.keep(Error::external(broken.clone()));
             }
         }
+        if state.thread == Thread::Idle {
+            self.changed.notify_all();
+        }
     }
 }
 
 impl State {
+    /// Returns whether there is nothing for the thread to do.
+    fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.calling.is_none() && (self.broken.is_none() || self.ended)
+    }
+
+    /// Returns the reason why the communicator was broken, or is about to be, as an error.
+    fn check(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
+    }
+
+    /// Returns the failure for which the thread has yet to end the communicator.
+    fn take_failure(&mut self) -> Option<Broken> {
+        let broken = self.broken.clone().filter(|_| !self.ended);
+        self.ended |= broken.is_some();
+        broken
+    }
+
     /// Returns a section that is done, if there is one.
     fn take_past(&mut self) -> Option<Pending> {
         if self.pending.len() >= self.many {

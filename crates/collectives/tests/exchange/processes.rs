@@ -2,8 +2,8 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +34,15 @@ fn child() {
             let (exchange, address) = rank_0();
             println!("{address}");
             let _ = exchange.get("never", Duration::MAX);
+        }
+        None if role == "torchrun" => {
+            let rank = env::var("RANK").unwrap().parse().unwrap();
+            let exchange = Rendezvous::from_env().unwrap().join(rank, LONG).unwrap();
+            meet(&*exchange, rank);
+            if rank == 0 {
+                // Until it is killed, since the others may still wait for an answer.
+                let _ = exchange.get("never", Duration::MAX);
+            }
         }
         None if role == "rounds" => rounds(),
         _ => panic!("no role `{role}`"),
@@ -114,6 +123,50 @@ fn processes_meet_in_a_folder_whoever_comes_first() {
         let ranks: Vec<_> = order.map(start).collect();
         ranks.into_iter().for_each(Process::succeeds);
     }
+}
+
+/// Two runs on one host, whose agents have neighbouring ports, among programs that listen and say nothing or something else.
+#[test]
+fn processes_of_torchrun_meet_behind_its_agent() {
+    let temporary = tempfile::tempdir().unwrap();
+    let agent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = agent.local_addr().unwrap().port();
+    // A port that another program has taken is occupied as well.
+    let taken: Vec<_> =
+        (1..=8).filter_map(|behind| TcpListener::bind(("127.0.0.1", port + behind)).ok()).collect();
+    for (number, listener) in taken.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        let listener = listener.try_clone().unwrap();
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let greeting =
+                    [&b"gpustream exchange 1\n"[..], b"SSH-2.0-something else\r\n"][number / 2 % 2];
+                let _ = stream.write_all(greeting).and_then(|()| stream.write_all(&[b'x'; 100]));
+            }
+        });
+    }
+    let folder = temporary.path().display().to_string();
+    let start = |run: &'static str, port: u16, rank: usize| {
+        let (port, rank, size) = (port.to_string(), rank.to_string(), RANKS.to_string());
+        Process::start(
+            "torchrun",
+            &[
+                ("TMPDIR", &folder),
+                ("RANK", &rank),
+                ("LOCAL_RANK", &rank),
+                ("WORLD_SIZE", &size),
+                ("LOCAL_WORLD_SIZE", &size),
+                ("MASTER_ADDR", "a name that nobody looks up"),
+                ("MASTER_PORT", &port),
+                ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+                ("TORCHELASTIC_RESTART_COUNT", "0"),
+                ("TORCHELASTIC_RUN_ID", run),
+            ],
+        )
+    };
+    let start = |rank| [start("none", port, rank), start("none", port + 1, rank)];
+    let others: Vec<_> = (1..RANKS).flat_map(start).collect();
+    let _stay = start(0);
+    others.into_iter().for_each(Process::succeeds);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Places where ranks meet, as variables say them.
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
 use gpustream::{ErrorKind, Result};
-use gpustream_collectives::Rendezvous;
+use gpustream_collectives::{ExchangeError, Rendezvous};
+
+use crate::{LONG, SHORT, reason};
 
 const SECRET: (&str, &str) = ("GPUSTREAM_EXCHANGE_SECRET", "the secret of the tests");
 const MASTER: [(&str, &str); 2] = [("MASTER_ADDR", "node0"), ("MASTER_PORT", "29500")];
@@ -65,8 +68,60 @@ fn address_of_the_launcher_serves_without_a_place() {
 }
 
 #[test]
-fn port_of_torchruns_agent_is_refused() {
-    refused(&[SECRET, MASTER[0], MASTER[1], AGENT], &["torchrun", "node0:29500", "GPUSTREAM_EXCHANGE"]);
+fn ranks_of_one_host_meet_behind_torchruns_agent_without_a_secret() {
+    let sizes = |all, here| [("WORLD_SIZE", all), ("LOCAL_WORLD_SIZE", here)];
+    let variables =
+        |sizes: [(&'static str, &'static str); 2]| [MASTER[0], MASTER[1], AGENT, sizes[0], sizes[1]];
+    let shown = format!("{:?}", place(&variables(sizes("4", "4"))).unwrap());
+    assert!(shown.contains("127.0.0.1:29501") && shown.contains("127.0.0.1:29516"), "{shown}");
+    assert!(!shown.contains("\"127.0.0.1:29500\"") && !shown.contains("127.0.0.1:29517"), "{shown}");
+    // Other hosts could come there.
+    for sizes in [sizes("8", "4"), sizes("8", " "), sizes(" ", " ")] {
+        refused(&variables(sizes), &["node0:29500", "GPUSTREAM_EXCHANGE_SECRET", "openssl rand -hex 32"]);
+        let shown = format!("{:?}", place(&[&variables(sizes)[..], &[SECRET]].concat()).unwrap());
+        assert!(shown.contains("node0:29501") && shown.contains("node0:29516"), "{shown}");
+    }
+    // Behind the last port there is none.
+    let last = [SECRET, MASTER[0], ("MASTER_PORT", "65535"), AGENT];
+    let error = place(&last).unwrap().join(0, Duration::ZERO).unwrap_err();
+    assert!(matches!(reason(&error), ExchangeError::NoFreePort { .. }), "{error}");
+}
+
+/// Returns where a rank of one host meets the others behind this port, in a run and with a secret.
+fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
+    let port = port.to_string();
+    place(&[
+        ("GPUSTREAM_EXCHANGE_SECRET", secret),
+        ("MASTER_ADDR", "node0"),
+        ("MASTER_PORT", &port),
+        AGENT,
+        ("WORLD_SIZE", "4"),
+        ("LOCAL_WORLD_SIZE", "4"),
+        ("TORCHELASTIC_RUN_ID", run),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn rank_0_of_another_run_is_another_program() {
+    // A port that this test has, and behind which others are mostly free.
+    let agent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = agent.local_addr().unwrap().port();
+    let rank_0 = |run: &str, secret: &str| behind(port, run, secret).join(0, LONG).unwrap();
+    let _others = [rank_0("a", SECRET.1), rank_0("b", "another secret of the tests")];
+    let find = |limit| behind(port, "b", SECRET.1).join(1, limit);
+    // A machine that is busy may need longer to look at all ports.
+    let mut limits = (0..).map(|doublings| SHORT * 2u32.pow(doublings));
+    let looked = limits.any(|limit| {
+        let error = find(limit).unwrap_err();
+        let ExchangeError::Unreachable { address, last, .. } = reason(&error) else { panic!("{error}") };
+        assert!(address.contains(&format!("127.0.0.1:{}", port + 16)), "{error}");
+        last.contains("another run")
+    });
+    assert!(looked);
+    let own = rank_0("b", SECRET.1);
+    own.put("id", b"7").unwrap();
+    assert_eq!(find(LONG).unwrap().get("id", LONG).unwrap(), b"7");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use gpustream::{ErrorKind, Result};
 use gpustream_collectives::{Broken, Calls, Communicator, Op, group};
 
 use crate::order::{all_reduce, full};
-use crate::{RANKS, broken, each, ranks, ranks_within, streams, tests};
+use crate::{broken, each, rank_count, ranks, ranks_within, streams, tests};
 
 tests!(
     rank_that_does_not_come_is_named,
@@ -47,10 +47,12 @@ fn rank_that_does_not_come_is_named() {
         group.on(&ranks[2]).all_reduce_in_place(&streams[2], &mut b, Op::Sum)
     })
     .unwrap_err();
-    for words in ["rank 1 did not come", "`all_reduce` (sum) with 10 elements of f32", "1ms"] {
+    let missing: Vec<_> = (0..ranks.len()).filter(|rank| ![0, 2].contains(rank)).collect();
+    let named = if missing.len() == 1 { "rank 1 did not come" } else { "ranks 1, 3" };
+    for words in [named, "`all_reduce` (sum) with 10 elements of f32", "1ms"] {
         assert!(error.message().contains(words), "{error}");
     }
-    assert!(matches!(broken(&error), Broken::Missing { ranks, .. } if *ranks == [1]), "{error}");
+    assert!(matches!(broken(&error), Broken::Missing { ranks, .. } if *ranks == missing), "{error}");
     // It comes too late, and the memory of the others is theirs again.
     let mut c = streams[1].full(10, 1f32).unwrap();
     assert_eq!(reason(ranks[1].all_reduce_in_place(&streams[1], &mut c, Op::Sum)), *broken(&error));
@@ -70,7 +72,7 @@ fn ring_of_sends_without_a_group_ends_with_advice() {
     let errors = each(ranks_within(AT_ONCE), |rank| {
         let stream = rank.device().stream().unwrap();
         let src = stream.zeros::<u8>(3).unwrap();
-        rank.send(&stream, &src, (rank.rank() + 1) % RANKS).unwrap_err()
+        rank.send(&stream, &src, (rank.rank() + 1) % rank.size()).unwrap_err()
     });
     for error in errors {
         assert!(error.message().contains("`group`"), "{error}");
@@ -99,7 +101,7 @@ fn others_hear(end: impl FnOnce(Communicator), expected: &Broken) {
 }
 
 fn dropped_rank_wakes_the_others() {
-    others_hear(drop, &Broken::Left { rank: 2 });
+    others_hear(drop, &Broken::Left { rank: rank_count() - 1 });
 }
 
 fn messages_need_no_rank_but_their_own_two() {
@@ -114,7 +116,8 @@ fn messages_need_no_rank_but_their_own_two() {
     })
     .unwrap();
     assert_eq!(streams[1].download(&dst).unwrap(), [3; 6]);
-    assert_eq!(reason(ranks[1].recv(&streams[1], &mut dst, 2)), Broken::Left { rank: 2 });
+    let rank = ranks.len();
+    assert_eq!(reason(ranks[1].recv(&streams[1], &mut dst, rank)), Broken::Left { rank });
 }
 
 fn panicking_rank_wakes_the_others() {
@@ -125,7 +128,7 @@ fn panicking_rank_wakes_the_others() {
         });
         panicked.join().unwrap_err();
     };
-    others_hear(panic, &Broken::Panicked { rank: 2 });
+    others_hear(panic, &Broken::Panicked { rank: rank_count() - 1 });
 }
 
 fn rank_that_panics_in_its_group_breaks_nothing() {
@@ -143,7 +146,7 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
 }
 
 fn aborted_communicator_wakes_everybody() {
-    let aborted = Broken::Aborted { rank: 2 };
+    let aborted = Broken::Aborted { rank: rank_count() - 1 };
     let abort = |rank: Communicator| {
         rank.abort();
         assert_eq!(reason(reduce(&rank)), aborted);
@@ -181,12 +184,14 @@ fn different_calls_name_the_rank_that_differs() {
         });
         for error in errors {
             assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [1]), "{error}");
+            let others: Vec<_> =
+                (0..rank_count()).filter(|rank| *rank != 1).map(|rank| rank.to_string()).collect();
             let calls = [
-                "ranks 0, 2 called `all_reduce` (sum) with 10 elements of f32",
-                &format!("rank 1 called {name}"),
+                format!("ranks {} called `all_reduce` (sum) with 10 elements of f32", others.join(", ")),
+                format!("rank 1 called {name}"),
             ];
             for call in calls {
-                assert!(error.message().contains(call), "{error}");
+                assert!(error.message().contains(&call), "{error}");
             }
         }
     }
@@ -210,7 +215,9 @@ fn calls_refused_on_one_rank_can_be_made_again() {
     let mut ranks = ranks();
     let streams = streams(&ranks);
     let (rank, stream) = (&ranks[0], &streams[0]);
-    let (mut three, mut four) = (stream.zeros::<f32>(3).unwrap(), stream.zeros::<f32>(4).unwrap());
+    // A part for each rank, and one element more.
+    let size = ranks.len();
+    let (mut even, mut odd) = (stream.zeros::<f32>(size).unwrap(), stream.zeros::<f32>(size + 1).unwrap());
     let refused = |result: Result<()>, kind, words: &[&str]| {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -219,31 +226,51 @@ fn calls_refused_on_one_rank_can_be_made_again() {
         }
     };
     let mismatch = ErrorKind::ArgumentMismatch;
-    refused(rank.all_reduce(stream, &three, &mut four, Op::Sum), mismatch, &["`all_reduce`", "4", "3"]);
-    refused(rank.all_gather(stream, &three, &mut four), mismatch, &["`dst` needs 3 times as many as `src`"]);
-    refused(rank.reduce_scatter(stream, &four, &mut three, Op::Sum), mismatch, &["`src` needs 3 times"]);
-    refused(rank.reduce(stream, &three, &mut four, Op::Sum, 0), mismatch, &["`reduce`"]);
-    refused(rank.gather(stream, &three, &mut four, 0), mismatch, &["`gather`"]);
-    refused(rank.scatter(stream, &three, &mut four, 0), mismatch, &["`scatter`"]);
-    let mut other_four = stream.zeros::<f32>(4).unwrap();
-    refused(rank.all_to_all(stream, &four, &mut other_four), mismatch, &["give a multiple of 3"]);
+    refused(
+        rank.all_reduce(stream, &even, &mut odd, Op::Sum),
+        mismatch,
+        &["`all_reduce`", &size.to_string(), &(size + 1).to_string()],
+    );
+    refused(
+        rank.all_gather(stream, &even, &mut odd),
+        mismatch,
+        &[&format!("`dst` needs {size} times as many as `src`")],
+    );
+    refused(
+        rank.reduce_scatter(stream, &odd, &mut even, Op::Sum),
+        mismatch,
+        &[&format!("`src` needs {size} times")],
+    );
+    refused(rank.reduce(stream, &even, &mut odd, Op::Sum, 0), mismatch, &["`reduce`"]);
+    refused(rank.gather(stream, &even, &mut odd, 0), mismatch, &["`gather`"]);
+    refused(rank.scatter(stream, &even, &mut odd, 0), mismatch, &["`scatter`"]);
+    let mut other_odd = stream.zeros::<f32>(size + 1).unwrap();
+    refused(
+        rank.all_to_all(stream, &odd, &mut other_odd),
+        mismatch,
+        &[&format!("give a multiple of {size}")],
+    );
     for result in [
-        rank.broadcast(stream, &mut three, 3),
-        rank.send(stream, &three, 3),
-        rank.recv(stream, &mut three, usize::MAX),
-        rank.gather(stream, &three, &mut four, 3),
-        rank.scatter(stream, &three, &mut four, 3),
-        rank.reduce_in_place(stream, &mut three, Op::Sum, 3),
+        rank.broadcast(stream, &mut even, size),
+        rank.send(stream, &even, size),
+        rank.recv(stream, &mut even, usize::MAX),
+        rank.gather(stream, &even, &mut odd, size),
+        rank.scatter(stream, &even, &mut odd, size),
+        rank.reduce_in_place(stream, &mut even, Op::Sum, size),
     ] {
-        refused(result, ErrorKind::InvalidArgument, &["among 3 ranks", "0 to 2"]);
+        refused(
+            result,
+            ErrorKind::InvalidArgument,
+            &[&format!("among {size} ranks"), &format!("0 to {}", size - 1)],
+        );
     }
     if ranks[1].device().info().ordinal != rank.device().info().ordinal {
         let mut elsewhere = streams[1].zeros::<f32>(3).unwrap();
         let words = ["rank 0 of the communicator"];
-        refused(rank.broadcast(&streams[1], &mut three, 0), ErrorKind::DeviceMismatch, &words);
+        refused(rank.broadcast(&streams[1], &mut even, 0), ErrorKind::DeviceMismatch, &words);
         refused(rank.broadcast(stream, &mut elsewhere, 0), ErrorKind::DeviceMismatch, &words);
     }
-    drop((three, four));
+    drop((even, odd));
     each(std::mem::take(&mut ranks), |rank| reduce(&rank).unwrap());
 }
 
@@ -293,7 +320,7 @@ fn time_limits_that_end_while_others_come_break_no_result() {
             for _ in 0..20 {
                 let mut memory = stream.full(100, 1u32 << rank.rank()).unwrap();
                 match rank.all_reduce_in_place(&stream, &mut memory, Op::Sum) {
-                    Ok(()) => assert_eq!(stream.download(&memory).unwrap(), [7; 100]),
+                    Ok(()) => assert_eq!(stream.download(&memory).unwrap(), [(1 << rank.size()) - 1; 100]),
                     Err(error) => {
                         drop(memory);
                         assert!(
@@ -309,7 +336,7 @@ fn time_limits_that_end_while_others_come_break_no_result() {
 }
 
 fn everything_is_dropped_in_any_order() {
-    for first in 0..RANKS {
+    for first in 0..rank_count() {
         let mut ranks = ranks();
         let streams = streams(&ranks);
         // The last handle of a device waits for its work.
@@ -326,6 +353,6 @@ fn everything_is_dropped_in_any_order() {
         let stream = streams.swap_remove(first);
         drop(streams);
         gate.send(()).unwrap();
-        assert_eq!(stream.download(&kept).unwrap(), [3; 1000]);
+        assert_eq!(stream.download(&kept).unwrap(), [rank_count() as u8; 1000]);
     }
 }

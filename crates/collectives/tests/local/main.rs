@@ -1,6 +1,7 @@
 //! The ranks of one process: every operation against plain Rust, the order of work, and ranks that go wrong.
 //!
-//! Three devices of the CPU are the ranks, or those that `GPUSTREAM_TEST_DEVICES` lists, such as `cuda:0,cuda:0,cuda:0`.
+//! Three devices of the CPU are the ranks, or as many as `GPUSTREAM_TEST_RANKS` says, or those that `GPUSTREAM_TEST_DEVICES` lists,
+//! such as `cuda:0,cuda:0,cuda:0`. There are three ranks at least: they share devices then.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod faults;
@@ -22,10 +23,10 @@ pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
-/// Whether the engine combines elements in the order of the ranks.
-const COMBINES_IN_ORDER: bool = true;
-/// The number of ranks in most tests.
-const RANKS: usize = 3;
+/// The variable with the number of ranks on CPU devices.
+const RANKS: &str = "GPUSTREAM_TEST_RANKS";
+/// The ranks that some tests need.
+const SEVERAL: usize = 3;
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 /// The variable that says how many devices the CPU is.
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         // The CPU's devices are counted once, from the environment of the process.
         let error = Command::new(env::current_exe().unwrap())
             .args(env::args_os().skip(1))
-            .env(CPU_DEVICES, "3")
+            .env(CPU_DEVICES, env::var(RANKS).unwrap_or_else(|_| SEVERAL.to_string()))
             .exec();
         panic!("the test cannot start itself again: {error}");
     }
@@ -56,31 +57,44 @@ fn main() -> ExitCode {
 }
 
 fn device_names() -> Vec<String> {
-    let names = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| "cpu:0,cpu:1,cpu:2".into());
-    names.split(',').map(str::to_owned).collect()
+    if let Ok(names) = env::var("GPUSTREAM_TEST_DEVICES") {
+        return names.split(',').map(str::to_owned).collect();
+    }
+    let count = env::var(RANKS).map_or(SEVERAL, |count| count.parse().unwrap());
+    (0..count).map(|rank| format!("cpu:{rank}")).collect()
+}
+
+/// Returns the number of ranks in most tests.
+fn rank_count() -> usize {
+    device_names().len().max(SEVERAL)
 }
 
 /// Opens the devices of the ranks.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let names = device_names();
-    names.iter().cycle().take(RANKS).map(|name| Device::open_with(name, options).unwrap()).collect()
+    names.iter().cycle().take(rank_count()).map(|name| Device::open_with(name, options).unwrap()).collect()
+}
+
+/// Returns whether the engine combines elements in the order of the ranks, and rounds once.
+fn combines_in_order() -> bool {
+    true
 }
 
 fn options(limit: Duration) -> CommunicatorOptions {
     CommunicatorOptions::default().time_limit(limit)
 }
 
-/// Makes the communicators of three ranks, which wait for each other for `limit`.
+/// Makes the communicators of all ranks, which wait for each other for `limit`.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
     World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
 }
 
-/// Makes the communicators of three ranks. A test that hangs fails after a minute.
+/// Makes the communicators of all ranks. A test that hangs fails after a minute.
 fn ranks() -> Vec<Communicator> {
     ranks_within(LONG)
 }
 
-/// Makes the communicators of three ranks on devices with strict tracking.
+/// Makes the communicators of all ranks on devices with strict tracking.
 fn strict_ranks() -> Vec<Communicator> {
     let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
     World::local(&devices).unwrap().communicators_with(options(LONG)).unwrap()

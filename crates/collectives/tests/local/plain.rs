@@ -1,20 +1,32 @@
-//! Elements, and their combinations in plain Rust.
+//! Elements, their combinations in plain Rust, and how far an engine may be from these.
 
 use std::fmt::Debug;
 
 use gpustream::half::{bf16, f16};
 use gpustream_collectives::{Element, Op};
 
-use crate::COMBINES_IN_ORDER;
+use crate::combines_in_order;
 
 pub(crate) const OPS: [Op; 5] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::Average];
 
 pub(crate) trait Number: Element + PartialEq + Debug {
-    /// Returns the value with which a rank begins at a place: small, different on all ranks, of both signs, not whole where
-    /// the type allows it.
+    /// Returns the value with which a rank begins at a place: different on all ranks, of both signs, not whole if the type
+    /// allows it. The product of eight of them stays within the type.
     fn value(rank: usize, place: usize) -> Self;
     /// Returns the combination of the ranks' values, in their order.
     fn combined(op: Op, values: &[Self]) -> Self;
+    /// Returns by how much the combination in another order, with a rounding after each step, may differ from
+    /// [`combined`](Self::combined).
+    fn slack(op: Op, values: &[Self]) -> f64;
+    /// Returns the distance from another value.
+    fn distance(self, other: Self) -> f64;
+}
+
+/// An element of a result, and how far an engine may be from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected<T> {
+    value: T,
+    slack: f64,
 }
 
 /// Returns a number from 0 to 255 that looks random.
@@ -25,16 +37,13 @@ fn noise(rank: usize, place: usize) -> u64 {
 }
 
 macro_rules! floats {
-    ($($type:ty: $computed:ty, $widen:expr, $round:expr;)*) => {$(
+    ($($type:ty: $computed:ty, $widen:expr, $round:expr, $digits:expr;)*) => {$(
         impl Number for $type {
             fn value(rank: usize, place: usize) -> Self {
                 let noise = noise(rank, place);
-                $round(if COMBINES_IN_ORDER {
-                    (noise as $computed - 127.0) / 12.0
-                } else {
-                    // No combination of a few of these is rounded.
-                    ((noise % 9) as $computed - 4.0) / 2.0
-                })
+                // Between 1/2 and 2.
+                let size = 0.5 + (noise % 128) as $computed * 1.5 / 127.0;
+                $round(if noise < 128 { size } else { -size })
             }
 
             fn combined(op: Op, values: &[Self]) -> Self {
@@ -51,15 +60,33 @@ macro_rules! floats {
                 };
                 $round(result.unwrap())
             }
+
+            fn slack(op: Op, values: &[Self]) -> f64 {
+                let sizes = values.iter().map(|value| f64::from(*value).abs());
+                let count = values.len() as f64;
+                let size: f64 = match op {
+                    Op::Sum => sizes.sum(),
+                    Op::Product => sizes.product(),
+                    Op::Average => sizes.sum::<f64>() / count,
+                    _ => 0.0,
+                };
+                // A step for each value, and two more if NCCL multiplies each by a rounded 1 / count; the reference rounds too.
+                let roundings = 2.0 * (count + 1.0) * 0.5f64.powi($digits);
+                size * roundings / (1.0 - roundings)
+            }
+
+            fn distance(self, other: Self) -> f64 {
+                (f64::from(self) - f64::from(other)).abs()
+            }
         }
     )*};
 }
 
 floats! {
-    f16: f32, f16::to_f32, f16::from_f32;
-    bf16: f32, bf16::to_f32, bf16::from_f32;
-    f32: f32, |value| value, |value| value;
-    f64: f64, |value| value, |value| value;
+    f16: f32, f16::to_f32, f16::from_f32, f16::MANTISSA_DIGITS as i32;
+    bf16: f32, bf16::to_f32, bf16::from_f32, bf16::MANTISSA_DIGITS as i32;
+    f32: f32, |value| value, |value| value, f32::MANTISSA_DIGITS as i32;
+    f64: f64, |value| value, |value| value, f64::MANTISSA_DIGITS as i32;
 }
 
 macro_rules! integers {
@@ -83,6 +110,14 @@ macro_rules! integers {
                     other => panic!("{other} is new"),
                 };
                 result.unwrap()
+            }
+
+            fn slack(_: Op, _: &[Self]) -> f64 {
+                0.0
+            }
+
+            fn distance(self, other: Self) -> f64 {
+                if self == other { 0.0 } else { f64::INFINITY }
             }
         }
     )*};
@@ -114,8 +149,28 @@ pub(crate) fn brought<T: Number>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|place| T::value(rank, place)).collect()
 }
 
-/// Returns the combination of all ranks' elements.
-pub(crate) fn combined<T: Number>(op: Op, ranks: usize, len: usize) -> Vec<T> {
+/// Expects exactly these elements.
+pub(crate) fn exactly<T: Number>(values: &[T]) -> Vec<Expected<T>> {
+    values.iter().map(|&value| Expected { value, slack: 0.0 }).collect()
+}
+
+/// Expects the combination of all ranks' elements.
+pub(crate) fn combined<T: Number>(op: Op, ranks: usize, len: usize) -> Vec<Expected<T>> {
     let values = |place| (0..ranks).map(|rank| T::value(rank, place)).collect::<Vec<_>>();
-    (0..len).map(|place| T::combined(op, &values(place))).collect()
+    let combine = |values: &[T]| Expected {
+        value: T::combined(op, values),
+        slack: if combines_in_order() { 0.0 } else { T::slack(op, values) },
+    };
+    (0..len).map(|place| combine(&values(place))).collect()
+}
+
+/// Checks that a result is what was expected.
+#[track_caller]
+pub(crate) fn assert_expected<T: Number>(got: &[T], want: &[Expected<T>], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (place, (&got, want)) in got.iter().zip(want).enumerate() {
+        let distance = got.distance(want.value);
+        // A value that is no number has no distance that is small enough.
+        assert!(distance <= want.slack, "{what}: {got:?} at {place}, and not {want:?}");
+    }
 }

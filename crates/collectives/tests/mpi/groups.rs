@@ -3,7 +3,7 @@
 use gpustream_collectives::Op;
 
 use crate::operations::all_operations;
-use crate::plain::{brought, combined};
+use crate::plain::{assert_expected, brought, combined};
 use crate::{RANKS, rank, strict_ranks, tests};
 
 tests!(
@@ -33,7 +33,7 @@ fn calls_of_a_group_wait_for_each_other_on_one_stream() {
     for (other, got) in others.into_iter().zip(got) {
         assert!(stream.download(&got).unwrap() == brought::<u8>(other, LONG), "what rank {other} sent");
     }
-    assert_eq!(stream.download(&sum).unwrap(), combined::<i32>(Op::Sum, RANKS, 77));
+    assert_expected(&stream.download(&sum).unwrap(), &combined::<i32>(Op::Sum, RANKS, 77), "all_reduce");
 }
 
 fn calls_of_a_group_go_over_streams() {
@@ -48,8 +48,8 @@ fn calls_of_a_group_go_over_streams() {
         })
         .unwrap();
     }
-    assert_eq!(second.download(&sum).unwrap(), combined::<f64>(Op::Max, RANKS, 1001));
-    assert_eq!(first.download(&largest).unwrap(), combined::<u16>(Op::Max, RANKS, 13));
+    assert_expected(&second.download(&sum).unwrap(), &combined::<f64>(Op::Max, RANKS, 1001), "all_reduce");
+    assert_expected(&first.download(&largest).unwrap(), &combined::<u16>(Op::Max, RANKS, 13), "all_reduce");
 }
 
 fn parts_of_many_pieces_come_to_their_places() {

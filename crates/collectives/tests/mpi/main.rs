@@ -26,8 +26,6 @@ pub(crate) use ranks::{broken, each, hold, streams, tests};
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
-/// Whether the engine combines elements in the order of the ranks.
-const COMBINES_IN_ORDER: bool = false;
 /// The number of processes.
 const RANKS: usize = 4;
 /// A limit that no test reaches.
@@ -87,6 +85,11 @@ fn in_processes(name: &str) -> Result<(), Failed> {
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let name = env::var("GPUSTREAM_TEST_DEVICES").unwrap_or_else(|_| "cpu".into());
     vec![Device::open_with(&name, options).unwrap()]
+}
+
+/// Returns whether the engine combines elements in the order of the ranks, and rounds once.
+fn combines_in_order() -> bool {
+    false
 }
 
 fn options(limit: Duration) -> CommunicatorOptions {

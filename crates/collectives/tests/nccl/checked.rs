@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op, World, group};
+use gpustream_collectives::{Broken, Communicator, Op, group};
 
 use crate::order::all_reduce;
-use crate::{LONG, broken, devices, each, options, streams, tests};
+use crate::{LONG, broken, each, options, ranks_that, short, streams, tests, warm_up};
 
 tests!(
     calls_that_differ_name_the_rank,
@@ -18,8 +18,7 @@ tests!(
 );
 
 fn checked(limit: Duration) -> Vec<Communicator> {
-    let world = World::local(&devices(DeviceOptions::default())).unwrap();
-    world.communicators_with(options(limit).checked(true)).unwrap()
+    ranks_that(DeviceOptions::default(), limit, |limit| options(limit).checked(true), warm_up)
 }
 
 fn ranks() -> Vec<Communicator> {
@@ -107,15 +106,18 @@ fn groups_that_differ_name_the_rank() {
 fn ranks_of_one_thread_are_compared() {
     let ranks = ranks();
     let streams = streams(&ranks);
-    let all = |lens: [usize; 3]| {
+    let (size, last) = (ranks.len(), ranks.len() - 1);
+    let all = |lens: &[usize]| {
         let mut memory: Vec<_> =
-            streams.iter().zip(lens).map(|(stream, len)| stream.full(len, 1u32).unwrap()).collect();
+            streams.iter().zip(lens).map(|(stream, &len)| stream.full(len, 1u32).unwrap()).collect();
         all_reduce(&ranks, &streams, &mut memory, Op::Sum)?;
-        streams[2].download(&memory[2])
+        streams[last].download(&memory[last])
     };
-    assert_eq!(all([5; 3]).unwrap(), [3; 5]);
-    let error = all([5, 5, 6]).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [2]), "{error}");
+    let mut lens = vec![5; size];
+    assert_eq!(all(&lens).unwrap(), [size as u32; 5]);
+    lens[last] = 6;
+    let error = all(&lens).unwrap_err();
+    assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [last]), "{error}");
 }
 
 fn parts_of_a_split_are_compared() {
@@ -123,23 +125,24 @@ fn parts_of_a_split_are_compared() {
         let stream = rank.device().stream().unwrap();
         let part = rank.split(u32::from(rank.rank() == 0), 0).unwrap();
         let outcome = reduce(&part, &stream, rank.rank(), Op::Sum);
-        // Rank 0 is alone in its part; the others give one element and two.
+        // Rank 0 is alone in its part; each of the others gives another number of elements.
         assert_eq!(outcome.is_ok(), rank.rank() == 0, "{outcome:?}");
         reduce(&rank, &stream, 7, Op::Sum).unwrap();
     });
 }
 
 fn rank_that_does_not_come_is_noticed() {
-    let mut ranks = checked(Duration::from_secs(1));
+    let mut ranks = checked(short());
     let lost = ranks.pop().unwrap();
+    // The others come, and then there is nothing but the limit to wait for.
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
         let error = reduce(&rank, &stream, 10, Op::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::External, "{error}");
-        assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
-        assert!(error.to_string().contains("`all_reduce` (sum) with 10 elements of f32"), "{error}");
+        let Broken::Missing { ranks, call, .. } = broken(&error) else { panic!("{error}") };
+        assert!(ranks.contains(&lost.rank()), "{error}");
+        assert_eq!(call, "`all_reduce` (sum) with 10 elements of f32");
     });
-    drop(lost);
 }
 
 fn sends_concern_two_ranks() {

@@ -1,5 +1,5 @@
-//! Ranks on GPUs by NCCL: on three devices of a fake driver with a fake NCCL, or on those that `GPUSTREAM_TEST_DEVICES` lists
-//! (`cuda:0`, say), with the real ones.
+//! Ranks on GPUs by NCCL: on three devices of a fake driver with a fake NCCL, or as many as `GPUSTREAM_TEST_RANKS` says, or on those
+//! that `GPUSTREAM_TEST_DEVICES` lists (`cuda:0`, say), with the real ones.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod checked;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use fake_nccl::Nccl;
 use gpustream::{Buffer, Device, DeviceOptions, Result, Stream, Tracking};
-use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World, group};
+use gpustream_collectives::{Broken, Communicator, CommunicatorOptions, Engine, Op, World, group};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ranks::Test;
 pub(crate) use ranks::{broken, each, hold, streams, tests};
@@ -37,14 +37,14 @@ use recorder::Recorder;
 
 /// Whether the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = false;
-/// Whether the engine combines elements in the order of the ranks.
-const COMBINES_IN_ORDER: bool = true;
 /// The variable with the names of the devices.
 const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
 /// The variable that tells CUDA when to load kernels.
 const LOADING: &str = "CUDA_MODULE_LOADING";
-/// The number of ranks in most tests, as there are at most.
-const RANKS: usize = 3;
+/// The variable with the number of fake devices.
+const RANKS: &str = "GPUSTREAM_TEST_RANKS";
+/// The ranks that some tests need.
+const SEVERAL: usize = 3;
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         Err(_) => {
             for vendor in VENDORS {
                 add(Some(vendor), false, &[&on_several, &on_three, faults::TESTS, processes::TESTS].concat());
-                add(Some(vendor), true, operations::TESTS);
+                add(Some(vendor), true, &[operations::TESTS, splits::TESTS, processes::TESTS].concat());
             }
         }
         Ok(names) => {
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
                 add(None, false, &[&on_several, several::TESTS].concat());
                 add(None, true, operations::TESTS);
             }
-            if count >= RANKS {
+            if count >= SEVERAL {
                 add(None, false, &on_three);
             }
         }
@@ -128,10 +128,10 @@ fn main() -> ExitCode {
 /// Runs a test on the fakes, and checks that it broke no rule of theirs and left nothing behind.
 fn on_fakes(vendor: &'static str, test: fn()) {
     let recorder = if vendor == "cuda" {
-        fake_cuda::load_with(fake_cuda::Options { devices: RANKS, ..Default::default() })
+        fake_cuda::load_with(fake_cuda::Options { devices: rank_count(), ..Default::default() })
     } else {
         let options = fake_hip::Options::of(fake_hip::Profile::Rocm6);
-        fake_hip::load_with(fake_hip::Options { devices: RANKS, ..options })
+        fake_hip::load_with(fake_hip::Options { devices: rank_count(), ..options })
     };
     fake_nccl::load();
     FAKE.set(Some((vendor, recorder)));
@@ -163,46 +163,117 @@ fn vendor() -> &'static str {
     FAKE.with_borrow(|fake| fake.as_ref().unwrap().0)
 }
 
-/// Opens a device for each rank, or the real ones.
+/// Returns the names of the ranks' devices.
+fn device_names() -> Vec<String> {
+    if let Ok(names) = env::var(DEVICES) {
+        return names.split(',').map(str::to_owned).collect();
+    }
+    let vendor = vendor();
+    (0..rank_count()).map(|rank| format!("{vendor}:{rank}")).collect()
+}
+
+/// Returns the number of ranks in most tests.
+fn rank_count() -> usize {
+    match (env::var(DEVICES), env::var(RANKS)) {
+        (Ok(names), _) => names.split(',').count(),
+        (Err(_), Ok(count)) => count.parse().unwrap(),
+        (Err(_), Err(_)) => SEVERAL,
+    }
+}
+
+/// Opens the devices of the ranks.
 fn devices(options: DeviceOptions) -> Vec<Device> {
-    let names = env::var(DEVICES).unwrap_or_else(|_| {
-        let vendor = vendor();
-        (0..RANKS).map(|rank| format!("{vendor}:{rank}")).collect::<Vec<_>>().join(",")
-    });
-    names.split(',').map(|name| Device::open_with(name, options).unwrap()).take(RANKS).collect()
+    device_names().iter().map(|name| Device::open_with(name, options).unwrap()).collect()
+}
+
+/// Opens the device of one rank.
+fn device(rank: usize) -> Device {
+    Device::open(&device_names()[rank]).unwrap()
+}
+
+/// Returns whether the engine combines elements in the order of the ranks, and rounds once, as the fake does.
+fn combines_in_order() -> bool {
+    env::var_os(DEVICES).is_none()
 }
 
 fn options(limit: Duration) -> CommunicatorOptions {
     CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit).checked(CHECKED.get())
 }
 
-/// Makes the communicators of all ranks, whose work lasts `limit` at most.
+/// Makes the communicators of all ranks, whose work lasts `limit` at most, or longer on a machine that needs more time to make
+/// them.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
-    let ranks = new_ranks_within(limit);
-    if env::var_os(DEVICES).is_some() {
-        warm_up(&ranks);
-    }
-    ranks
+    ranks_that(DeviceOptions::default(), limit, options, warm_up)
+}
+
+/// Returns a limit for a test that waits for it. Real ranks need seconds to connect within it, and get more if they need more.
+fn short() -> Duration {
+    Duration::from_secs(if env::var_os(DEVICES).is_some() { 5 } else { 1 })
 }
 
 /// Makes communicators whose ranks have yet to be connected.
 fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
-    World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
+    ranks_that(DeviceOptions::default(), limit, options, |_| Ok(()))
 }
 
-/// Makes calls that connect the ranks, copies, and has the pools get memory. A real driver may wait for all devices of the
-/// process at such a time, and tests hold them up.
-fn warm_up(ranks: &[Communicator]) {
-    let streams = streams(ranks);
-    let mut memory = order::full(&streams, 1 << 20, 1u8);
-    group(|group| ranks.iter().zip(&streams).try_for_each(|(rank, stream)| group.on(rank).barrier(stream)))
-        .unwrap();
-    order::all_reduce(ranks, &streams, &mut memory, Op::Sum).unwrap();
-    for (stream, memory) in streams.iter().zip(&memory) {
-        stream.upload(&stream.download(memory).unwrap()).unwrap();
-        stream.host_fn(|| ()).unwrap();
-        stream.synchronize().unwrap();
+/// Makes communicators and does something with them. The time limit is doubled until that succeeds within it.
+fn ranks_that(
+    device: DeviceOptions,
+    mut limit: Duration,
+    options: impl Fn(Duration) -> CommunicatorOptions,
+    work: impl Fn(&[Communicator]) -> Result<()>,
+) -> Vec<Communicator> {
+    let world = World::local(&devices(device)).unwrap();
+    loop {
+        let made = world.communicators_with(options(limit));
+        match made.and_then(|ranks| work(&ranks).map(|()| ranks)) {
+            Ok(ranks) => return ranks,
+            Err(error) if matches!(broken(&error), Broken::Stalled { .. }) => limit *= 2,
+            Err(error) => panic!("{error}"),
+        }
     }
+}
+
+/// Makes calls of each kind, which connect the ranks, copies, and has the pools get memory. A real driver may wait for all devices of
+/// the process at such a time, and tests hold them up.
+fn warm_up(ranks: &[Communicator]) -> Result<()> {
+    if env::var_os(DEVICES).is_none() {
+        return Ok(());
+    }
+    let (streams, size) = (streams(ranks), ranks.len());
+    let sync = || streams.iter().try_for_each(Stream::synchronize);
+    let mut memory = order::full(&streams, size << 20, 1u8);
+    let mut copies = order::full(&streams, size << 20, 1u8);
+    group(|group| ranks.iter().zip(&streams).try_for_each(|(rank, stream)| group.on(rank).barrier(stream)))?;
+    order::all_reduce(ranks, &streams, &mut memory, Op::Sum)?;
+    sync()?;
+    /// Makes a call of all ranks, and waits for it.
+    macro_rules! all {
+        ($method:ident, $src:expr, $dst:expr $(, $more:expr)*) => {
+            group(|group| {
+                for (((rank, stream), src), dst) in ranks.iter().zip(&streams).zip(&memory).zip(&mut copies) {
+                    group.on(rank).$method(stream, src.slice(..$src)?, dst.slice_mut(..$dst)? $(, $more)*)?;
+                }
+                Ok(())
+            })?;
+            sync()?;
+        };
+    }
+    // NCCL connects ranks anew for other algorithms, which it chooses by call and length, and for messages.
+    for len in [1, 1 << 20] {
+        all!(all_to_all, size * len, size * len);
+        all!(all_gather, len, size * len);
+        all!(reduce_scatter, size * len, len, Op::Sum);
+        all!(all_reduce, len, len, Op::Sum);
+        all!(reduce, len, len, Op::Sum, 0);
+        all!(scatter, size * len, len, 0);
+    }
+    for (stream, memory) in streams.iter().zip(&memory) {
+        stream.upload(&stream.download(memory)?)?;
+        stream.host_fn(|| ())?;
+        stream.synchronize()?;
+    }
+    Ok(())
 }
 
 /// Enqueues the sum of a hundred ones of each rank.
@@ -219,6 +290,5 @@ fn ranks() -> Vec<Communicator> {
 
 /// Makes the communicators of all ranks on devices with strict tracking.
 fn strict_ranks() -> Vec<Communicator> {
-    let devices = devices(DeviceOptions::default().tracking(Tracking::Strict));
-    World::local(&devices).unwrap().communicators_with(options(LONG)).unwrap()
+    ranks_that(DeviceOptions::default().tracking(Tracking::Strict), LONG, options, warm_up)
 }

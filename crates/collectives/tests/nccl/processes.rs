@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fake_nccl::Nccl;
 use gpustream::{Device, DeviceOptions, ErrorKind, Result};
 use gpustream_collectives::{Broken, Communicator, Engine, Exchange, LocalExchange, Op, World};
 
-use crate::{LONG, RANKS, broken, devices, options, tests, vendor};
+use crate::{CHECKED, LONG, broken, device, devices, each, options, rank_count, tests, vendor};
 
 tests!(
     ranks_find_each_other,
+    calls_that_differ_between_processes_name_the_rank,
+    comparison_that_does_not_return_names_the_call,
     rank_that_does_not_come_is_noticed,
     rank_0_is_waited_for_until_the_limit,
     several_ranks_on_one_gpu_are_refused,
@@ -27,7 +30,7 @@ const LATE_RANK: &str = "GPUSTREAM_TEST_LATE_RANK";
 fn world(rank: usize, exchange: &LocalExchange) -> World {
     let world = World::from_variables(|name| match name {
         "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
-        "WORLD_SIZE" => Some(RANKS.to_string()),
+        "WORLD_SIZE" => Some(rank_count().to_string()),
         "MASTER_ADDR" => Some("localhost".into()),
         "MASTER_PORT" => Some("29500".into()),
         _ => None,
@@ -37,13 +40,14 @@ fn world(rank: usize, exchange: &LocalExchange) -> World {
 
 /// Makes the communicators of some ranks, each on a thread.
 fn meet(ranks: &[usize], device: fn(usize) -> usize, limit: Duration) -> Vec<Result<Communicator>> {
-    let (exchange, devices) = (LocalExchange::new(), devices(DeviceOptions::default()));
+    let (exchange, devices, options) =
+        (LocalExchange::new(), devices(DeviceOptions::default()), options(limit));
     thread::scope(|threads| {
         let made: Vec<_> = ranks
             .iter()
             .map(|&rank| {
                 let (world, device) = (world(rank, &exchange), &devices[device(rank)]);
-                threads.spawn(move || world.communicator_with(device, options(limit)))
+                threads.spawn(move || world.communicator_with(device, options))
             })
             .collect();
         made.into_iter().map(|made| made.join().unwrap()).collect()
@@ -51,13 +55,59 @@ fn meet(ranks: &[usize], device: fn(usize) -> usize, limit: Duration) -> Vec<Res
 }
 
 fn ranks_find_each_other() {
-    let ranks: Vec<_> = meet(&[2, 0, 1], |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
-    assert_eq!(ranks.iter().map(Communicator::rank).collect::<Vec<_>>(), [2, 0, 1]);
-    crate::each(ranks, |rank| {
+    // Rank 0 is not the first to come.
+    let order: Vec<_> = (0..rank_count()).rev().collect();
+    let ranks: Vec<_> = meet(&order, |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
+    assert_eq!(ranks.iter().map(Communicator::rank).collect::<Vec<_>>(), order);
+    each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
-        let mut memory = stream.full(10, rank.rank() as f64).unwrap();
-        rank.all_reduce_in_place(&stream, &mut memory, Op::Average).unwrap();
-        assert_eq!(stream.download(&memory).unwrap(), [1.0; 10]);
+        let sum = |rank: &Communicator| {
+            let mut memory = stream.full(10, rank.rank() as u32).unwrap();
+            rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
+            assert_eq!(stream.download(&memory).unwrap(), [(0..rank.size() as u32).sum(); 10]);
+        };
+        sum(&rank);
+        // The odd ranks are a part.
+        let part = rank.split(rank.rank() as u32 % 2, 0).unwrap();
+        assert_eq!((part.rank(), part.size()), (rank.rank() / 2, (rank.size() + 1 - rank.rank() % 2) / 2));
+        sum(&part);
+        sum(&rank);
+    });
+}
+
+/// Ranks that do not share a process compare their calls by NCCL.
+fn calls_that_differ_between_processes_name_the_rank() {
+    let order: Vec<_> = (0..rank_count()).collect();
+    CHECKED.set(true);
+    let ranks = meet(&order, |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
+    each(ranks, |rank: Communicator| {
+        let stream = rank.device().stream().unwrap();
+        let len = if rank.rank() == 1 { 3 } else { 2 };
+        let mut memory = stream.full(len, 1u8).unwrap();
+        let error = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
+        assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [1]), "{error}");
+    });
+}
+
+/// NCCL connects the ranks in the comparison, which waits for the lost one; the error names the call that was to come.
+fn comparison_that_does_not_return_names_the_call() {
+    let order: Vec<_> = (0..rank_count()).collect();
+    CHECKED.set(true);
+    let ranks: Vec<_> = meet(&order, |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
+    Nccl.hold_calls(true);
+    thread::scope(|threads| {
+        let call = threads.spawn(|| {
+            let stream = ranks[0].device().stream().unwrap();
+            let mut memory = stream.full(3, 1u8).unwrap();
+            ranks[0].all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err()
+        });
+        while !Nccl.is_called() {
+            thread::yield_now();
+        }
+        ranks[0].abort();
+        let error = call.join().unwrap();
+        assert_eq!(broken(&error), &Broken::Aborted { rank: 0 });
+        assert!(error.to_string().contains("`all_reduce` (sum) with 3 elements of u8"), "{error}");
     });
 }
 
@@ -85,14 +135,15 @@ fn rank_0_is_waited_for_until_the_limit() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
-    let device = &devices(DeviceOptions::default())[1];
+    let device = &device(1);
     let limit = options(Duration::from_millis(1));
     let error = World::from_env().unwrap().communicator_with(device, limit).unwrap_err();
     assert!(error.kind() == ErrorKind::External && error.message().contains("nobody"), "{error}");
 }
 
 fn several_ranks_on_one_gpu_are_refused() {
-    for made in meet(&[0, 1, 2], |rank| rank.min(1), LONG) {
+    let all: Vec<_> = (0..rank_count()).collect();
+    for made in meet(&all, |rank| rank.min(1), LONG) {
         let error = made.unwrap_err();
         assert!(error.message().contains("invalid usage"), "{error}");
     }
@@ -101,7 +152,7 @@ fn several_ranks_on_one_gpu_are_refused() {
 fn rubbish_instead_of_an_id_is_refused() {
     let exchange = LocalExchange::new();
     exchange.put("nccl/id", &[1, 2, 3]).unwrap();
-    let device = &devices(DeviceOptions::default())[1];
+    let device = &device(1);
     let error = world(1, &exchange).communicator_with(device, options(LONG)).unwrap_err();
     assert!(error.message().contains("an id of 3 bytes"), "{error}");
 }
@@ -111,7 +162,7 @@ fn worlds_that_cannot_be_are_refused() {
     let cpu = Device::open("cpu").unwrap();
     let error = world(0, &exchange).communicator_with(&cpu, options(LONG)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("cpu"), "{error}");
-    let gpu = &devices(DeviceOptions::default())[0];
+    let gpu = &device(0);
     let error = world(0, &exchange).communicator_with(gpu, options(LONG).engine(Engine::Local)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("World::local"), "{error}");
     let twice = World::local(&[gpu.clone(), gpu.clone()]).unwrap();

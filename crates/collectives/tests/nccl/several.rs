@@ -5,12 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gpustream::{Device, DeviceOptions, Result, Stream};
+use gpustream::{Device, Result, Stream};
 use gpustream_collectives::{Broken, Communicator, FileExchange, World};
 
-use crate::{broken, devices, each, new_ranks_within, options, ranks_within, reduce, tests};
+use crate::{
+    LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, short, tests,
+};
 
 tests!(
     rank_that_makes_no_call_is_an_error,
@@ -20,10 +22,8 @@ tests!(
     killed_process_is_an_error_for_the_others,
 );
 
-/// A limit within which the ranks connect, and that a test waits for.
-const LIMIT: Duration = Duration::from_secs(5);
-/// The time after which a test that waits for the limit has failed.
-const LATE: Duration = Duration::from_secs(60);
+/// A limit that a test waits for, and within which processes start and connect.
+const LIMIT_OF_PROCESSES: Duration = Duration::from_secs(20);
 /// The variable that tells a process what it does as a rank.
 const ROLE: &str = "GPUSTREAM_TEST_ROLE";
 /// The roles: to leave after a reduction, and to be killed instead.
@@ -33,17 +33,15 @@ const STAY: &str = "stay";
 /// Checks that a rank hears of another one that is lost, at the call or at the next wait, and that its stream goes on.
 #[track_caller]
 fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
-    let since = Instant::now();
     let error = call.and_then(|()| stream.synchronize()).unwrap_err();
     assert!(matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
-    assert!(since.elapsed() < LATE, "{error}");
     broken(&reduce(rank, stream).unwrap_err());
     assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
 }
 
 /// NCCL connects the ranks in their first call, which waits for the lost one.
 fn rank_that_makes_no_call_is_an_error() {
-    let mut ranks = new_ranks_within(LIMIT);
+    let mut ranks = new_ranks_within(short());
     let lost = ranks.pop().unwrap();
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
@@ -55,20 +53,19 @@ fn rank_that_makes_no_call_is_an_error() {
 
 /// Connected ranks wait on the device.
 fn rank_that_stops_making_calls_is_an_error() {
-    each(ranks_within(LIMIT), |rank| {
+    let mut ranks = ranks_within(short());
+    let lost = ranks.remove(0);
+    each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
-        let memory = reduce(&rank, &stream).unwrap();
-        assert_eq!(stream.download(&memory).unwrap(), [rank.size() as f32; 100]);
-        if rank.rank() > 0 {
-            let call = reduce(&rank, &stream).map(drop);
-            hears_of_a_loss(&rank, &stream, call);
-        }
+        let call = reduce(&rank, &stream).map(drop);
+        hears_of_a_loss(&rank, &stream, call);
     });
+    drop(lost);
 }
 
 /// A message connects two ranks alone, behind work that all of them have done.
 fn rank_that_sends_nothing_is_an_error() {
-    each(ranks_within(LIMIT), |rank| {
+    each(ranks_within(short()), |rank| {
         let stream = rank.device().stream().unwrap();
         reduce(&rank, &stream).unwrap();
         if rank.rank() == 1 {
@@ -83,8 +80,9 @@ fn rank_that_sends_nothing_is_an_error() {
 pub(crate) fn play_role() -> bool {
     let Ok(role) = env::var(ROLE) else { return false };
     let world = World::from_env().unwrap();
-    let device = devices(DeviceOptions::default()).swap_remove(world.rank());
-    let rank = world.communicator_with(&device, options(LATE)).unwrap();
+    // The other devices are the other processes'.
+    let device = device(world.rank());
+    let rank = world.communicator_with(&device, options(LONG)).unwrap();
     work(&rank, &device);
     if role == STAY {
         loop {
@@ -133,19 +131,18 @@ impl Drop for Others {
 /// Starts the other ranks as processes, and makes the communicator of the first rank.
 fn among_processes(role: &str, limit: Duration) -> (Communicator, Others, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let mut devices = devices(DeviceOptions::default());
     let meeting = folder.path().join("meeting");
-    let variables = place(0, devices.len());
+    let variables = place(0, rank_count());
     let lookup =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
     let world = World::from_variables(lookup).unwrap();
     let world = world.with_exchange(Arc::new(FileExchange::create(&meeting).unwrap()));
-    let others = Others::start(role, &meeting, devices.len());
-    (world.communicator_with(&devices.swap_remove(0), options(limit)).unwrap(), others, folder)
+    let others = Others::start(role, &meeting, rank_count());
+    (world.communicator_with(&device(0), options(limit)).unwrap(), others, folder)
 }
 
 fn processes_work_together() {
-    let (rank, mut others, _folder) = among_processes(WORK, LATE);
+    let (rank, mut others, _folder) = among_processes(WORK, LONG);
     work(&rank, rank.device());
     for process in &mut others.0 {
         assert!(process.wait().unwrap().success());
@@ -153,7 +150,7 @@ fn processes_work_together() {
 }
 
 fn killed_process_is_an_error_for_the_others() {
-    let (rank, others, _folder) = among_processes(STAY, LIMIT);
+    let (rank, others, _folder) = among_processes(STAY, LIMIT_OF_PROCESSES);
     let stream = rank.device().stream().unwrap();
     work(&rank, rank.device());
     drop(others);

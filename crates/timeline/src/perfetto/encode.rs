@@ -84,7 +84,7 @@ impl Encoder {
         event.notes.uint(Key::Thread, operation.thread);
         event.notes.text(Key::SubmittedBy, &thread);
         event.notes.uint(Key::Submitted, submitted.start);
-        event.notes.uint(Key::CallNs, submitted.end - submitted.start);
+        event.notes.uint(Key::CallNs, submitted.end.saturating_sub(submitted.start));
         if category == Category::Operation {
             let delay = time.start.wrapping_sub(submitted.start) as i64;
             event.notes.value(Key::StartDelayNs, Value::Int(delay));
@@ -278,7 +278,7 @@ fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
 
 fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
     notes.uint(Key::Bytes, bytes);
-    let took = time.end - time.start;
+    let took = time.end.saturating_sub(time.start);
     if took > 0 {
         notes.value(Key::Rate, Value::Double(bytes as f64 / took as f64));
     }

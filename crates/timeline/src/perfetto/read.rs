@@ -12,6 +12,7 @@ use super::packets::first;
 use super::schema::{CLEARED, EventType, PACKET_TAG, Packet, TrackDescriptor, TrackEvent};
 use super::strings::{Kind, Texts};
 use super::words::{self, Category, FORMAT, Key, VERSION};
+use crate::timeline::Known;
 use crate::{Counter, Instant, InstantKind, Nanos, Operation, Piece, Record, Span, SpanKind, Timeline};
 
 /// Reads a file that a [`Writer`](super::Writer) wrote.
@@ -113,6 +114,7 @@ type Read<T> = Result<T, &'static str>;
 #[derive(Default)]
 struct Reader {
     timeline: Timeline,
+    known: Known,
     texts: Texts,
     /// The device and label of each counter's track.
     counters: HashMap<u64, (u32, String)>,
@@ -160,7 +162,7 @@ impl Reader {
         } else {
             words::stream_of(name, description).map(Record::Stream)
         };
-        self.timeline.add(record.ok_or("a track of an unknown kind")?);
+        self.known.add(&mut self.timeline, record.ok_or("a track of an unknown kind")?);
         Ok(())
     }
 

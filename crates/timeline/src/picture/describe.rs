@@ -57,12 +57,12 @@ fn extent([x, y, z]: [u32; 3]) -> String {
 
 /// Returns the beginning, the end and the length of a time.
 pub(super) fn when(time: &Range<Nanos>) -> String {
-    format!("{} to {}: {}", Time(time.start), Time(time.end), Time(time.end - time.start))
+    format!("{} to {}: {}", Time(time.start), Time(time.end), Time(time.end.saturating_sub(time.start)))
 }
 
 /// Returns the lines about a slice.
 pub(super) fn slice(slice: &Slice<'_>, timeline: &Timeline, lookup: &Lookup<'_>) -> Vec<String> {
-    let length = slice.time.end - slice.time.start;
+    let length = slice.time.end.saturating_sub(slice.time.start);
     let mut lines = vec![slice.label.to_owned(), when(&slice.time)];
     let operation = |at: usize| timeline.operations.get(at);
     match slice.source {

@@ -1,6 +1,6 @@
 //! The shapes of a lane: slices one by one, and those that are too narrow together.
 
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 
 use super::kind::Kind;
 use super::row::Slice;
@@ -38,9 +38,9 @@ pub(super) struct Cell {
 }
 
 /// Adds a part to the sum of its kind.
-fn add<T: AddAssign>(sums: &mut Vec<(Kind, T)>, kind: Kind, part: T) {
+fn add<T: Copy>(sums: &mut Vec<(Kind, T)>, kind: Kind, part: T, plus: fn(T, T) -> T) {
     match sums.iter_mut().find(|(one, _)| *one == kind) {
-        Some((_, sum)) => *sum += part,
+        Some((_, sum)) => *sum = plus(*sum, part),
         None => sums.push((kind, part)),
     }
 }
@@ -126,18 +126,19 @@ impl<'a> Merger<'_, 'a> {
         let mut cells: Vec<Vec<(Kind, Nanos)>> = Vec::new();
         let (mut kinds, mut end) = (Vec::new(), 0);
         for slice in near {
-            add(&mut kinds, slice.kind, slice.time.end - slice.time.start);
+            let length = slice.time.end.saturating_sub(slice.time.start);
+            add(&mut kinds, slice.kind, length, Nanos::saturating_add);
             end = end.max(slice.time.end);
             for cell in self.cell(slice.time.start).max(start)..=self.cell(slice.time.end).max(start) {
-                let from = window.start + ((cell as f64) * of_cell) as Nanos;
-                let to = window.start + ((cell + 1) as f64 * of_cell) as Nanos;
+                let at = |cell: usize| window.start.saturating_add((cell as f64 * of_cell) as Nanos);
+                let (from, to) = (at(cell), at(cell + 1));
                 let part = slice.time.end.min(to).saturating_sub(slice.time.start.max(from));
                 if cells.len() <= cell - start {
                     cells.resize_with(cell - start + 1, Vec::new);
                 }
                 if let Some(cell) = cells.get_mut(cell - start) {
                     // A slice of no length is there all the same.
-                    add(cell, slice.kind, part.max(1));
+                    add(cell, slice.kind, part.max(1), Nanos::saturating_add);
                 }
             }
         }
@@ -155,7 +156,7 @@ impl<'a> Merger<'_, 'a> {
         let rest = self.rest.take().filter(|(cell, _)| *cell == start);
         if let Some(((_, rest), cell)) = rest.zip(run.cells.first_mut()) {
             for (kind, part) in rest {
-                add(&mut cell.kinds, kind, part);
+                add(&mut cell.kinds, kind, part, |sum, part| sum + part);
             }
         }
         run

@@ -177,8 +177,7 @@ struct Part<'a> {
 fn group_name(part: &Part<'_>, group: Group) -> String {
     match group {
         Group::Device(id) => {
-            let device = part.timeline.devices.iter().find(|device| device.id == id);
-            device.map_or_else(|| format!("device {id}"), |device| device.name.clone())
+            part.lookup.device(id).map_or_else(|| format!("device {id}"), |device| device.name.clone())
         }
         Group::Unknown => "streams of an unknown device".to_owned(),
         Group::Host => "host threads".to_owned(),

@@ -108,7 +108,7 @@ pub(super) fn rows<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'
     rows.append(&mut threads(timeline, lookup));
     rows.retain(|row| !row.is_empty());
     let order = |group| match group {
-        Group::Device(id) => timeline.devices.iter().position(|one| one.id == id).unwrap_or(usize::MAX),
+        Group::Device(id) => lookup.device_place(id).unwrap_or(usize::MAX),
         Group::Unknown | Group::Host => usize::MAX,
     };
     // The sort is stable: rows of a group keep their order.
@@ -136,7 +136,7 @@ fn streams<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
         let device = lookup.stream(id).map(|stream| stream.device);
         let mut row = Row::new(lookup.stream_name(id), device.map_or(Group::Unknown, Group::Device));
         row.stream = Some(id);
-        let known = timeline.devices.iter().find(|one| Some(one.id) == device);
+        let known = device.and_then(|id| lookup.device(id));
         // A stream's operations follow each other: clocks that are a little off are no reason for another lane.
         row.stack(whole, known.map_or(0, |device| device.error));
         row.stack(pieces, 0);
@@ -185,7 +185,6 @@ fn threads<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
         row
     };
     let mut rows: Vec<_> = found.into_iter().map(|(id, of)| (id, row((id, of)))).collect();
-    let order = |id| timeline.threads.iter().position(|thread| thread.id == id).unwrap_or(usize::MAX);
-    rows.sort_by_key(|&(id, _)| (order(id), id));
+    rows.sort_by_key(|&(id, _)| (lookup.thread_place(id).unwrap_or(usize::MAX), id));
     rows.into_iter().map(|(_, row)| row).collect()
 }

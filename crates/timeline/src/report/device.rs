@@ -235,16 +235,16 @@ impl Devices {
             let copies = busy(&[Engine::Up, Engine::Down, Engine::Inside]);
             let directions = busy(&[Engine::Up, Engine::Down]);
             let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
-            let sum = engines.map(|(_, work)| work.busy.length()).sum();
+            let sum = engines.map(|(_, work)| work.busy.length()).fold(0, Nanos::saturating_add);
             DeviceReport {
                 id,
                 name: device.name.clone(),
                 busy: device.busy.length(),
-                idle: total - device.busy.length(),
+                idle: total.saturating_sub(device.busy.length()),
                 engines: device.engines.iter().map(|(engine, work)| work.report(*engine, total)).collect(),
                 copies_with_kernels: Overlap { time: copies.overlap(&kernels), of: copies.length() },
                 both_directions: Overlap { time: up.overlap(&down), of: directions.length() },
-                hidden: Overlap { time: sum - device.busy.length(), of: sum },
+                hidden: Overlap { time: sum.saturating_sub(device.busy.length()), of: sum },
                 causes: gaps.causes(id),
             }
         };
@@ -257,7 +257,7 @@ impl Load {
         let Some(engine) = Engine::of(part) else { return };
         let work = self.engines.entry(engine).or_default();
         work.operations += 1;
-        work.bytes += bytes(part);
+        work.bytes = work.bytes.saturating_add(bytes(part));
         if let Some(time) = time {
             if engine != Engine::Host {
                 self.starts.push((time.start, operation));
@@ -271,7 +271,13 @@ impl Load {
 impl EngineWork {
     fn report(&self, engine: Engine, total: Nanos) -> EngineReport {
         let busy = self.busy.length();
-        EngineReport { engine, operations: self.operations, bytes: self.bytes, busy, idle: total - busy }
+        EngineReport {
+            engine,
+            operations: self.operations,
+            bytes: self.bytes,
+            busy,
+            idle: total.saturating_sub(busy),
+        }
     }
 }
 
@@ -297,5 +303,5 @@ pub(super) fn each_part<'a>(
 
 /// Returns whether a time is at least half of an interval, and not nothing.
 pub(crate) fn is_most(time: Nanos, of: &Range<Nanos>) -> bool {
-    time > 0 && time >= (of.end - of.start).div_ceil(2)
+    time > 0 && time >= of.end.saturating_sub(of.start).div_ceil(2)
 }

@@ -75,7 +75,7 @@ pub(crate) fn streams(timeline: &Timeline, lookup: &Lookup<'_>, total: Nanos) ->
             device: lookup.stream(id).map(|stream| stream.device),
             operations,
             busy,
-            idle: total - busy,
+            idle: total.saturating_sub(busy),
         }
     };
     lookup.stream_ids().into_iter().map(report).collect()

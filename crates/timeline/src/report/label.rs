@@ -35,7 +35,7 @@ impl LabelReport {
 
 pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
     let mut labels: HashMap<(&Cow<'static, str>, Option<Engine>), LabelReport> = HashMap::new();
-    let mut sum = 0;
+    let mut sum = 0.0;
     let mut add = |label, work: &Work, time: Nanos| {
         let engine = Engine::of(work);
         let entry = labels.entry((label, engine)).or_insert_with(|| LabelReport {
@@ -47,9 +47,9 @@ pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
             share: 0.0,
         });
         entry.count += 1;
-        entry.time += time;
-        entry.bytes += bytes(work);
-        sum += time;
+        entry.time = entry.time.saturating_add(time);
+        entry.bytes = entry.bytes.saturating_add(bytes(work));
+        sum += time as f64;
     };
     for operation in &timeline.operations {
         each_part(operation, |label, work, ran| {
@@ -60,7 +60,7 @@ pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
     }
     let mut labels: Vec<_> = labels.into_values().collect();
     for label in &mut labels {
-        label.share = if sum == 0 { 0.0 } else { label.time as f64 / sum as f64 };
+        label.share = if sum == 0.0 { 0.0 } else { label.time as f64 / sum };
     }
     labels.sort_by(|a, b| (Reverse(a.time), &a.label, a.engine).cmp(&(Reverse(b.time), &b.label, b.engine)));
     labels

@@ -89,14 +89,15 @@ pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads, 
             None => threads.get(operation.thread).map_or(ran_at.start, Thread::start).min(ran_at.start),
         };
         let waited = ran_at.start.saturating_sub(from);
-        let ran = ran_at.end - ran_at.start.max(from);
+        let ran = ran_at.end.saturating_sub(ran_at.start.max(from));
         path.steps.push(Step { operation: at, link, waited, ran });
-        path.running += ran;
-        *if link == Link::Host { &mut path.host } else { &mut path.device } += waited;
+        path.running = path.running.saturating_add(ran);
+        let idle = if link == Link::Host { &mut path.host } else { &mut path.device };
+        *idle = idle.saturating_add(waited);
         next = before;
     }
     path.steps.reverse();
-    path.time = path.running + path.host + path.device;
+    path.time = path.running.saturating_add(path.host).saturating_add(path.device);
     path.labels = labels(timeline, &path.steps);
     path
 }
@@ -164,7 +165,7 @@ fn labels(timeline: &Timeline, steps: &[Step]) -> Vec<PathLabel> {
         let Some(operation) = timeline.operations.get(step.operation) else { continue };
         let (count, time) = labels.entry((&operation.label, Engine::of(&operation.work))).or_default();
         *count += 1;
-        *time += step.ran;
+        *time = time.saturating_add(step.ran);
     }
     let mut labels: Vec<_> = labels
         .into_iter()

@@ -1,5 +1,6 @@
 //! A report as text.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use super::{Culprit, Engine, Gap, GapOf, Overlap, Report};
@@ -82,8 +83,9 @@ impl Report {
 
     fn streams(&self) -> Table {
         let mut table = Table::new(["stream", "device", "operations", "busy", "of total", "idle"]);
+        let devices: HashMap<_, _> = self.devices.iter().map(|device| (device.id, device)).collect();
         for stream in &self.streams {
-            let device = self.devices.iter().find(|device| Some(device.id) == stream.device);
+            let device = stream.device.and_then(|id| devices.get(&id));
             table.row([
                 stream.name.clone(),
                 device.map_or(String::new(), |device| device.name.clone()),

@@ -10,6 +10,7 @@ use gpustream::Result;
 use super::super::ExchangeError;
 use super::channel::{Channel, Distrust};
 use super::message::{Answer, Request};
+use super::range;
 use super::secret::Key;
 use super::server::LONGEST_WAIT;
 use crate::deadline::{Deadline, Pauses};
@@ -19,6 +20,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The time that one attempt to connect takes at most.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// The time for the first attempts to find rank 0 among other programs.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The time for rank 0's answer, in addition to the wait for the key.
 const ROUND_TRIP: Duration = Duration::from_secs(1);
 
@@ -44,6 +47,37 @@ impl Client {
         let channel = client.open(Deadline::after(limit), limit, Rank0::MayComeLater)?;
         client.idle().push(channel);
         Ok(client)
+    }
+
+    /// Looks for rank 0 at several addresses, in turn, again and again.
+    pub(super) fn find(addresses: &[String], secret: &Key, limit: Duration) -> Result<Self> {
+        let (deadline, mut pauses) = (Deadline::after(limit), Pauses::new(FIRST_PAUSE, LONGEST_PAUSE));
+        // The time for one address: a program that listens and says nothing holds up the search no longer.
+        let mut patience = FIRST_PATIENCE;
+        let mut last = "nobody listens".to_owned();
+        loop {
+            for address in addresses {
+                let (address, idle) = (address.clone(), Mutex::default());
+                let client = Self { address, secret: secret.clone(), limit, idle };
+                match client.attempt(deadline.or_after(patience)) {
+                    Ok(channel) => {
+                        client.idle().push(channel);
+                        return Ok(client);
+                    }
+                    Err(Distrust::WrongSecret) => {
+                        last =
+                            format!("rank 0 at {} is another run's, or has another secret", client.address);
+                    }
+                    Err(Distrust::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                    Err(Distrust::Io(error)) => last = format!("{}: {}", client.address, described(&error)),
+                }
+            }
+            pauses.pause(deadline);
+            if deadline.has_passed() {
+                return Err(ExchangeError::Unreachable { address: range(addresses), limit, last }.into());
+            }
+            patience = (2 * patience).min(ATTEMPT);
+        }
     }
 
     pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {

@@ -8,15 +8,15 @@ mod server;
 
 pub use secret::Secret;
 
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
+use std::{fmt, io};
 
 use gpustream::{Error, Result};
 
 use self::client::Client;
 use self::server::Server;
-use super::{Exchange, check_key, check_value, local};
+use super::{Exchange, ExchangeError, check_key, check_value, local};
 
 /// The exchange of processes that reach rank 0 over TCP.
 ///
@@ -72,6 +72,22 @@ impl TcpExchange {
         }
     }
 
+    /// Listens at the first of these addresses whose port is free.
+    pub(super) fn listen_at_first(addresses: &[String], secret: &Secret) -> Result<Self> {
+        for address in addresses {
+            match Self::listen(address, secret) {
+                Err(error) if is_in_use(&error) => {}
+                listens => return listens,
+            }
+        }
+        Err(ExchangeError::NoFreePort { addresses: range(addresses) }.into())
+    }
+
+    /// Connects to rank 0 at the one of these addresses where it listens, among programs that may be anything.
+    pub(super) fn find(addresses: &[String], secret: &Secret, limit: Duration) -> Result<Self> {
+        Client::find(addresses, &secret.key(), limit).map(|client| Self(Side::Connects(client)))
+    }
+
     /// Connects to rank 0, as all other ranks do: again and again until rank 0 listens, `limit` at most and the time that the
     /// system takes to look up a host's name. Blocks until then. A put is given up after `limit` as well.
     ///
@@ -88,6 +104,20 @@ impl TcpExchange {
             Side::Listens(server) => Some(server.address),
             Side::Connects(_) => None,
         }
+    }
+}
+
+/// Returns whether an error says that a port is taken.
+fn is_in_use(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
+/// Returns the words for some addresses.
+fn range(addresses: &[String]) -> String {
+    match addresses {
+        [first, .., last] => format!("{first} to {last}"),
+        addresses => addresses.concat(),
     }
 }
 

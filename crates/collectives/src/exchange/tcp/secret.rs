@@ -45,6 +45,22 @@ impl Secret {
         Ok(Self(text.into()))
     }
 
+    /// Returns the secret that is made from this one and the words for a run.
+    pub(in super::super) fn of_run(&self, run: &str) -> Self {
+        Self::of_bytes(self.key().code(&[b"run", run.as_bytes()]))
+    }
+
+    /// Returns the secret whose text is these bytes in hexadecimal digits.
+    pub(in super::super) fn of_bytes(bytes: [u8; 32]) -> Self {
+        let [high, low] =
+            [0, 16].map(|at| bytes[at..].first_chunk().map_or(0, |half| u128::from_be_bytes(*half)));
+        Self(format!("{high:032x}{low:032x}").into())
+    }
+
+    pub(in super::super) fn text(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn key(&self) -> Key {
         Key::new(self.0.as_bytes())
     }

@@ -128,7 +128,7 @@ fn write_row(
         row.stream.is_some(),
         row.lanes,
         List(differences(row.slices.iter().map(|slice| slice.time.start))),
-        List(row.slices.iter().map(|slice| slice.time.end - slice.time.start)),
+        List(row.slices.iter().map(|slice| slice.time.end.saturating_sub(slice.time.start))),
         List(row.slices.iter().map(|slice| slice.lane)),
         List(row.slices.iter().map(|slice| slice.kind as usize)),
         List(&labels),
@@ -142,7 +142,7 @@ fn write_row(
 /// Returns each time less the one before, in an order that only rises.
 fn differences(times: impl Iterator<Item = Nanos> + Clone) -> impl Iterator<Item = Nanos> + Clone {
     let before = std::iter::once(0).chain(times.clone());
-    times.zip(before).map(|(time, before)| time - before)
+    times.zip(before).map(|(time, before)| time.saturating_sub(before))
 }
 
 /// Returns the columns of the operations: everything known of them apart from their slices.

@@ -87,7 +87,7 @@ pub(super) fn lane_top(row: &Row<'_>, y: f64, lane: usize) -> f64 {
 /// Draws a run: in each cell the kinds above each other, each as high as the part of the time that it covers.
 fn draw_run(svg: &mut String, run: &Run, y: f64, used: &mut Used) {
     used.runs = true;
-    let length = run.time.end - run.time.start;
+    let length = run.time.end.saturating_sub(run.time.start);
     let _ = write!(svg, "<g><title>{} slices\n{}", run.count, describe::when(&run.time));
     for (kind, time) in &run.kinds {
         let _ = write!(svg, "\n{}: {}", kind.look().name, percent((*time).min(length), length));
