@@ -226,16 +226,19 @@ impl Graph {
         let conditional = parts.contents.conditional || contents.conditional;
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
         // executable, and another one is updated.
-        let pending = !conditional && parts.contents.calls.iter().any(|call| call.is_pending());
+        // An order that was made for the old work may not suit the new.
+        let other_order = recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
+        let anew = conditional || other_order;
+        let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         let owns = parts.contents.owns_values();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
-        let outcome = if conditional {
+        let outcome = if anew {
             GraphUpdate::TopologyChanged
         } else {
-            // SAFETY: both are alive.
+            // SAFETY: both are alive, and their order was compared if the driver does not.
             unsafe { recorded.device.graph_update(exec, recorded.raw) }?
         };
         // Pending runs may still use the old recording's contents.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::forks::Forks;
 use super::{ContextHold, Entry, EventCell, Recording, StreamCore};
 use crate::memory::Access;
-use crate::operation::{Caller, Submission, no_node, refused};
+use crate::operation::{Call, Caller, Submission, no_node, refused};
 use crate::record::condition::{Body, Condition};
 use crate::record::nodes::AROUND_BODY;
 use crate::record::scope::{Operations, Scope, add};
@@ -143,6 +143,7 @@ impl Capture {
         // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
         // part uses.
         inner.enter(stream.id, caller.operation, accesses);
+        inner.scope.contents.several |= !matches!(call, Call::Work(_));
         inner.scope.keep(kept);
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
         unsafe { call.record(&*stream.device, stream.raw) }

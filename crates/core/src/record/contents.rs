@@ -35,6 +35,8 @@ pub struct Contents {
     pub levels: usize,
     /// Whether somebody among `keep` is told of launches.
     pub watched: bool,
+    /// Whether an operation may be several of the driver's nodes.
+    pub(crate) several: bool,
     /// Whether there is a conditional node. Drivers neither copy such a graph nor make two executables of it.
     pub conditional: bool,
 }
@@ -47,6 +49,14 @@ impl Contents {
             self.keep.push(keep);
         }
         new
+    }
+
+    /// Returns whether the driver's nodes of both are known to follow each other in the same way.
+    pub fn has_edges_of(&self, other: &Self) -> bool {
+        let (one, other_one) = (self.operations.iter(), other.operations.iter());
+        !self.several
+            && !other.several
+            && one.map(|operation| &operation.after).eq(other_one.map(|operation| &operation.after))
     }
 
     /// Returns whether values of the program's are kept, which may own anything.
@@ -68,6 +78,7 @@ impl Contents {
         self.calls.extend(new.calls);
         self.levels = self.levels.max(new.levels);
         self.watched |= new.watched;
+        self.several |= new.several;
         self.conditional |= new.conditional;
     }
 }
