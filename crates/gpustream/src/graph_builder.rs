@@ -10,7 +10,7 @@ use gpustream_core::queue::{Sink, StreamCore};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
-use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph};
+use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph, check_levels};
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
 };
@@ -55,12 +55,7 @@ pub struct GraphBuilder {
     /// The stream that `work` submits each node's operation to.
     stream: Stream,
     id: u64,
-    /// The number of levels of child graphs below.
-    levels: usize,
 }
-
-/// The most levels of child graphs: drivers go down them by recursion.
-const MOST_LEVELS: usize = 64;
 
 impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
@@ -79,7 +74,6 @@ impl Device {
             stream: node_stream(self, Sink::node(adder.clone())),
             adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            levels: 0,
         })
     }
 }
@@ -130,7 +124,8 @@ impl GraphBuilder {
         self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds all of another graph as one node, which is a copy. Graphs nest up to 64 levels deep.
+    /// Adds all of another graph as one node, which is a copy. Child graphs and [conditions](Stream::if_) nest up to 64 levels
+    /// deep.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep,
@@ -145,13 +140,9 @@ impl GraphBuilder {
             if contents.conditional {
                 return Err(conditional_child());
             }
-            let levels = contents.levels + 1;
-            if levels > MOST_LEVELS {
-                return Err(too_deep(contents.levels));
-            }
+            check_levels(contents.levels + 1)?;
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
             self.adder.keep_all(contents);
-            self.levels = self.levels.max(levels);
             Ok(node)
         })
     }
@@ -203,22 +194,10 @@ impl GraphBuilder {
     /// # Errors
     /// The driver's error where it refuses the graph.
     pub fn build(self) -> Result<Graph> {
-        let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
-        contents.levels = self.levels;
+        let Finished { contents, nodes, attributed, host_nodes } = self.adder.finish();
         let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
         Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
     }
-}
-
-#[cold]
-fn too_deep(levels: usize) -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        format!(
-            "a child with {levels} levels of child graphs below it: at most {MOST_LEVELS} levels are possible; add its \
-             parts to one graph instead"
-        ),
-    )
 }
 
 #[cold]

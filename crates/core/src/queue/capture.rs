@@ -186,7 +186,7 @@ impl Capture {
             let inner = &mut *lock(&self.inner);
             inner.check(stream.id)?;
             // SAFETY: the stream is alive, and captured on this thread.
-            let body = unsafe { Body::begin(&stream.device, place, condition.repeat) }?;
+            let body = unsafe { Body::begin(&stream.device, place, condition.repeat, 1) }?;
             inner.in_body = true;
             body
         };

@@ -31,7 +31,7 @@ pub struct Contents {
     pub(crate) keep: Vec<Keep>,
     /// The closures that nodes call.
     pub calls: Vec<Arc<RepeatedCall>>,
-    /// The number of levels of child graphs below this graph.
+    /// The number of levels of child graphs and bodies below this graph.
     pub levels: usize,
     /// Whether somebody among `keep` is told of launches.
     pub watched: bool,

@@ -25,7 +25,7 @@ mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
-pub use condition::Condition;
+pub use condition::{Condition, check_levels};
 pub use contents::{Contents, GraphOperation, GraphUses, Keep};
 pub use nodes::NodeAdder;
 pub use owned::{OwnedExec, OwnedGraph};

@@ -25,6 +25,8 @@ pub type HostNodes = Vec<(RawGraphNode, usize)>;
 pub struct NodeAdder {
     device: Arc<dyn hal::Device>,
     graph: RawGraph,
+    /// The number of graphs that this one is the body in.
+    level: usize,
     inner: Mutex<Inner>,
 }
 
@@ -75,15 +77,16 @@ impl NodeAdder {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
-        Self { device, graph, inner: Mutex::default() }
+        Self { device, graph, level: 0, inner: Mutex::default() }
     }
 
     /// Creates an adder for a body, which takes operations until it is finished.
     ///
     /// # Safety
     /// As for [`new`](Self::new), until the adder is finished.
-    pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph) -> Self {
-        Self { device, graph: body, inner: Mutex::new(Inner { next: Next::Each, ..Inner::default() }) }
+    pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph, level: usize) -> Self {
+        let inner = Inner { next: Next::Each, ..Inner::default() };
+        Self { device, graph: body, level, inner: Mutex::new(inner) }
     }
 
     /// Lets one operation in, which follows the operations `after`.
@@ -162,6 +165,7 @@ impl NodeAdder {
         for keep in &child.keep {
             scope.contents.keep(keep.clone());
         }
+        scope.contents.levels = scope.contents.levels.max(child.levels + 1);
         for call in &child.calls {
             scope.keep(Kept::Closure(&call.recorded()));
         }
@@ -194,7 +198,7 @@ impl NodeAdder {
             let inner = &mut *lock(&self.inner);
             inner.after()?;
             // SAFETY: the graph is alive and of this device.
-            let body = unsafe { Body::begin(&self.device, place, condition.repeat) }?;
+            let body = unsafe { Body::begin(&self.device, place, condition.repeat, self.level + 1) }?;
             reopening.1 = Some(std::mem::replace(&mut inner.next, IN_BODY));
             body
         };
