@@ -84,6 +84,11 @@ impl Place {
         point.stream == self.point.stream || self.clock.covers(point)
     }
 
+    /// Returns the chain, and the points of others that the place comes after.
+    pub(crate) fn in_chain(&self) -> (StreamId, &Clock) {
+        (self.point.stream, &self.clock)
+    }
+
     /// Puts the place after all of `operations`.
     pub(crate) fn follow_all(&mut self, chains: &Chains, operations: &Operations) {
         operations.iter().for_each(|&index| chains.follow(self, index));

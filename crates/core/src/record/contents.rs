@@ -83,13 +83,16 @@ impl Contents {
     }
 }
 
-/// The memory that a graph touches. A launch enters each piece once, and not once per node.
+/// What a graph needs: the memory that it touches, and perhaps the whole device. A launch enters each piece of memory once,
+/// and not once per node.
 #[derive(Default)]
 pub struct GraphUses {
     /// Sorted by address of the block.
     blocks: Vec<(Arc<Block>, Touched)>,
     /// Whether the host can hold guards on some of the memory.
     host: bool,
+    /// Whether one of the operations needs the whole device.
+    pub(crate) whole_device: bool,
 }
 
 impl GraphUses {
@@ -141,6 +144,7 @@ impl GraphUses {
     }
 
     pub(crate) fn extend(&mut self, more: &Self) {
+        self.whole_device |= more.whole_device;
         for access in more.accesses() {
             self.add(access.block, &access.range, access.mode);
         }

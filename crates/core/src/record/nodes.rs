@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, NodePlace, RawGraph, RawGraphNode, Result, Work};
+use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
 use super::chains::{Chains, Place};
 use super::condition::{Body, Condition};
-use super::scope::{Operations, Scope, add};
+use super::scope::{Needs, Operations, Scope, add};
 use super::{Contents, GraphUses};
 use crate::memory::Access;
 use crate::operation::{Caller, Kept, Submission, refused};
@@ -119,7 +119,8 @@ impl NodeAdder {
             ));
         }
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
-        let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), accesses, after)? };
+        let needs = Needs { accesses, whole_device: work.is_cooperative() };
+        let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), needs, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
@@ -145,8 +146,9 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        let needs = Needs { accesses: &accesses, whole_device: uses.whole_device };
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
-        unsafe { inner.make(self, caller, node, &accesses, without_repeats(after)) }.map(drop)
+        unsafe { inner.make(self, caller, node, needs, without_repeats(after)) }.map(drop)
     }
 
     /// Calls `work` with the tracker, and with the question which points come before the node under construction.
@@ -159,13 +161,13 @@ impl NodeAdder {
         work(scope, &|point| place.is_after(point))
     }
 
-    /// Keeps the values that a child graph keeps.
+    /// Keeps the values that a child graph keeps, which was added.
     pub fn keep_all(&self, child: &Contents) {
         let scope = &mut lock(&self.inner).scope;
+        scope.contents.levels = scope.contents.levels.max(child.levels + 1);
         for keep in &child.keep {
             scope.contents.keep(keep.clone());
         }
-        scope.contents.levels = scope.contents.levels.max(child.levels + 1);
         for call in &child.calls {
             scope.keep(Kept::Closure(&call.recorded()));
         }
@@ -208,9 +210,10 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        let needs = Needs { accesses: &accesses, whole_device: body.uses.whole_device };
         let add = || {
             let mut after = inner.after()?;
-            let place = inner.place(caller, &accesses, &mut after)?;
+            let place = inner.place(caller, needs, &mut after)?;
             let before = inner.nodes_of(&after);
             // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
             unsafe {
@@ -222,9 +225,7 @@ impl NodeAdder {
         match add() {
             Ok((place, after)) => {
                 inner.next.advance();
-                inner.scope.enter(place.point, caller.operation, &accesses, after);
-                inner.chains.push(place);
-                inner.nodes.push(conditional.node);
+                inner.enter(place, caller.operation, needs, after, conditional.node);
                 inner.scope.take_body(body);
                 Ok(())
             }
@@ -280,18 +281,39 @@ impl Inner {
 
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
-    fn place(&self, caller: &Caller, accesses: &[&Access<'_>], after: &mut Operations) -> Result<Place> {
-        let mut place = self.chains.place(after);
-        place.follow_all(&self.chains, after);
-        for access in accesses {
-            let chain = (place.point.stream, &*place.clock);
-            for point in self.scope.missing(caller, chain, access)? {
-                let index = self.chains.index(point);
-                self.chains.follow(&mut place, index);
-                add(after, &[index]);
-            }
+    fn place(&self, caller: &Caller, needs: Needs<'_>, after: &mut Operations) -> Result<Place> {
+        let chains = &self.chains;
+        let mut place = chains.place(after);
+        place.follow_all(chains, after);
+        let mut follow = |place: &mut Place, point| {
+            let index = chains.index(point);
+            chains.follow(place, index);
+            add(after, &[index]);
+        };
+        for access in needs.accesses {
+            let missing = self.scope.missing(caller, place.in_chain(), access)?;
+            missing.into_iter().for_each(|point| follow(&mut place, point));
+        }
+        if needs.whole_device
+            && let Some(point) = self.scope.missing_device(place.in_chain())
+        {
+            follow(&mut place, point);
         }
         Ok(place)
+    }
+
+    /// Enters the operation of a node that was added, and follows the operations `after`.
+    fn enter(
+        &mut self,
+        place: Place,
+        operation: Operation,
+        needs: Needs<'_>,
+        after: Operations,
+        node: RawGraphNode,
+    ) {
+        self.scope.enter(place.point, operation, needs, after);
+        self.chains.push(place);
+        self.nodes.push(node);
     }
 
     /// Adds a node that follows the operations `after`, and enters it.
@@ -303,16 +325,14 @@ impl Inner {
         adder: &NodeAdder,
         caller: &Caller,
         node: &GraphNode<'_>,
-        accesses: &[&Access<'_>],
+        needs: Needs<'_>,
         mut after: Operations,
     ) -> Result<RawGraphNode> {
-        let place = self.place(caller, accesses, &mut after)?;
+        let place = self.place(caller, needs, &mut after)?;
         let before = self.nodes_of(&after);
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
-        self.scope.enter(place.point, caller.operation, accesses, after);
-        self.chains.push(place);
-        self.nodes.push(node);
+        self.enter(place, caller.operation, needs, after, node);
         Ok(node)
     }
 }
