@@ -189,6 +189,8 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
+        let ordered = self.table.as_ref().map_or(Ok(()), |table| table.check_order(&entry.caller));
+        entry.named(ordered)?;
         let parts = &self.parts;
         let uses = &parts.contents.uses;
         // Held until the run is entered: a guard that is taken meanwhile waits for the run.
@@ -224,10 +226,10 @@ impl Graph {
         let parts = &mut *self.parts;
         // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
         let conditional = parts.contents.conditional || contents.conditional;
-        // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
-        // executable, and another one is updated.
         // An order that was made for the old work may not suit the new.
         let other_order = recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
+        // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
+        // executable, and another one is updated.
         let anew = conditional || other_order;
         let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;

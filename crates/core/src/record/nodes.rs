@@ -9,10 +9,10 @@ use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawG
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
-use super::chains::{Chains, Place};
+use super::chains::Place;
 use super::condition::{Body, Condition};
 use super::scope::{Needs, Operations, Scope, add};
-use super::{Contents, GraphUses};
+use super::{Contents, GraphUses, NodeOrder};
 use crate::memory::Access;
 use crate::operation::{Caller, Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
@@ -35,7 +35,7 @@ struct Inner {
     scope: Scope,
     /// The driver's nodes, by operation.
     nodes: Vec<RawGraphNode>,
-    chains: Chains,
+    order: NodeOrder,
     next: Next,
     attributed: Attributed,
     host_nodes: HostNodes,
@@ -67,6 +67,7 @@ pub struct Finished {
     pub contents: Contents,
     /// The driver's nodes, by operation.
     pub nodes: Vec<RawGraphNode>,
+    pub order: NodeOrder,
     pub attributed: Attributed,
     pub host_nodes: HostNodes,
 }
@@ -155,9 +156,9 @@ impl NodeAdder {
     pub(crate) fn in_scope<T>(&self, work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T) -> T {
         let inner = &mut *lock(&self.inner);
         let after = inner.followed();
-        let Inner { scope, chains, .. } = inner;
-        let mut place = chains.place(&after);
-        place.follow_all(chains, &after);
+        let Inner { scope, order, .. } = inner;
+        let mut place = order.chains.place(&after);
+        place.follow_all(&order.chains, &after);
         work(scope, &|point| place.is_after(point))
     }
 
@@ -239,8 +240,9 @@ impl NodeAdder {
 
     /// Ends the construction, and returns the graph.
     pub fn finish(&self) -> Finished {
-        let Inner { mut scope, nodes, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
-        Finished { contents: scope.finish(), nodes, attributed, host_nodes }
+        let Inner { mut scope, nodes, order, attributed, host_nodes, .. } =
+            std::mem::take(&mut *lock(&self.inner));
+        Finished { contents: scope.finish(), nodes, order, attributed, host_nodes }
     }
 }
 
@@ -282,7 +284,7 @@ impl Inner {
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
     fn place(&self, caller: &Caller, needs: Needs<'_>, after: &mut Operations) -> Result<Place> {
-        let chains = &self.chains;
+        let chains = &self.order.chains;
         let mut place = chains.place(after);
         place.follow_all(chains, after);
         let mut follow = |place: &mut Place, point| {
@@ -312,7 +314,7 @@ impl Inner {
         node: RawGraphNode,
     ) {
         self.scope.enter(place.point, operation, needs, after);
-        self.chains.push(place);
+        self.order.push(place, operation, needs.accesses);
         self.nodes.push(node);
     }
 
