@@ -422,7 +422,8 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
     });
 }
 
-/// The driver may have taken part of the new work, or all. The graph keeps the memory of both until an update succeeds.
+/// The driver may have taken part of the new work, or all. The graph keeps the memory of both until an update succeeds, and
+/// does not run: nothing orders some of the one with some of the other.
 #[test]
 fn memory_of_an_update_that_the_driver_fails_stays() {
     on_each(|fake, recorder| {
@@ -445,7 +446,8 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
             drop((x, y));
             device.trim();
             assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
-            graph.launch(&s).unwrap();
+            let refused = graph.launch(&s).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Hazard, "{refused}");
             // The next successful update frees the old memory.
             let mut z = s.full(1000, 1u32).unwrap();
             graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();
