@@ -446,8 +446,10 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
             drop((x, y));
             device.trim();
             assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
-            let refused = graph.launch(&s).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Hazard, "{refused}");
+            // HIP is not asked to update to another shape.
+            let is_whole = other_shape && fake.name == "hip";
+            let refused = graph.launch(&s).err().map(|error| error.kind());
+            assert_eq!(refused, if is_whole { None } else { Some(ErrorKind::Hazard) }, "{}", fake.name);
             // The next successful update frees the old memory.
             let mut z = s.full(1000, 1u32).unwrap();
             graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();

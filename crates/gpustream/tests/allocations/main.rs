@@ -154,7 +154,7 @@ fn setting_nodes_does_not_allocate() {
     assert_eq!(allocations(set), 0);
     // Memory that the node did not have, which the launch compares with that of other nodes.
     let mut other = stream.alloc::<f32>(N).unwrap();
-    let mut swap = || {
+    let swap = || {
         mem::swap(&mut y, &mut other);
         graph.set_node(nodes[7], |s| touch(&kernel, s, &x, &mut y))?;
         graph.launch(&stream)
