@@ -246,6 +246,9 @@ fn a_node_that_the_driver_refused_counts_as_both(device: &Device) -> Result<()> 
     assert_unordered(&graph, &s, ["node 0 (`step`", "node 1 (`fill`"]);
     graph.set_node(one, |s| kernels.mix(s, &z, &mut x, N))?;
     assert_unordered(&graph, &s, ["node 0 (`mix`", "node 1 (`fill`"]);
+    graph.set_node(one, |s| kernels.mix(s, &z, &mut y, N))?;
+    assert_unordered(&graph, &s, ["node 0 (`mix`", "node 1 (`fill`"]);
+    graph.set_node(one, |s| kernels.mix(s, &z, &mut x, N))?;
     graph.set_node(other, |s| kernels.step(s, &mut y, 2, N))?;
     graph.launch(&s)?;
     // Work that is refused before the driver hears of it changes nothing.

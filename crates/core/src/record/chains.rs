@@ -148,16 +148,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::record::scope::add;
 
-    /// Operations, each with some of those before it, which it follows, and the bytes that it touches.
-    fn operations() -> impl Strategy<Value = Vec<(Vec<bool>, usize, Vec<(u8, Range<usize>, Mode)>)>> {
+    /// A name, a range and a mode.
+    type Touched = (u8, Range<usize>, Mode);
+
+    /// Which of three operations before it an operation follows, the first of the three, and what the operation touches.
+    type Made = ([bool; 3], usize, Vec<Touched>);
+
+    fn operations() -> impl Strategy<Value = Vec<Made>> {
         let mode = prop_oneof![Just(Mode::Read), Just(Mode::Write), Just(Mode::Shared)];
         let range = (0..5usize, 0..3usize).prop_map(|(start, len)| start..start + len);
         let touched = proptest::collection::vec((0..2u8, range, mode), 0..3);
-        proptest::collection::vec((proptest::collection::vec(any::<bool>(), 3), 0..20usize, touched), 1..20)
+        proptest::collection::vec((any::<[bool; 3]>(), 0..20usize, touched), 1..20)
     }
 
-    fn conflict(one: &(u8, Range<usize>, Mode), other: &(u8, Range<usize>, Mode)) -> bool {
+    fn conflict(one: &Touched, other: &Touched) -> bool {
         let modes = [one.2, other.2];
         one.0 == other.0
             && one.1.clone().any(|byte| other.1.contains(&byte))
@@ -176,7 +182,7 @@ mod tests {
                 let mut after = Operations::new();
                 for (step, _) in follows.iter().enumerate().filter(|(_, follows)| **follows) {
                     if index > 0 {
-                        super::super::scope::add(&mut after, &[(from + step) % index]);
+                        add(&mut after, &[(from + step) % index]);
                     }
                 }
                 let mut place = chains.place(&after);

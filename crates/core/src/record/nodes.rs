@@ -119,8 +119,8 @@ impl NodeAdder {
                 "call a host closure in the body of a condition, where drivers take none; call the closure after the graph",
             ));
         }
-        // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let needs = Needs { accesses, whole_device: work.is_cooperative() };
+        // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), needs, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();

@@ -253,7 +253,9 @@ impl NodeSetter {
         }
         if order.add(index, caller.operation, accesses) {
             self.is_unchecked.store(true, Ordering::Relaxed);
-            accesses.iter().for_each(|access| self.enter(access));
+            for access in accesses {
+                self.enter(access);
+            }
         }
         match kept {
             Kept::Nothing => {}
