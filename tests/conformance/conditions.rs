@@ -16,7 +16,7 @@ use crate::graphs::N;
 
 tests! {
     Plain if has_conditions: a_body_runs_as_long_as_its_flag_is_set, a_body_runs_if_its_flag_is_set,
-        memory_of_the_graph_decides, conditions_nest, the_host_ends_a_loop, a_captured_condition_follows_other_lanes,
+        memory_of_the_graph_decides, conditions_nest, conditions_nest_as_deep_as_documented, the_host_ends_a_loop, a_captured_condition_follows_other_lanes,
         a_graph_keeps_what_a_body_uses, a_conditional_graph_is_updated, what_no_body_holds_is_refused,
         failed_bodies_never_run, a_body_in_no_order_leaves_a_condition_behind, threads_fill_one_body,
         a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
@@ -169,6 +169,34 @@ fn conditions_nest(device: &Device) -> Result<()> {
         assert_all(&s, &inner.x, wants[1])?;
         assert_all(&s, &ones, counted)?;
     }
+    Ok(())
+}
+
+/// A limit keeps the graph's other users from going deeper than their stacks: a driver, a picture, the end of the graph.
+fn conditions_nest_as_deep_as_documented(device: &Device) -> Result<()> {
+    const LEVELS: usize = 64;
+    fn nest(s: &Stream, flag: &Flag, x: &mut Buffer<u32>, levels: usize) -> Result<()> {
+        if levels == 0 { s.fill(x, 5) } else { s.if_(flag, |s| nest(s, flag, x, levels - 1)) }
+    }
+    let (_, [s]) = kernels_and_streams(device)?;
+    let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
+    flag.set(1);
+    for (at, graph) in both_ways(device, &s, |s| nest(s, &flag, &mut x, LEVELS))?.into_iter().enumerate() {
+        assert_eq!(graph.dot().matches("subgraph").count(), LEVELS);
+        s.fill(&mut x, at as u32)?;
+        graph.launch(&s)?;
+        assert_all(&s, &x, 5)?;
+        s.synchronize()?;
+    }
+    let too_deep = ["level 65", "at most 64"];
+    refused(
+        s.capture(|s| nest(s, &flag, &mut x, LEVELS + 1)).map(drop),
+        ErrorKind::InvalidArgument,
+        &too_deep,
+    );
+    let mut builder = device.graph_builder()?;
+    let node = builder.node(&[], |s| nest(s, &flag, &mut x, LEVELS + 1));
+    refused(node.map(drop), ErrorKind::InvalidArgument, &too_deep);
     Ok(())
 }
 

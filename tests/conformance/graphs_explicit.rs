@@ -138,11 +138,7 @@ fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
         graph = builder.build()?;
     }
     let mut builder = device.graph_builder()?;
-    refused(
-        builder.child(&[], &graph).map(drop),
-        ErrorKind::InvalidArgument,
-        &["64 levels", "add its parts"],
-    );
+    refused(builder.child(&[], &graph).map(drop), ErrorKind::InvalidArgument, &["level 65", "at most 64"]);
     let beside = builder.node(&[], |s| kernels.step(s, &mut x, 7, N))?;
     builder.join(&[beside])?;
     builder.build()?.launch(&s)?;

@@ -24,6 +24,7 @@ mod graphs;
 mod graphs_alloc;
 mod graphs_capture;
 mod graphs_explicit;
+mod graphs_order;
 mod graphs_update;
 mod grid_stride;
 mod hammer;

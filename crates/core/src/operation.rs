@@ -126,6 +126,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Returns whether the operation is a kernel whose blocks wait for each other.
+    pub(crate) fn is_cooperative(&self) -> bool {
+        matches!(self, Self::Work(work) if work.is_cooperative())
+    }
+
     /// Makes the calls on `stream`.
     ///
     /// # Safety

@@ -18,7 +18,7 @@ impl Stream {
     ///
     /// The stream given to `body` stands for the body, which runs in the stream's order. `flag` is one `u32`: a
     /// [`Flag`](crate::Flag), which kernels and the host set at any time, or memory that earlier work of the graph writes,
-    /// which is ordered as usual. Conditions nest.
+    /// which is ordered as usual. Conditions nest up to 64 levels deep.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -35,8 +35,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where [`DeviceInfo::conditional_nodes`](gpustream_hal::DeviceInfo) says no: on HIP, and
-    /// before CUDA 12.4. [`ErrorKind::InvalidArgument`] on a stream that is not recorded, and for memory of other than one
-    /// element. [`ErrorKind::Captured`] for an empty body, for work that no node can be, for host closures in the body,
+    /// before CUDA 12.4. [`ErrorKind::InvalidArgument`] on a stream that is not recorded, for memory of other than one
+    /// element, and for a condition inside 64 others. [`ErrorKind::Captured`] for an empty body, for work that no node can be, for host closures in the body,
     /// and for work on the streams around the body while the body is made. [`ErrorKind::DeviceMismatch`] for memory that
     /// the device cannot reach. The error of `body`; the graph is then without the condition.
     #[track_caller]

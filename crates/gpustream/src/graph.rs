@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpustream_core::inside;
 use gpustream_core::memory::HostReplay;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{Caller, operation};
 use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
@@ -58,6 +58,8 @@ struct Parts {
     recorded: OwnedGraph,
     contents: Contents,
     size: GraphSize,
+    /// Whether the executable may have some of the work of two recordings, in an order that suits neither.
+    is_mixed: bool,
 }
 
 impl Stream {
@@ -151,7 +153,8 @@ impl Parts {
         inside::check_outside()?;
         // SAFETY: the graph is alive.
         let size = unsafe { recorded.device.graph_size(recorded.raw) }?;
-        Ok(Self { exec: recorded.instantiate()?, calls: Mutex::new(()), recorded, contents, size })
+        let (exec, calls) = (recorded.instantiate()?, Mutex::new(()));
+        Ok(Self { exec, calls, recorded, contents, size, is_mixed: false })
     }
 }
 
@@ -184,11 +187,14 @@ impl Graph {
     ///
     /// # Errors
     /// [`ErrorKind::HostBorrowed`] where a guard is held on pinned memory that the graph touches,
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device.
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device. [`ErrorKind::Hazard`] if nodes were
+    /// [set](Self::set_node) to memory in common and are not ordered, with both nodes, and after an
+    /// [`update`](Self::update) in which the driver failed.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
+        entry.named(self.check_order(&entry.caller))?;
         let parts = &self.parts;
         let uses = &parts.contents.uses;
         // Held until the run is entered: a guard that is taken meanwhile waits for the run.
@@ -207,13 +213,22 @@ impl Graph {
         if parts.contents.watched { stream.launch_watched(&parts.contents, launch) } else { launch() }
     }
 
+    /// Checks that the nodes are in an order that suits what they do now.
+    #[inline]
+    fn check_order(&self, caller: &Caller) -> Result<()> {
+        if self.parts.is_mixed {
+            return Err(mixed());
+        }
+        self.table.as_ref().map_or(Ok(()), |table| table.check_order(caller))
+    }
+
     /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not fit, and
     /// that a new executable was made, which costs more; the next launch runs the new work in both cases.
     ///
     /// # Errors
-    /// As for [`capture`](Stream::capture); the graph is then as it was. Where the driver fails to put the work in, a
-    /// launch may run some of either work: the graph keeps the memory, kernels and closures of both until an update
-    /// succeeds.
+    /// As for [`capture`](Stream::capture); the graph is then as it was. If the driver fails to put the work in, it may have
+    /// taken a part, which nothing orders with the rest: then the graph keeps the memory, kernels and closures of both
+    /// works, and refuses to be launched, until an update succeeds.
     pub fn update(
         &mut self,
         stream: &Stream,
@@ -224,24 +239,29 @@ impl Graph {
         let parts = &mut *self.parts;
         // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
         let conditional = parts.contents.conditional || contents.conditional;
+        // An order that was made for the old work may not suit the new.
+        let other_order = recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
         // executable, and another one is updated.
-        let pending = !conditional && parts.contents.calls.iter().any(|call| call.is_pending());
+        let anew = conditional || other_order;
+        let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         let owns = parts.contents.owns_values();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
-        let outcome = if conditional {
+        let outcome = if anew {
             GraphUpdate::TopologyChanged
         } else {
-            // SAFETY: both are alive.
+            // Unless the driver succeeds, or another executable takes the place of this one.
+            parts.is_mixed = another.is_none();
+            // SAFETY: both are alive, and their order was compared if the driver does not.
             unsafe { recorded.device.graph_update(exec, recorded.raw) }?
         };
         // Pending runs may still use the old recording's contents.
         let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
             let contents = new.take();
-            parts.recorded = recorded;
+            (parts.recorded, parts.is_mixed) = (recorded, false);
             let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
             Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
         } else {
@@ -257,6 +277,30 @@ impl Graph {
     /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
     /// arguments, another shape. Dependencies stay as they are; the graph keeps the node's former memory and kernels
     /// too.
+    ///
+    /// So two nodes that run at once may come to touch the same memory. The next [`launch`](Self::launch) compares the nodes
+    /// that were set with those beside them, and refuses to run nodes that need an order and have none. `set_node` itself
+    /// does not, so that two nodes may swap their memory by two calls. If the driver refuses the operation, the node counts as
+    /// touching the memory of both until it is set again.
+    ///
+    /// ```
+    /// # use gpustream::ErrorKind;
+    /// # fn main() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let (mut x, mut y) = (stream.zeros::<u32>(8)?, stream.zeros::<u32>(8)?);
+    /// let mut builder = device.graph_builder()?;
+    /// let first = builder.node(&[], |s| s.fill(&mut x, 1))?;
+    /// let second = builder.node(&[], |s| s.fill(&mut y, 2))?;
+    /// let mut graph = builder.build()?;
+    /// graph.set_node(first, |s| s.fill(&mut y, 1))?;
+    /// assert_eq!(graph.launch(&stream).unwrap_err().kind(), ErrorKind::Hazard);
+    /// graph.set_node(second, |s| s.fill(&mut x, 2))?;
+    /// graph.launch(&stream)?;
+    /// assert_eq!(stream.download(&y)?, [1; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Runs already launched keep the old work, closures included: a closure that was replaced is dropped when the
     /// first run after its last one comes to the node, or with the graph. `work` must submit from the thread that it is
@@ -315,6 +359,15 @@ impl Graph {
     pub fn device(&self) -> &Device {
         &self.device
     }
+}
+
+#[cold]
+fn mixed() -> Error {
+    Error::new(
+        ErrorKind::Hazard,
+        "the driver failed in the last `Graph::update`, so the graph may have some of its former work and some of the new, \
+         which nothing orders; update it again, or record a new graph",
+    )
 }
 
 impl Drop for Graph {

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_core::host_call::run_repeated;
 use gpustream_core::inside;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{Caller, operation};
 use gpustream_core::queue::{Sink, StreamCore};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
-use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph};
+use gpustream_core::record::{
+    Contents, GraphUses, NodeAdder, NodeOrder, NodeSetter, OwnedGraph, check_levels,
+};
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
 };
@@ -55,12 +57,7 @@ pub struct GraphBuilder {
     /// The stream that `work` submits each node's operation to.
     stream: Stream,
     id: u64,
-    /// The number of levels of child graphs below.
-    levels: usize,
 }
-
-/// The most levels of child graphs: drivers go down them by recursion.
-const MOST_LEVELS: usize = 64;
 
 impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
@@ -79,7 +76,6 @@ impl Device {
             stream: node_stream(self, Sink::node(adder.clone())),
             adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            levels: 0,
         })
     }
 }
@@ -130,7 +126,8 @@ impl GraphBuilder {
         self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds all of another graph as one node, which is a copy. Graphs nest up to 64 levels deep.
+    /// Adds all of another graph as one node, which is a copy. Child graphs and [conditions](Stream::if_) nest up to 64 levels
+    /// deep.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep,
@@ -145,13 +142,9 @@ impl GraphBuilder {
             if contents.conditional {
                 return Err(conditional_child());
             }
-            let levels = contents.levels + 1;
-            if levels > MOST_LEVELS {
-                return Err(too_deep(contents.levels));
-            }
+            check_levels(contents.levels + 1)?;
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
             self.adder.keep_all(contents);
-            self.levels = self.levels.max(levels);
             Ok(node)
         })
     }
@@ -203,22 +196,10 @@ impl GraphBuilder {
     /// # Errors
     /// The driver's error where it refuses the graph.
     pub fn build(self) -> Result<Graph> {
-        let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
-        contents.levels = self.levels;
-        let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
+        let Finished { contents, nodes, order, attributed, host_nodes } = self.adder.finish();
+        let table = NodeTable { nodes, order, attributed, calls: Vec::new(), id: self.id, setter: None };
         Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
     }
-}
-
-#[cold]
-fn too_deep(levels: usize) -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        format!(
-            "a child with {levels} levels of child graphs below it: at most {MOST_LEVELS} levels are possible; add its \
-             parts to one graph instead"
-        ),
-    )
 }
 
 #[cold]
@@ -250,10 +231,11 @@ impl Node {
 /// The state with which a built graph changes its nodes.
 pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
-    /// The nodes with launch attributes. The table owns them until `setter` is made, and then the setter does.
+    /// The nodes' order. The table owns it until `setter` is made, and then the setter does; so with the next two.
+    order: NodeOrder,
+    /// The nodes with launch attributes.
     attributed: Attributed,
-    /// The closures that the executable's nodes call. The table owns them until `setter` is made, and then the setter
-    /// does.
+    /// The closures that the executable's nodes call.
     calls: NodeCalls,
     id: u64,
     /// Made by the first change.
@@ -309,20 +291,34 @@ impl NodeTable {
 
         let index = node.index_in(self.id)?;
         let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
-        let (attributed, calls) = (&mut self.attributed, &mut self.calls);
+        let (attributed, calls, order) = (&mut self.attributed, &mut self.calls, &mut self.order);
         let (stream, setter) = self.setter.get_or_insert_with(|| {
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
+            let (order, raw) = (std::mem::take(order), device.0.raw.clone());
             // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
-            let setter = Arc::new(unsafe { NodeSetter::new(device.0.raw.clone(), exec, attributed, calls) });
+            let setter = unsafe { NodeSetter::new(raw, exec, attributed, calls, order) };
+            let setter = Arc::new(setter);
             (node_stream(device, Sink::set(setter.clone())), setter)
         });
         // SAFETY: the graph is borrowed exclusively, and each change closes the setter at its end.
-        unsafe { setter.open(node) };
+        unsafe { setter.open(node, index) };
         let closing = Closing(setter, contents);
         work(stream)?;
         let set = setter.is_set();
         drop(closing);
         if set { Ok(()) } else { Err(nothing()) }
+    }
+}
+
+impl NodeTable {
+    /// Checks, once after a change, that the nodes are ordered as the memory that they touch now demands.
+    #[inline]
+    pub(crate) fn check_order(&self, caller: &Caller) -> Result<()> {
+        match &self.setter {
+            // SAFETY: the setter is opened by `replace` alone, which borrows the table exclusively and closes it.
+            Some((_, setter)) if caller.rules.tracking.is_some() => unsafe { setter.check_order() },
+            _ => Ok(()),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub enum ErrorKind {
     OutOfBounds,
     /// Contents were asked for that nothing has written.
     Uninitialized,
-    /// Under strict tracking: two operations conflict and nothing orders them.
+    /// Two operations conflict and nothing orders them: under strict tracking, or in a graph whose nodes were set.
     Hazard,
     /// Objects of different devices were combined.
     DeviceMismatch,

@@ -307,13 +307,20 @@ pub unsafe trait Graphs {
         Ok(())
     }
 
+    /// Whether [`graph_update`](Self::graph_update) compares the numbers and kinds of the nodes, and not their dependencies. Then
+    /// it succeeds where these differ, and leaves `exec` with the former ones. So does `hipGraphExecUpdate` in all versions
+    /// whose sources were read.
+    fn update_ignores_edges(&self) -> bool {
+        false
+    }
+
     /// Replaces what `exec` runs by `graph`, if the topology allows (`cuGraphExecUpdate`).
     ///
     /// # Errors
     /// As for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
-    /// Both are alive.
+    /// Both are alive. If [`update_ignores_edges`](Self::update_ignores_edges) says so, their dependencies are the same.
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
         none()
     }

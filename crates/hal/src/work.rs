@@ -114,6 +114,12 @@ pub enum Work<'a> {
 }
 
 impl Work<'_> {
+    /// Returns whether the operation is a kernel whose blocks wait for each other.
+    #[inline]
+    pub const fn is_cooperative(&self) -> bool {
+        matches!(self, Self::Kernel { config, .. } if config.cooperative)
+    }
+
     /// Returns whether a graph can have the operation as a node.
     #[inline]
     pub const fn is_node(&self) -> bool {

@@ -233,6 +233,10 @@ unsafe impl Graphs for HipDevice {
         unsafe { api.hipGraphUpload(exec_of(exec), stream_of(stream)) }.ok()
     }
 
+    fn update_ignores_edges(&self) -> bool {
+        true
+    }
+
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
         let api = self.enter()?;
         let mut node = ptr::null_mut();

@@ -38,6 +38,20 @@ impl Remembered {
         self.block == Arc::as_ptr(block).addr() && self.range == *range && self.mode == *mode
     }
 
+    /// Returns whether both touch some byte, one of them writing it.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        let (modes, range) = ([self.mode, other.mode], &self.range);
+        self.block == other.block
+            && range.start.max(other.range.start) < range.end.min(other.range.end)
+            && modes.contains(&Mode::Write)
+            && !modes.contains(&Mode::Shared)
+    }
+
+    /// Returns the block's name, the range in it, and the mode.
+    pub(crate) fn parts(&self) -> (usize, &Range<usize>, Mode) {
+        (self.block, &self.range, self.mode)
+    }
+
     /// Returns whether `access` is one of as many bytes or more, in the same way.
     pub(crate) fn is_covered_by(&self, Access { block, range, mode }: &Access<'_>) -> bool {
         self.block == Arc::as_ptr(block).addr()

@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 use super::forks::Forks;
 use super::{ContextHold, Entry, EventCell, Recording, StreamCore};
 use crate::memory::Access;
-use crate::operation::{Caller, Submission, no_node, refused};
+use crate::operation::{Call, Caller, Submission, no_node, refused};
 use crate::record::condition::{Body, Condition};
 use crate::record::nodes::AROUND_BODY;
-use crate::record::scope::{Operations, Scope, add};
+use crate::record::scope::{Needs, Operations, Scope, add};
 use crate::record::{Contents, Keep, NodeAdder};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
@@ -137,13 +137,13 @@ impl Capture {
         let &mut Submission { caller, accesses, ref mut call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
         inner.check(stream.id)?;
-        for access in accesses {
-            inner.order(caller, stream.id, access)?;
-        }
+        let needs = Needs { accesses, whole_device: call.is_cooperative() };
+        inner.order(caller, stream.id, needs)?;
         // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
         // part uses.
-        inner.enter(stream.id, caller.operation, accesses);
+        inner.enter(stream.id, caller.operation, needs);
         inner.scope.keep(kept);
+        inner.scope.contents.several |= !matches!(call, Call::Work(_));
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
         unsafe { call.record(&*stream.device, stream.raw) }
     }
@@ -185,7 +185,7 @@ impl Capture {
             let inner = &mut *lock(&self.inner);
             inner.check(stream.id)?;
             // SAFETY: the stream is alive, and captured on this thread.
-            let body = unsafe { Body::begin(&stream.device, place, condition.repeat) }?;
+            let body = unsafe { Body::begin(&stream.device, place, condition.repeat, 1) }?;
             inner.in_body = true;
             body
         };
@@ -196,9 +196,10 @@ impl Capture {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
-        let ordered = accesses.iter().try_for_each(|access| inner.order(caller, stream.id, access));
+        let needs = Needs { accesses: &accesses, whole_device: body.uses.whole_device };
+        let ordered = inner.order(caller, stream.id, needs);
         // Before the call, even if it fails, as for every operation.
-        inner.enter(stream.id, caller.operation, &accesses);
+        inner.enter(stream.id, caller.operation, needs);
         drop(accesses);
         inner.scope.take_body(body);
         ordered?;
@@ -321,12 +322,12 @@ impl Inner {
     }
 
     /// Enters the next operation of a member.
-    fn enter(&mut self, id: StreamId, operation: Operation, accesses: &[&Access<'_>]) {
+    fn enter(&mut self, id: StreamId, operation: Operation, needs: Needs<'_>) {
         let Some(member) = self.members.get_mut(&id) else { return };
         member.number += 1;
         let point = Point { stream: id, number: member.number };
         let next = SmallVec::from_slice(&[self.scope.len()]);
-        self.scope.enter(point, operation, accesses, std::mem::replace(&mut member.frontier, next));
+        self.scope.enter(point, operation, needs, std::mem::replace(&mut member.frontier, next));
     }
 
     /// The member of a stream, which may be new.
@@ -339,11 +340,16 @@ impl Inner {
         })
     }
 
-    /// Makes a member wait for the conflicts that `access` has on other members.
-    fn order(&mut self, caller: &Caller, id: StreamId, access: &Access<'_>) -> Result<()> {
-        let Some(member) = self.members.get(&id) else { return Ok(()) };
-        let missing = self.scope.missing(caller, (id, &member.clock), access)?;
-        missing.into_iter().try_for_each(|point| self.join(point.stream, id))
+    /// Makes a member wait for what an operation with these needs must follow on other members.
+    fn order(&mut self, caller: &Caller, id: StreamId, needs: Needs<'_>) -> Result<()> {
+        for access in needs.accesses {
+            let Some(member) = self.members.get(&id) else { return Ok(()) };
+            let missing = self.scope.missing(caller, (id, &member.clock), access)?;
+            missing.into_iter().try_for_each(|point| self.join(point.stream, id))?;
+        }
+        let Some(member) = self.members.get(&id).filter(|_| needs.whole_device) else { return Ok(()) };
+        let missing = self.scope.missing_device((id, &member.clock));
+        missing.map_or(Ok(()), |point| self.join(point.stream, id))
     }
 
     /// Has the graph keep the members' streams that are on a part of the device: its nodes run on that part, which goes with

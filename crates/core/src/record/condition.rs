@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Conditional, NodePlace, RawBuffer, RawGraphNode, Repeat, Result};
+use gpustream_hal::{
+    self as hal, Conditional, Error, ErrorKind, NodePlace, RawBuffer, RawGraphNode, Repeat, Result,
+};
 
 use super::{Contents, NodeAdder};
 use crate::memory::Access;
@@ -16,6 +18,27 @@ pub struct Condition<'a> {
     pub address: RawBuffer,
 }
 
+/// The most levels of child graphs and bodies below each other: drivers, and what draws or drops a graph, go down them by
+/// recursion.
+const MOST_LEVELS: usize = 64;
+
+/// Checks that a graph of so many levels, of which one is new, is not too deep.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] if it is.
+pub fn check_levels(levels: usize) -> Result<()> {
+    if levels <= MOST_LEVELS {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        format!(
+            "this would be level {levels} of child graphs and conditions inside each other, and at most {MOST_LEVELS} are \
+             possible; put more of the work into one level"
+        ),
+    ))
+}
+
 /// The body of a conditional node under construction.
 pub(crate) struct Body {
     conditional: Conditional,
@@ -23,7 +46,10 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Begins a conditional node.
+    /// Begins a conditional node, whose body is on that `level`: a graph's own operations are on level 0.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a level too deep, and the driver's refusal.
     ///
     /// # Safety
     /// As for [`conditional_begin`](hal::Graphs::conditional_begin); the graph or stream of `place` stays alive until
@@ -32,11 +58,13 @@ impl Body {
         device: &Arc<dyn hal::Device>,
         place: NodePlace<'_>,
         repeat: Repeat,
+        level: usize,
     ) -> Result<Self> {
+        check_levels(level)?;
         // SAFETY: by this function's contract.
         let conditional = unsafe { device.conditional_begin(place, repeat) }?;
         // SAFETY: the body belongs to the graph at `place`, and its adder is finished by `fill`.
-        let adder = unsafe { NodeAdder::of_body(device.clone(), conditional.body) };
+        let adder = unsafe { NodeAdder::of_body(device.clone(), conditional.body, level) };
         Ok(Self { conditional, adder: Arc::new(adder) })
     }
 
@@ -73,6 +101,7 @@ impl Body {
 
     /// Ends the body, and returns its contents.
     fn contents(&self) -> Contents {
-        Contents { conditional: true, ..self.adder.finish().contents }
+        let contents = self.adder.finish().contents;
+        Contents { conditional: true, levels: contents.levels + 1, ..contents }
     }
 }

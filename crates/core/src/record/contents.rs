@@ -31,10 +31,12 @@ pub struct Contents {
     pub(crate) keep: Vec<Keep>,
     /// The closures that nodes call.
     pub calls: Vec<Arc<RepeatedCall>>,
-    /// The number of levels of child graphs below this graph.
+    /// The number of levels of child graphs and bodies below this graph.
     pub levels: usize,
     /// Whether somebody among `keep` is told of launches.
     pub watched: bool,
+    /// Whether an operation may be several of the driver's nodes.
+    pub(crate) several: bool,
     /// Whether there is a conditional node. Drivers neither copy such a graph nor make two executables of it.
     pub conditional: bool,
 }
@@ -47,6 +49,14 @@ impl Contents {
             self.keep.push(keep);
         }
         new
+    }
+
+    /// Returns whether the driver's nodes of both are known to follow each other in the same way.
+    pub fn has_edges_of(&self, other: &Self) -> bool {
+        let (one, other_one) = (self.operations.iter(), other.operations.iter());
+        !self.several
+            && !other.several
+            && one.map(|operation| &operation.after).eq(other_one.map(|operation| &operation.after))
     }
 
     /// Returns whether values of the program's are kept, which may own anything.
@@ -68,17 +78,21 @@ impl Contents {
         self.calls.extend(new.calls);
         self.levels = self.levels.max(new.levels);
         self.watched |= new.watched;
+        self.several |= new.several;
         self.conditional |= new.conditional;
     }
 }
 
-/// The memory that a graph touches. A launch enters each piece once, and not once per node.
+/// What a graph needs: the memory that it touches, and perhaps the whole device. A launch enters each piece of memory once,
+/// and not once per node.
 #[derive(Default)]
 pub struct GraphUses {
     /// Sorted by address of the block.
     blocks: Vec<(Arc<Block>, Touched)>,
     /// Whether the host can hold guards on some of the memory.
     host: bool,
+    /// Whether one of the operations needs the whole device.
+    pub(crate) whole_device: bool,
 }
 
 impl GraphUses {
@@ -130,6 +144,7 @@ impl GraphUses {
     }
 
     pub(crate) fn extend(&mut self, more: &Self) {
+        self.whole_device |= more.whole_device;
         for access in more.accesses() {
             self.add(access.block, &access.range, access.mode);
         }

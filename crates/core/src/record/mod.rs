@@ -10,6 +10,8 @@
 //! | [`condition`] | the operations of a stream that stands for the body of a conditional node | the body's next node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
+//! A node that is set may come to touch other memory than the graph's edges were made for: [`order`] finds that out.
+//!
 //! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
 //!
 //! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
@@ -21,12 +23,14 @@ pub(crate) mod chains;
 pub(crate) mod condition;
 pub(crate) mod contents;
 pub mod nodes;
+mod order;
 mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
-pub use condition::Condition;
+pub use condition::{Condition, check_levels};
 pub use contents::{Contents, GraphOperation, GraphUses, Keep};
 pub use nodes::NodeAdder;
+pub use order::NodeOrder;
 pub use owned::{OwnedExec, OwnedGraph};
 pub use setter::NodeSetter;

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, NodePlace, RawGraph, RawGraphNode, Result, Work};
+use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
-use super::chains::{Chains, Place};
+use super::chains::Place;
 use super::condition::{Body, Condition};
-use super::scope::{Operations, Scope, add};
-use super::{Contents, GraphUses};
+use super::scope::{Needs, Operations, Scope, add};
+use super::{Contents, GraphUses, NodeOrder};
 use crate::memory::Access;
 use crate::operation::{Caller, Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
@@ -25,6 +25,8 @@ pub type HostNodes = Vec<(RawGraphNode, usize)>;
 pub struct NodeAdder {
     device: Arc<dyn hal::Device>,
     graph: RawGraph,
+    /// The number of graphs that this one is the body in.
+    level: usize,
     inner: Mutex<Inner>,
 }
 
@@ -33,7 +35,7 @@ struct Inner {
     scope: Scope,
     /// The driver's nodes, by operation.
     nodes: Vec<RawGraphNode>,
-    chains: Chains,
+    order: NodeOrder,
     next: Next,
     attributed: Attributed,
     host_nodes: HostNodes,
@@ -65,6 +67,7 @@ pub struct Finished {
     pub contents: Contents,
     /// The driver's nodes, by operation.
     pub nodes: Vec<RawGraphNode>,
+    pub order: NodeOrder,
     pub attributed: Attributed,
     pub host_nodes: HostNodes,
 }
@@ -75,15 +78,16 @@ impl NodeAdder {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
-        Self { device, graph, inner: Mutex::default() }
+        Self { device, graph, level: 0, inner: Mutex::default() }
     }
 
     /// Creates an adder for a body, which takes operations until it is finished.
     ///
     /// # Safety
     /// As for [`new`](Self::new), until the adder is finished.
-    pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph) -> Self {
-        Self { device, graph: body, inner: Mutex::new(Inner { next: Next::Each, ..Inner::default() }) }
+    pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph, level: usize) -> Self {
+        let inner = Inner { next: Next::Each, ..Inner::default() };
+        Self { device, graph: body, level, inner: Mutex::new(inner) }
     }
 
     /// Lets one operation in, which follows the operations `after`.
@@ -115,8 +119,9 @@ impl NodeAdder {
                 "call a host closure in the body of a condition, where drivers take none; call the closure after the graph",
             ));
         }
+        let needs = Needs { accesses, whole_device: work.is_cooperative() };
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
-        let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), accesses, after)? };
+        let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), needs, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
@@ -142,23 +147,25 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        let needs = Needs { accesses: &accesses, whole_device: uses.whole_device };
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
-        unsafe { inner.make(self, caller, node, &accesses, without_repeats(after)) }.map(drop)
+        unsafe { inner.make(self, caller, node, needs, without_repeats(after)) }.map(drop)
     }
 
     /// Calls `work` with the tracker, and with the question which points come before the node under construction.
     pub(crate) fn in_scope<T>(&self, work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T) -> T {
         let inner = &mut *lock(&self.inner);
         let after = inner.followed();
-        let Inner { scope, chains, .. } = inner;
-        let mut place = chains.place(&after);
-        place.follow_all(chains, &after);
+        let Inner { scope, order, .. } = inner;
+        let mut place = order.chains.place(&after);
+        place.follow_all(&order.chains, &after);
         work(scope, &|point| place.is_after(point))
     }
 
-    /// Keeps the values that a child graph keeps.
+    /// Keeps the values that a child graph keeps, which was added.
     pub fn keep_all(&self, child: &Contents) {
         let scope = &mut lock(&self.inner).scope;
+        scope.contents.levels = scope.contents.levels.max(child.levels + 1);
         for keep in &child.keep {
             scope.contents.keep(keep.clone());
         }
@@ -194,7 +201,7 @@ impl NodeAdder {
             let inner = &mut *lock(&self.inner);
             inner.after()?;
             // SAFETY: the graph is alive and of this device.
-            let body = unsafe { Body::begin(&self.device, place, condition.repeat) }?;
+            let body = unsafe { Body::begin(&self.device, place, condition.repeat, self.level + 1) }?;
             reopening.1 = Some(std::mem::replace(&mut inner.next, IN_BODY));
             body
         };
@@ -204,9 +211,10 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        let needs = Needs { accesses: &accesses, whole_device: body.uses.whole_device };
         let add = || {
             let mut after = inner.after()?;
-            let place = inner.place(caller, &accesses, &mut after)?;
+            let place = inner.place(caller, needs, &mut after)?;
             let before = inner.nodes_of(&after);
             // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
             unsafe {
@@ -218,9 +226,7 @@ impl NodeAdder {
         match add() {
             Ok((place, after)) => {
                 inner.next.advance();
-                inner.scope.enter(place.point, caller.operation, &accesses, after);
-                inner.chains.push(place);
-                inner.nodes.push(conditional.node);
+                inner.enter(place, caller.operation, needs, after, conditional.node);
                 inner.scope.take_body(body);
                 Ok(())
             }
@@ -234,8 +240,9 @@ impl NodeAdder {
 
     /// Ends the construction, and returns the graph.
     pub fn finish(&self) -> Finished {
-        let Inner { mut scope, nodes, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
-        Finished { contents: scope.finish(), nodes, attributed, host_nodes }
+        let Inner { mut scope, nodes, order, attributed, host_nodes, .. } =
+            std::mem::take(&mut *lock(&self.inner));
+        Finished { contents: scope.finish(), nodes, order, attributed, host_nodes }
     }
 }
 
@@ -276,18 +283,39 @@ impl Inner {
 
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
-    fn place(&self, caller: &Caller, accesses: &[&Access<'_>], after: &mut Operations) -> Result<Place> {
-        let mut place = self.chains.place(after);
-        place.follow_all(&self.chains, after);
-        for access in accesses {
-            let chain = (place.point.stream, &*place.clock);
-            for point in self.scope.missing(caller, chain, access)? {
-                let index = self.chains.index(point);
-                self.chains.follow(&mut place, index);
-                add(after, &[index]);
-            }
+    fn place(&self, caller: &Caller, needs: Needs<'_>, after: &mut Operations) -> Result<Place> {
+        let chains = &self.order.chains;
+        let mut place = chains.place(after);
+        place.follow_all(chains, after);
+        let mut follow = |place: &mut Place, point| {
+            let index = chains.index(point);
+            chains.follow(place, index);
+            add(after, &[index]);
+        };
+        for access in needs.accesses {
+            let missing = self.scope.missing(caller, place.in_chain(), access)?;
+            missing.into_iter().for_each(|point| follow(&mut place, point));
+        }
+        if needs.whole_device
+            && let Some(point) = self.scope.missing_device(place.in_chain())
+        {
+            follow(&mut place, point);
         }
         Ok(place)
+    }
+
+    /// Enters the operation of a node that was added, and follows the operations `after`.
+    fn enter(
+        &mut self,
+        place: Place,
+        operation: Operation,
+        needs: Needs<'_>,
+        after: Operations,
+        node: RawGraphNode,
+    ) {
+        self.scope.enter(place.point, operation, needs, after);
+        self.order.push(place, operation, needs.accesses);
+        self.nodes.push(node);
     }
 
     /// Adds a node that follows the operations `after`, and enters it.
@@ -299,16 +327,14 @@ impl Inner {
         adder: &NodeAdder,
         caller: &Caller,
         node: &GraphNode<'_>,
-        accesses: &[&Access<'_>],
+        needs: Needs<'_>,
         mut after: Operations,
     ) -> Result<RawGraphNode> {
-        let place = self.place(caller, accesses, &mut after)?;
+        let place = self.place(caller, needs, &mut after)?;
         let before = self.nodes_of(&after);
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
-        self.scope.enter(place.point, caller.operation, accesses, after);
-        self.chains.push(place);
-        self.nodes.push(node);
+        self.enter(place, caller.operation, needs, after, node);
         Ok(node)
     }
 }

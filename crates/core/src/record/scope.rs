@@ -16,11 +16,22 @@ use crate::track::{Clock, History, Mode, Point, StreamId, Tracking, Use};
 /// The operations of one recording, by index.
 pub(crate) type Operations = SmallVec<[usize; 2]>;
 
+/// What an operation needs, by which it is ordered with others.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs<'a> {
+    pub(crate) accesses: &'a [&'a Access<'a>],
+    /// Whether it is or contains a kernel whose blocks wait for each other: of two at once, each might have a part of the
+    /// device, and wait for the rest for ever.
+    pub(crate) whole_device: bool,
+}
+
 /// The histories of one recording, and the contents of its future graph.
 #[derive(Default)]
 pub(crate) struct Scope {
     histories: HashMap<*const Block, History>,
     pub(crate) contents: Contents,
+    /// The last operation that needs the whole device. Another comes after it, and with that after all before it.
+    on_whole_device: Option<Point>,
     /// The memory that was allocated inside, by the pools it is from.
     allocated: SmallVec<[Arc<Allocated>; 1]>,
     /// The address of the module that was kept last. The module is alive, so nothing else has that address.
@@ -55,6 +66,12 @@ impl Scope {
             }
         });
         first.map_or(Ok(missing), |old| Err(hazard(caller.operation, old)))
+    }
+
+    /// Returns the point that an operation which needs the whole device must come after, and does not come after yet. Nobody
+    /// but the library knows of it, whoever orders operations on memory.
+    pub(crate) fn missing_device(&self, (chain, clock): (StreamId, &Clock)) -> Option<Point> {
+        self.on_whole_device.filter(|&last| last.stream != chain && !clock.covers(last))
     }
 
     /// Hands out memory for `len` bytes that was allocated inside from `pools`, whose owner is gone, and that has room for
@@ -99,9 +116,13 @@ impl Scope {
         &mut self,
         point: Point,
         operation: Operation,
-        accesses: &[&Access<'_>],
+        Needs { accesses, whole_device }: Needs<'_>,
         after: Operations,
     ) {
+        if whole_device {
+            self.on_whole_device = Some(point);
+            self.contents.uses.whole_device = true;
+        }
         let Self { histories, contents, .. } = self;
         for Access { block, range, mode } in accesses {
             let history =

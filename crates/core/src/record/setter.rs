@@ -10,14 +10,12 @@ use gpustream_hal::{self as hal, LaunchConfig, RawFunction, RawGraphExec, RawGra
 
 use super::attributes::Attributed;
 use super::contents::{Contents, Keep};
+use super::order::NodeOrder;
 use crate::host_call::RepeatedCall;
 use crate::launch::LaunchRequest;
-use crate::memory::{Access, Remembered};
+use crate::memory::Access;
 use crate::operation::{Argument, Call, Kept, Launched, Submission, refused};
 use crate::sync::{Mutex, lock, this_thread};
-
-/// Accesses of the last change that are remembered.
-const REMEMBERED: usize = 8;
 
 /// The most arguments of a launch that is expected.
 const ARGUMENTS: usize = 16;
@@ -28,8 +26,8 @@ pub type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
 /// The receiver of the one operation that is to go into a node of an executable.
 ///
 /// A setter is made once per graph and used for every change, and remembers what was put into the graph before. A
-/// change usually refers to the same memory and kernels again, and then there is nothing to do but to call the driver.
-/// Only the thread that makes the change may submit, so submitting takes no lock.
+/// change usually refers to the memory that the node had before, and to the kernel that was set last; then there is nothing
+/// to do but to call the driver. Only the thread that makes the change may submit, so submitting takes no lock.
 pub struct NodeSetter {
     device: Arc<dyn hal::Device>,
     /// Alive while the setter is open.
@@ -38,11 +36,13 @@ pub struct NodeSetter {
     calls: NodeCalls,
     /// The thread that opened the setter; no thread's number while it is closed.
     thread: AtomicUsize,
-    /// Used by the thread that opened the setter alone.
+    /// Used by the thread that opened the setter alone; only read while the setter is closed.
     change: UnsafeCell<Change>,
     known: Mutex<Known>,
     /// Whether `Known::new` holds anything.
     has_new: AtomicBool,
+    /// Whether nodes touch other memory than when their order was last found to suit it.
+    is_unchecked: AtomicBool,
 }
 
 /// The number of no thread.
@@ -52,9 +52,10 @@ const NOBODY: usize = 0;
 struct Change {
     /// The node that the next operation goes into.
     node: RawGraphNode,
+    /// The node's index.
+    index: usize,
     stage: Stage,
-    /// The accesses of the last change, all of which are in `known`, which keeps their blocks alive.
-    last: [Option<Remembered>; REMEMBERED],
+    order: NodeOrder,
     expected: Option<Expected>,
     /// The address of the last change's module. The module is kept alive, so nothing else has that address.
     last_module: Option<usize>,
@@ -79,7 +80,7 @@ struct Known {
     new: Contents,
 }
 
-/// The last launch that was put into a node. The same kernel on the same memory needs no checks.
+/// The last launch that was put into a node. The same kernel needs no checks in a node that has the same memory already.
 struct Expected {
     function: RawFunction,
     request: LaunchRequest,
@@ -87,12 +88,10 @@ struct Expected {
     config: LaunchConfig,
     /// The sizes of the parameters in bytes.
     sizes: Arc<[usize]>,
-    /// The number of accesses, all of which are remembered.
-    accesses: usize,
 }
 
 // SAFETY: `change` is used by the thread that opened the setter alone, which `own` checks, and by one such thread after the
-// other. All else is atomic or locked.
+// other; while the setter is closed it is only read, by `check_order`. All else is atomic or locked.
 unsafe impl Sync for NodeSetter {}
 
 impl NodeSetter {
@@ -105,28 +104,30 @@ impl NodeSetter {
         exec: RawGraphExec,
         attributed: Attributed,
         calls: NodeCalls,
+        order: NodeOrder,
     ) -> Self {
         let change = Change {
             node: RawGraphNode(0),
+            index: 0,
             stage: Stage::Set,
-            last: [const { None }; REMEMBERED],
+            order,
             expected: None,
             last_module: None,
         };
         let (change, thread) = (UnsafeCell::new(change), AtomicUsize::new(NOBODY));
-        let (known, has_new) = Default::default();
-        Self { device, exec, attributed, calls, thread, change, known, has_new }
+        let (known, has_new, is_unchecked) = Default::default();
+        Self { device, exec, attributed, calls, thread, change, known, has_new, is_unchecked }
     }
 
-    /// Lets one operation of this thread's in, which goes into `node`.
+    /// Lets one operation of this thread's in, which goes into `node`, the one with that `index`.
     ///
     /// # Safety
-    /// The setter is closed.
+    /// The setter is closed, and nobody else calls [`check_order`](Self::check_order) until it is closed again.
     #[inline]
-    pub unsafe fn open(&self, node: RawGraphNode) {
+    pub unsafe fn open(&self, node: RawGraphNode, index: usize) {
         // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.
         let change = unsafe { &mut *self.change.get() };
-        (change.node, change.stage) = (node, Stage::Open);
+        (change.node, change.index, change.stage) = (node, index, Stage::Open);
         self.thread.store(this_thread().get(), Ordering::Relaxed);
     }
 
@@ -142,6 +143,24 @@ impl NodeSetter {
         self.thread.store(NOBODY, Ordering::Relaxed);
     }
 
+    /// Checks, once after a change, that the nodes are ordered as the memory that they touch now demands.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) with two nodes that are not.
+    ///
+    /// # Safety
+    /// The setter is closed, and is not opened meanwhile.
+    #[inline]
+    pub unsafe fn check_order(&self) -> Result<()> {
+        if !self.is_unchecked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // SAFETY: nobody changes it, by this function's contract.
+        unsafe { &*self.change.get() }.order.check()?;
+        self.is_unchecked.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Returns the change, to the thread that makes it.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the check of the thread takes the place of a lock")]
@@ -154,8 +173,8 @@ impl NodeSetter {
         Some(unsafe { &mut *self.change.get() })
     }
 
-    /// Puts a launch into the node if it is the last one again, perhaps with other scalars: the same kernel in the same shape on
-    /// the same memory. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
+    /// Puts a launch into the node if it is the last one again, perhaps with other scalars: the same kernel in the same shape, on
+    /// the memory that the node has. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
     ///
     /// # Safety
     /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
@@ -166,7 +185,7 @@ impl NodeSetter {
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
     ) -> Option<Result<()>> {
-        let Change { node, stage, last, expected, .. } = self.own()?;
+        let Change { node, index, stage, order, expected, .. } = self.own()?;
         let expected = expected.as_ref().filter(|_| *stage == Stage::Open)?;
         if expected.function != launch.function
             || expected.sizes.len() != launch.args.len()
@@ -175,12 +194,12 @@ impl NodeSetter {
             return None;
         }
         let mut room = [const { MaybeUninit::<*mut c_void>::uninit() }; ARGUMENTS];
-        let mut last = last[..expected.accesses].iter().flatten();
+        let mut own = order.accesses(*index).iter();
         for ((arg, &wanted), to) in launch.args.iter().zip(&*expected.sizes).zip(&mut room) {
             let value = match shown(arg)? {
                 Argument::Value { bytes, size } if size == wanted => bytes,
                 Argument::Memory { address, access }
-                    if wanted == size_of::<usize>() && last.next()?.is(access) =>
+                    if wanted == size_of::<usize>() && own.next()?.is(access) =>
                 {
                     std::ptr::from_ref(address).cast()
                 }
@@ -188,16 +207,18 @@ impl NodeSetter {
             };
             to.write(value.cast_mut().cast());
         }
-        if last.next().is_some() {
+        if own.next().is_some() {
             return None;
         }
+        order.came_from(*index, launch.caller.operation);
         *stage = Stage::Taken;
         // SAFETY: one for each argument has been written; an expected launch has no more than there is room for.
         let args = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), launch.args.len()) };
         let work = Work::Kernel { function: launch.function, config: &expected.config, args };
         let set = self.attributed.check(*node, &work).and_then(|()| {
             // SAFETY: while the setter is open the executable is alive, and `node` is one of the nodes it was made
-            // from; the memory and the module were entered with the last launch; the rest is this function's contract.
+            // from, whose memory the graph has; the module was entered with the last launch; the rest is this function's
+            // contract.
             unsafe { self.device.graph_set_node(self.exec, *node, &work) }
         });
         match set {
@@ -209,33 +230,33 @@ impl NodeSetter {
         }
     }
 
-    /// Puts an operation into the node. The memory that the operation touches is entered whatever the driver answers.
+    /// Puts an operation into the node. The memory that the operation touches is entered whatever the driver answers: unless it
+    /// takes the operation, the node counts as doing either.
     ///
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
-        let Some(Change { node, stage, last, expected, last_module }) = self.own() else {
+        let Some(Change { node, index, stage, order, expected, last_module }) = self.own() else {
             return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
         };
         if *stage != Stage::Open {
             return Err(refused("put several operations into one node; add a node for each"));
         }
         *stage = Stage::Taken;
-        let &Submission { accesses, ref call, kept, .. } = submission;
+        let &Submission { caller, accesses, ref call, kept, .. } = submission;
         let work = call.node()?;
         *expected = None;
-        for (index, access) in accesses.iter().enumerate() {
-            let last = last.get_mut(index);
-            if matches!(&last, Some(Some(last)) if last.is(access)) {
-                continue;
-            }
-            self.enter(access);
-            if let Some(last) = last {
-                *last = Some(Remembered::of(access));
+        let (node, index) = (*node, *index);
+        self.attributed.check(node, work)?;
+        if !self.is_unchecked.load(Ordering::Relaxed) {
+            order.forget_changes();
+        }
+        if order.add(index, caller.operation, accesses) {
+            self.is_unchecked.store(true, Ordering::Relaxed);
+            for access in accesses {
+                self.enter(access);
             }
         }
-        let node = *node;
-        self.attributed.check(node, work)?;
         match kept {
             Kept::Nothing => {}
             Kept::Kernel { module, .. } => {
@@ -249,6 +270,7 @@ impl NodeSetter {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
                     call.replace(new);
+                    order.keep_last(index, accesses.len());
                     *stage = Stage::Set;
                     return Ok(());
                 }
@@ -259,6 +281,7 @@ impl NodeSetter {
         // into no other node: all nodes that call closures are in `calls`, and drivers refuse to change a node's kind
         // of work.
         unsafe { self.device.graph_set_node(self.exec, node, work) }?;
+        order.keep_last(index, accesses.len());
         *stage = Stage::Set;
         *expected = Expected::of(submission);
         Ok(())
@@ -294,17 +317,16 @@ impl NodeSetter {
 }
 
 impl Expected {
-    /// Returns the launch, if there is room to remember all that it touches.
+    /// Returns the launch, if there is room for its arguments.
     fn of(submission: &Submission<'_>) -> Option<Self> {
-        let &Submission { accesses, ref call, kept, .. } = submission;
+        let &Submission { ref call, kept, .. } = submission;
         let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
         let Call::Work(Work::Kernel { function, config, .. }) = call else { return None };
-        (accesses.len() <= REMEMBERED && sizes.len() <= ARGUMENTS).then(|| Self {
+        (sizes.len() <= ARGUMENTS).then(|| Self {
             function: *function,
             request: *request,
             config: **config,
             sizes: sizes.clone(),
-            accesses: accesses.len(),
         })
     }
 }

@@ -5,6 +5,7 @@ mod null;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::mem;
 
 use gpustream::{Arg, Buffer, Kernel, Launch, Node, Result, Stream};
 
@@ -151,5 +152,12 @@ fn setting_nodes_does_not_allocate() {
         graph.set_node(node, |s| touch(&kernel, s, &x, &mut y))
     };
     assert_eq!(allocations(set), 0);
-    graph.launch(&stream).unwrap();
+    // Memory that the node did not have, which the launch compares with that of other nodes.
+    let mut other = stream.alloc::<f32>(N).unwrap();
+    let swap = || {
+        mem::swap(&mut y, &mut other);
+        graph.set_node(nodes[7], |s| touch(&kernel, s, &x, &mut y))?;
+        graph.launch(&stream)
+    };
+    assert_eq!(allocations(swap), 0);
 }

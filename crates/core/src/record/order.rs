@@ -1,0 +1,133 @@
+//! The order of a built graph's nodes, compared with the memory that they touch once some of them were set.
+//!
+//! A graph gets its edges when it is built, for the memory that its nodes touch then. Setting a node changes what it
+//! touches, and no edge: drivers cannot add one to an executable. So a node that was set may touch memory of a node that
+//! runs beside it:
+//!
+//! ```text
+//!     built:  A writes x    B writes y        no edge, and none is needed
+//!     set:    A writes x    B reads x         the graph still runs both at once
+//! ```
+//!
+//! So each node's accesses are kept, with its place in the order. Nodes whose accesses change are noted, and compared with
+//! the nodes beside them when the graph is launched: not when they are set, because two nodes may swap their memory by two
+//! calls, and between these the order does not suit.
+
+use gpustream_hal::{Error, ErrorKind, Operation, Result};
+use smallvec::SmallVec;
+
+use super::chains::{Chains, Place};
+use crate::memory::{Access, Remembered};
+
+/// The number of changed nodes up to which each is compared with the nodes beside it. For more, one walk through all nodes
+/// takes less time.
+const FEW: usize = 8;
+
+/// The nodes of a graph, in an order that was made for what they touched at first.
+#[derive(Default)]
+pub struct NodeOrder {
+    pub(super) chains: Chains,
+    nodes: Vec<Node>,
+    /// The nodes whose accesses have changed since all were found to be in order.
+    changed: Vec<usize>,
+}
+
+/// What a node does now.
+struct Node {
+    operation: Operation,
+    /// The graph keeps the blocks alive. If the driver failed to set the node, these are the accesses of both its works.
+    accesses: SmallVec<[Remembered; 4]>,
+    /// Whether the node is among those that have changed.
+    is_changed: bool,
+}
+
+impl NodeOrder {
+    /// Adds the next node at `place`.
+    pub(super) fn push(&mut self, place: Place, operation: Operation, accesses: &[&Access<'_>]) {
+        let accesses = accesses.iter().map(|access| Remembered::of(access)).collect();
+        self.nodes.push(Node { operation, accesses, is_changed: false });
+        self.chains.push(place);
+    }
+
+    /// Returns the accesses of a node.
+    #[inline]
+    pub(super) fn accesses(&self, node: usize) -> &[Remembered] {
+        self.nodes.get(node).map_or(&[], |node| &node.accesses)
+    }
+
+    /// Notes that a node does the same from another line.
+    #[inline]
+    pub(super) fn came_from(&mut self, node: usize, operation: Operation) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.operation = operation;
+        }
+    }
+
+    /// Adds the accesses that a node is about to make instead of those that it has. Returns `false` if they are the same.
+    pub(super) fn add(&mut self, node: usize, operation: Operation, accesses: &[&Access<'_>]) -> bool {
+        let Some(found) = self.nodes.get_mut(node) else { return false };
+        found.operation = operation;
+        if found.has(accesses) {
+            return false;
+        }
+        found.accesses.extend(accesses.iter().map(|access| Remembered::of(access)));
+        if !std::mem::replace(&mut found.is_changed, true) {
+            self.changed.push(node);
+        }
+        true
+    }
+
+    /// Forgets the accesses that a node had before the last `count`, which the driver has taken.
+    pub(super) fn keep_last(&mut self, node: usize, count: usize) {
+        if let Some(Node { accesses, .. }) = self.nodes.get_mut(node) {
+            accesses.drain(..accesses.len().saturating_sub(count));
+        }
+    }
+
+    /// Forgets which nodes have changed, because all are in order.
+    pub(super) fn forget_changes(&mut self) {
+        for node in self.changed.drain(..) {
+            self.nodes[node].is_changed = false;
+        }
+    }
+
+    /// Checks that the changed nodes are ordered with all nodes that they conflict with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Hazard`], with two nodes that are not.
+    #[cold]
+    pub(super) fn check(&self) -> Result<()> {
+        let unordered = if self.changed.len() <= FEW {
+            self.changed.iter().find_map(|&node| {
+                let conflicts = |&other: &usize| self.nodes[node].conflicts_with(&self.nodes[other]);
+                self.chains.beside(node).find(conflicts).map(|other| [node.min(other), node.max(other)])
+            })
+        } else {
+            self.chains.unordered(|node| self.nodes[node].accesses.iter().map(Remembered::parts))
+        };
+        unordered.map_or(Ok(()), |nodes| Err(self.hazard(nodes)))
+    }
+
+    fn hazard(&self, [one, other]: [usize; 2]) -> Error {
+        let message = format!(
+            "`Graph::set_node` gave node {one} ({}) and node {other} ({}) memory in common, which one of them writes, and \
+             the graph does not order the two: a node that is set keeps the dependencies that it was built with. Set one of \
+             them to other memory, or build the graph anew with this memory, or with a dependency between the two; the \
+             builder's first node is node 0",
+            self.nodes[one].operation, self.nodes[other].operation
+        );
+        Error::new(ErrorKind::Hazard, message)
+    }
+}
+
+impl Node {
+    /// Returns whether the node makes exactly these accesses.
+    fn has(&self, accesses: &[&Access<'_>]) -> bool {
+        self.accesses.len() == accesses.len()
+            && self.accesses.iter().zip(accesses).all(|(own, access)| own.is(access))
+    }
+
+    fn conflicts_with(&self, other: &Self) -> bool {
+        self.accesses.iter().any(|one| other.accesses.iter().any(|other| one.conflicts_with(other)))
+    }
+}
