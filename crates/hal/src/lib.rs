@@ -77,6 +77,8 @@ pub mod share;
 pub mod stream;
 pub mod texture;
 pub mod trace;
+#[cfg(feature = "variables")]
+pub mod variables;
 pub mod work;
 
 pub use buffer::{
