@@ -24,6 +24,7 @@ fn main() {
                 "textures",
                 "types",
                 "types-half2",
+                "unlisted",
                 "warps",
             ]
             .map(|name| format!("kernels/{name}.cu")),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use conformance::globals::{Filter, Kernels};
 use conformance::{
     Gate, ONE, constants, next, on_threads, open_again, overlaps, refused, streams, streams_are_independent,
-    tests, until,
+    tests, unlisted, until,
 };
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Global, Padding, Result, Stream, Tracking};
 
@@ -15,6 +15,7 @@ tests! {
         variables_are_copied_filled_and_sliced, internal_variables_are_found_or_said_to_be_missing,
         each_loading_has_variables_of_its_own, writes_wait_for_readers_of_other_streams,
         readers_wait_for_writes_of_other_streams, kernels_that_may_write_variables_are_ordered,
+        kernels_that_may_write_unlisted_variables_are_ordered, steps_follow_unlisted_variables,
         strict_order_counts_variables, graphs_read_the_values_of_their_launch, graphs_keep_the_module_loaded,
         nodes_copy_to_variables, steps_follow_variables, unchanged_step_is_one_launch,
         module_dropped_in_use_finishes, forgotten_handles_break_nothing, what_does_not_fit_is_refused,
@@ -218,6 +219,40 @@ fn kernels_that_may_write_variables_are_ordered(device: &Device) -> Result<()> {
     assert!(streams.iter().all(|stream| stream.is_done().is_ok_and(|done| !done)));
     gate.open();
     assert_eq!(kernels.counter()?.download(&streams[3])?, [want]);
+    Ok(())
+}
+
+/// The builder's parser sees none of these variables; the images show them.
+fn kernels_that_may_write_unlisted_variables_are_ordered(device: &Device) -> Result<()> {
+    let (kernels, streams) = (unlisted::Kernels::load(device)?, streams::<4>(device)?);
+    let gate = Gate::new(device)?;
+    kernels.hold(&streams[0], &ONE, gate.flag())?;
+    let mut want = [0; 7];
+    for value in 0..200 {
+        let which = value % 7;
+        kernels.count(&streams[value as usize * 3 % 4], &ONE, which, value)?;
+        want[which as usize] = next(want[which as usize], value);
+    }
+    assert!(streams.iter().all(|stream| stream.is_done().is_ok_and(|done| !done)));
+    gate.open();
+    let mut seen = streams[3].alloc::<u32>(7)?;
+    kernels.look(&streams[3], &ONE, &mut seen)?;
+    assert_eq!(streams[3].download(&seen)?, want);
+    Ok(())
+}
+
+fn steps_follow_unlisted_variables(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = (unlisted::Kernels::load(device)?, streams(device)?);
+    let (mut step, mut want) = (device.replay(), [0; 7]);
+    for round in 0..8 {
+        step.run(&s, |s| (0..7).try_for_each(|which| kernels.count(s, &ONE, which, 3)))?;
+        kernels.count(&other, &ONE, 2, round)?;
+        want = want.map(|before| next(before, 3));
+        want[2] = next(want[2], round);
+    }
+    let mut seen = s.alloc::<u32>(7)?;
+    kernels.look(&s, &ONE, &mut seen)?;
+    assert_eq!(s.download(&seen)?, want);
     Ok(())
 }
 

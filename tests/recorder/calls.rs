@@ -6,6 +6,7 @@ mod fakes;
 use std::thread;
 
 use fake_cuda::codes;
+use gpustream::codegen::{Variables, load};
 use gpustream::hal::FillPattern;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
@@ -82,6 +83,32 @@ fn parameters_that_the_device_does_not_take_are_refused() {
                     assert!(error.to_string().contains("takes 32768 bytes of parameters"), "{error}");
                 }
             }
+        }
+    });
+}
+
+/// Variables that only the images show order launches, and cost no look. A module without any has neither.
+#[test]
+fn unlisted_variables_cost_a_hand_over() {
+    on_both::<2>(|scene, fake, [a, b]| {
+        let bytes = recorder::module(&[("count", &[])]);
+        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
+        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+        for (unlisted, hand_over) in [(&["sum"][..], &["record", "wait", "launch"][..]), (&[], &["launch"])] {
+            let variables = Variables { unlisted, read_only: &[] };
+            let mut module = None;
+            let loading = scene.calls(|| {
+                // SAFETY: the driver is a fake, and the image is its own.
+                module = Some(unsafe { load(&scene.device, &source, &[], &variables) }.unwrap());
+            });
+            assert_eq!(loading, ["load"]);
+            let kernel = module.unwrap().kernel("count").unwrap();
+            // SAFETY: the fake's kernel does nothing.
+            let launch = |s: &Stream| unsafe { kernel.launch(s, &ONE, &[]) }.unwrap();
+            launch(&a);
+            assert_eq!(scene.calls(|| launch(&a)), ["launch"]);
+            assert_eq!(scene.calls(|| launch(&b)), hand_over, "{unlisted:?}");
+            assert_eq!(scene.calls(|| launch(&a)), hand_over, "{unlisted:?}");
         }
     });
 }

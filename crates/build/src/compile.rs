@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use gpustream_hal::variables;
+
 use self::assertions::assertions;
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
@@ -116,6 +118,8 @@ pub(crate) struct Output {
     /// The compiler's time; `None` where an earlier build's image was still good.
     pub(crate) compile_time: Option<Duration>,
     pub(crate) warnings: String,
+    /// The variables that kernels may write, by their paths.
+    pub(crate) writable: Vec<String>,
 }
 
 impl Output {
@@ -125,6 +129,7 @@ impl Output {
         mut reports: Vec<KernelReport>,
         compile_time: Option<Duration>,
         mut warnings: String,
+        writable: Vec<String>,
     ) -> Self {
         for report in &mut reports {
             report.compile_time = compile_time;
@@ -132,8 +137,14 @@ impl Output {
         if compile_time.is_none() {
             warnings.clear();
         }
-        Self { image, reports, compile_time, warnings }
+        Self { image, reports, compile_time, warnings, writable }
     }
+}
+
+/// Returns the variables of a compiler's output that kernels may write.
+fn writable(path: &Path, output: &[u8]) -> Result<Vec<String>> {
+    variables::writable(output)
+        .ok_or_else(|| Error::message(format!("{}: the symbols cannot be read", path.display())))
 }
 
 /// Returns the line that includes the user's file. Where the file has host code, which only its vendor's compiler reads,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
 
+use gpustream_hal::variables;
+
 use crate::backend::Backend;
 use crate::bindings;
 use crate::compile::{self, Image};
@@ -226,6 +228,7 @@ impl Kernels {
         for (unit, outputs) in units.iter().zip(outputs) {
             let mut images: Vec<Image> = Vec::new();
             let mut code_objects = Vec::new();
+            let mut writable = Vec::new();
             let mut file = BuiltFile {
                 path: unit.source.path.clone(),
                 bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),
@@ -237,6 +240,7 @@ impl Kernels {
                 file.compile_time += output.compile_time.unwrap_or_default();
                 file.kernels.extend(output.reports);
                 cargo.warn(&output.warnings);
+                writable.extend(output.writable);
                 match output.image.backend {
                     Backend::Hip => code_objects.push(output.image),
                     Backend::Cpu | Backend::Cuda => images.push(output.image),
@@ -245,7 +249,19 @@ impl Kernels {
             if !code_objects.is_empty() {
                 images.push(compile::hip::bundle(unit, &code_objects, &common)?);
             }
-            let text = bindings::generate(unit, &images, &common)?;
+            writable.sort_unstable();
+            writable.dedup();
+            let unlisted = unit.module.unlisted(writable);
+            if !unlisted.is_empty() {
+                cargo.warn(&format!(
+                    "{}: kernels may write {}, and the declaration cannot be read, so launches of this file's kernels \
+                     never overlap; write it out at namespace level, outside of templates, macros and `#if`s, or add `const` if no \
+                     kernel writes it",
+                    unit.source.path.display(),
+                    variables::list(&unlisted),
+                ));
+            }
+            let text = bindings::generate(unit, &images, &unlisted, &common)?;
             write_if_changed(&file.bindings, text.as_bytes())?;
             file.images = images.into_iter().map(|image| image.path).collect();
             built.files.push(file);

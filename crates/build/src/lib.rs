@@ -114,6 +114,9 @@
 //! `Kernels` that returns a `gpustream::Global`; a constant also has `set_name`. Variables that are `const`, that hold
 //! pointers or `bool`s, or whose types Rust has no name for have no methods. A name that another method has is an error.
 //!
+//! Launches of a file with a `__device__` variable never overlap. The compiled images tell about variables that a macro, a
+//! template, an `#if` or a function hides from the parser: such a file counts as having one, and a warning names it.
+//!
 //! # Arguments of pointers
 //!
 //! `const T*` takes memory that is read (`AsView<T>`), `T*` memory that is written (`AsViewMut<T>`). No one else writes
@@ -158,6 +161,7 @@ pub mod fuzzing {
     pub fn cubin(bytes: &[u8]) {
         let _ = crate::tables::nvidia::kernels(bytes);
         let _ = crate::tables::nvidia::variables(bytes);
+        let _ = gpustream_hal::variables::writable(bytes);
     }
 
     /// Reads any bytes as a code object.

@@ -13,6 +13,7 @@ mod instances;
 mod kernel;
 mod preprocess;
 mod reach;
+mod read_only;
 mod shared;
 mod structs;
 pub(crate) mod templates;
@@ -56,7 +57,16 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
         told.extend(rest);
     }
     module.assumed = told;
+    module.read_only = read_only(source, headers)?;
     Ok(module)
+}
+
+/// Returns the variables of a file and its headers that kernels only read, whatever its conditions say.
+fn read_only(source: &SourceFile, headers: &[Helper]) -> Result<Vec<String>> {
+    let sources = headers.iter().map(|header| &header.source).chain([source]);
+    let trees = sources.map(|source| Ok((&*source.text, tree(&source.text)?))).collect::<Result<Vec<_>>>()?;
+    let texts: Vec<_> = trees.iter().map(|(text, tree)| (*text, tree.root_node())).collect();
+    Ok(read_only::paths(&texts))
 }
 
 /// Parses a file as [`parse`] does, and takes every macro that it does not know for undefined.
@@ -107,6 +117,7 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
         assumed: parts.macros.assumed(),
         kernels: file.kernels,
         globals,
+        read_only: Vec::new(),
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
     })

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use gpustream_hal::variables;
+
 use crate::contract::Contract;
 use crate::names::{last_name, with_words};
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
@@ -21,6 +23,8 @@ pub(crate) struct Module {
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) globals: Vec<Global>,
+    /// The paths of variables that kernels only read: `const`, `constexpr` and `__constant__`.
+    pub(crate) read_only: Vec<String>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
     /// Warnings for the author.
@@ -59,6 +63,16 @@ impl Module {
             return false;
         };
         self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
+    }
+
+    /// Returns the variables among those of an image that kernels may write, if the file's launches are not ordered in any
+    /// case: by a variable that is listed.
+    pub(crate) fn unlisted(&self, mut writable: Vec<String>) -> Vec<String> {
+        if self.globals.iter().any(|global| !global.constant) {
+            return Vec::new();
+        }
+        writable.retain(|path| !self.read_only.contains(&variables::declared(path)));
+        writable
     }
 
     /// Returns every function that is compiled, with its kernel.

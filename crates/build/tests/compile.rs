@@ -302,6 +302,67 @@ fn variables_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+/// Variables that no parser would find, each told by every compiler's image.
+#[test]
+fn variables_that_only_the_images_show_are_told() {
+    let text = include_str!("../../../tests/kernels/unlisted.cu");
+    for backend in compilable("variables_that_only_the_images_show_are_told") {
+        let dir = tempfile::tempdir().unwrap();
+        for again in [false, true] {
+            let built = build(dir.path(), text, on(backend)).unwrap();
+            let bindings = bindings(&built);
+            let list = bindings.split("unlisted: &[").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+            let mut names: Vec<_> = list.split(", ").map(|name| name.trim_matches('"')).collect();
+            names.sort_unstable();
+            let want = [
+                "by_a_macro",
+                "in_a_template<unsigned int>",
+                "in_an_if",
+                "plain",
+                "type_first",
+                "variable::in_a_function",
+                "with_a_macro",
+            ];
+            assert_eq!(names, want, "{backend}, again: {again}");
+        }
+    }
+}
+
+/// What compilers put beside the kernels is no variable that these could write.
+#[test]
+fn files_without_variables_have_none_in_their_images() {
+    let text = "#include <gpustream/kernel.cuh>
+#include <cassert>
+struct Holder { static constexpr float table[3] = {1, 2, 3}; };
+namespace tables { __device__ const float squares[5] = {0, 1, 4, 9, 16}; static __device__ constexpr int odd[3] = {1, 3, 5}; }
+#if defined(__CUDACC__) || defined(__HIP__)
+__constant__ float factors[4];
+static __constant__ const float fixed[4] = {1, 2, 3, 4};
+#endif
+template <class T> __device__ T weight(int i) { static const T weights[5] = {5, 4, 3, 2, 1}; return weights[i]; }
+/// requires: n <= len(y)
+/// covers: n
+__global__ void k(float* y, size_t n, long spins) {
+    __shared__ float tile[64];
+    static __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    tile[threadIdx.x % 64] = y[0];
+    __syncthreads();
+    GS_FOR_EACH(i, n) {
+        y[i] = sinf(y[i]) + tables::squares[i % 5] + tables::odd[i % 3] + factors[i % 4] + fixed[i % 4] + weight<float>(i % 5) + tile[i % 64];
+        assert(spins < 5);
+        printf(\"%d %s\\n\", count, __PRETTY_FUNCTION__);
+    }
+}
+";
+    for backend in compilable("files_without_variables_have_none_in_their_images") {
+        let dir = tempfile::tempdir().unwrap();
+        let bindings = bindings(&build(dir.path(), text, on(backend)).unwrap());
+        assert!(bindings.contains("unlisted: &[]"), "{backend}: {bindings}");
+    }
+}
+
 #[test]
 fn variables_of_other_types_than_are_written_are_caught() {
     let dir = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ use gpustream_hal::{
     StreamOptions, StreamPriorities,
 };
 
-use crate::module::{Module, ModuleSource, load_built};
+use crate::module::{self, Module, ModuleSource};
 use crate::stream::{Stream, streams};
 use crate::trace;
 
@@ -364,10 +364,11 @@ impl Device {
     /// # Safety
     /// The images are whole and come from a compiler that the program trusts: loading one runs code in it (on the CPU
     /// its initialisers, in this process), and loaders trust what they read. An image that is found damaged is an
-    /// error, but not all damage can be found.
+    /// error, but not all damage can be found. If kernels write variables, the list of [`ModuleSource::globals`] has one of
+    /// these at least, or the program orders the launches itself: the library does not look for others in the images.
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
-        unsafe { load_built(self, source, &[]) }
+        unsafe { module::load(self, source, &[], Vec::new(), None) }
     }
 
     /// Makes a [`Module`] of one that another library loaded (`CUmodule`, `hipModule_t`), whose kernels are then
@@ -380,7 +381,8 @@ impl Device {
     /// [`ErrorKind::InHostClosure`] inside a closure.
     ///
     /// # Safety
-    /// `raw` is a module of this device's context, and stays loaded until `owner` is dropped.
+    /// `raw` is a module of this device's context, and stays loaded until `owner` is dropped. If its kernels write variables,
+    /// the program orders their launches: the library knows none of these.
     pub unsafe fn module_from_raw(
         &self,
         raw: hal::RawModule,

@@ -76,15 +76,16 @@ pub(crate) struct Globals {
 }
 
 impl Globals {
-    /// Finds the variables of a module that `device` has just loaded, by the symbols that `symbol` returns; `None` where
-    /// the source declares none.
+    /// Finds the variables of a module that `device` has just loaded, by the symbols that `symbol` returns. `unlisted` says
+    /// whether kernels may write others, too. Returns `None` if there are no variables at all.
     pub(crate) fn find<'s>(
         device: &Device,
         module: &Arc<ModuleCore>,
         variables: &[GlobalVariable<'s>],
+        unlisted: bool,
         symbol: impl Fn(&'s str) -> &'s str,
     ) -> Result<Option<Arc<Self>>> {
-        if variables.is_empty() {
+        if variables.is_empty() && !unlisted {
             return Ok(None);
         }
         let mut found = Vec::new();
@@ -101,7 +102,9 @@ impl Globals {
         }
         let track = |memory: GlobalMemory| {
             let of_kind = || found.iter().filter(move |variable| variable.memory == memory);
-            of_kind().next()?;
+            if of_kind().next().is_none() && !(unlisted && memory == GlobalMemory::Device) {
+                return None;
+            }
             let ranges = || of_kind().map(Variable::range).filter(|range| !range.is_empty());
             let start = ranges().map(|range| range.start).min().unwrap_or(0);
             // Kernels may share a variable that the driver does not show.

@@ -123,13 +123,14 @@ impl Kernel {
     ///
     /// # Safety
     /// The kernel is sound with these arguments in this shape: it stays inside the memory that it is given, writes only
-    /// memory passed by [`Arg::write`] or [`Arg::volatile_mut`], and interprets each value as the type it was passed
-    /// as.
+    /// memory passed by [`Arg::write`] or [`Arg::volatile_mut`] and its module's variables, and interprets each value as the
+    /// type it was passed as. If it writes variables that its module was loaded without
+    /// ([`ModuleSource::globals`](crate::ModuleSource::globals)), no other work that uses these runs at the same time.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
-        let entry = stream.enter(Operation { label: self.name, location: Location::caller() })?;
+        let entry = stream.enter(Operation { label: self.label, location: Location::caller() })?;
         if stream.core.expects_a_launch()
             // SAFETY: handed on.
             && let Some(followed) = unsafe { self.follow(&entry, stream, launch, args) }
@@ -290,7 +291,7 @@ pub mod codegen {
     };
 
     pub use crate::global::global_of as global;
-    pub use crate::module::load_built as load;
+    pub use crate::module::{Variables, load_built as load};
     pub use gpustream_core::checksum::Checksum;
 
     /// Describes a parameter of `size` bytes at `offset`.

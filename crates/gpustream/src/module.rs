@@ -1,12 +1,12 @@
-//! Modules: loading compiled kernels, or compiling them at run time.
+//! Modules: compiled kernels on a device.
 
-use std::collections::BTreeSet;
+mod load;
+
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use gpustream_core::checksum::{self, Checksum};
-use gpustream_core::compile_cache;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::launch::RowLimits;
@@ -16,6 +16,8 @@ use gpustream_hal::{
     Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source, SuggestedLaunch,
 };
 
+pub(crate) use self::load::load;
+pub use self::load::{Variables, load_built};
 use crate::device::Device;
 use crate::global::{GlobalVariable, Globals};
 
@@ -29,7 +31,8 @@ pub struct ModuleSource<'a> {
     pub images: &'a [Image<'a>],
     /// The source, for devices that no image suits and whose backend can compile at run time.
     pub source: Option<Source<'a>>,
-    /// The variables that the source declares as `__constant__` or `__device__` and that are not `const`.
+    /// The variables that the source declares as `__constant__` or `__device__` and that are not `const`. Launches are ordered
+    /// by these. If there is one of [`GlobalMemory::Device`](crate::GlobalMemory::Device), no two launches of the module overlap.
     pub globals: &'a [GlobalVariable<'a>],
 }
 
@@ -43,8 +46,8 @@ struct Shared {
     name: String,
     /// The kernels and variables that have another name in the loaded image: the program's name, and the image's symbol.
     symbols: Vec<(String, String)>,
-    /// Sizes of kernels' parameters as bindings declare them, for drivers that cannot say.
-    declared: Mutex<Vec<(&'static str, Sizes)>>,
+    /// Sizes of kernels' parameters as bindings declare them, by the kernels' names, for drivers that cannot say.
+    declared: Mutex<HashMap<Arc<str>, Sizes>>,
     /// `None` where the source declares no variables.
     globals: Option<Arc<Globals>>,
 }
@@ -69,7 +72,9 @@ pub struct Module(Arc<Shared>);
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,
-    pub(crate) name: &'static str,
+    pub(crate) name: Arc<str>,
+    /// The name in errors, graphs and logs: see [`label`].
+    pub(crate) label: &'static str,
     pub(crate) info: FunctionInfo,
     pub(crate) limits: RowLimits,
     /// Sizes of the parameters in bytes; `None` where neither driver nor bindings have told them.
@@ -98,8 +103,8 @@ impl Module {
 
     /// Finds a kernel by its name, which may be made at run time. A kernel that is not `extern "C"` has the name that
     /// the image or the source gives it ([`Image::symbols`], [`Source::kernels`]); `gpustream-build` gives the qualified
-    /// one, with the arguments of a template: `solver::step`, `axpy<float>`. The process keeps one copy of the name of
-    /// each kernel that was found.
+    /// one, with the arguments of a template: `solver::step`, `axpy<float>`. The process keeps the names of the
+    /// first 4096 kernels of different names for errors, graphs and logs; there, later ones are called "a kernel".
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
@@ -117,16 +122,13 @@ impl Module {
         })?;
         // SAFETY: the function is of this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
-        let declared = || {
-            let declared = lock(&self.0.declared);
-            declared.iter().find(|&&(other, _)| other == name).map(|(_, sizes)| sizes.clone())
-        };
+        let declared = || lock(&self.0.declared).get(name).cloned();
         self.check_parameters(name, params.as_deref().unwrap_or_default())?;
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
-        let name = kept(name);
+        let (label, name) = (label(name), name.into());
         let limits = RowLimits::new(self.0.device.info(), info);
         let (may_share_most, globals, module) = (Arc::default(), self.0.globals.clone(), self.clone());
-        Ok(Kernel { raw, name, info, limits, params, may_share_most, globals, module })
+        Ok(Kernel { raw, name, label, info, limits, params, may_share_most, globals, module })
     }
 
     /// Checks that the device takes as many bytes of parameters.
@@ -189,7 +191,7 @@ impl Module {
         }
         if kernel.params.is_none() {
             let sizes: Arc<[usize]> = expected().collect();
-            lock(&self.0.declared).push((kernel.name, sizes.clone()));
+            lock(&self.0.declared).insert(kernel.name.clone(), sizes.clone());
             kernel.params = Some(sizes);
         }
         Ok(kernel)
@@ -201,22 +203,29 @@ fn symbol_of<'a>(symbols: &'a [(String, String)], name: &'a str) -> &'a str {
     symbols.iter().find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
 }
 
-/// Returns the process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.
-fn kept(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = lock(&NAMES);
-    if let Some(kept) = names.get(name) {
-        return kept;
+/// The most names that the process keeps. A program that makes up kernels as it runs may come to any number.
+const MOST_LABELS: usize = 4096;
+
+/// Returns the name by which errors, graphs and logs know a kernel. They may outlast all modules, so the process keeps it for
+/// good.
+fn label(name: &str) -> &'static str {
+    static LABELS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut labels = lock(&LABELS);
+    if let Some(label) = labels.get(name) {
+        return label;
     }
-    let kept = name.to_owned().leak();
-    names.insert(kept);
-    kept
+    if labels.len() >= MOST_LABELS {
+        return "a kernel";
+    }
+    let label = name.to_owned().leak();
+    labels.insert(label);
+    label
 }
 
 impl Kernel {
     /// Returns the name by which the kernel was found.
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the kernel's limits and resources, as compiled.
@@ -270,113 +279,6 @@ impl Kernel {
     }
 }
 
-/// Loads a module that `gpustream-build` built, and refuses an image that is not the one that was built.
-///
-/// # Safety
-/// As for [`Device::load_module`], but for images that have a checksum, which are compared with it first: those were built
-/// from the source. The checksums are those of the images, in the same order.
-///
-/// # Errors
-/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image has another checksum.
-pub unsafe fn load_built(
-    device: &Device,
-    source: &ModuleSource<'_>,
-    checksums: &[Checksum],
-) -> Result<Module> {
-    inside::check_outside()?;
-    let raw_device = &device.0.raw;
-    let load = || -> Result<(RawModule, Vec<(String, String)>)> {
-        if let Some(index) = best_image(device, source) {
-            let image = &source.images[index];
-            if let Some(checksum) = checksums.get(index) {
-                checksum::check(checksum, image)?;
-            }
-            // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
-            let raw = unsafe { raw_device.module_load(image.bytes) }?;
-            let symbols = image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
-            return Ok((raw, symbols.collect()));
-        }
-        let Some(text) = &source.source else { return Err(no_image(device, source, None)) };
-        let compiled = compile_cache::compile(&**raw_device, text).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => no_image(device, source, Some(&error)),
-            _ => error,
-        })?;
-        // SAFETY: the compiler has just made the image, or had when it was cached.
-        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
-        let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
-        Ok((raw, names.zip(compiled.symbols).collect()))
-    };
-    let (raw, symbols) = load().map_err(|error| {
-        let backend = device.info().backend;
-        error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
-    })?;
-    // SAFETY: the device has just loaded the module, which belongs to nobody else.
-    let core = Arc::new(unsafe { ModuleCore::new(raw, raw_device.clone()) });
-    let globals = Globals::find(device, &core, source.globals, |name| symbol_of(&symbols, name));
-    let globals = globals.map_err(|error| {
-        error.with_context(format_args!("finding the variables of module `{}`", source.name))
-    })?;
-    let (device, name, declared) = (device.clone(), source.name.to_owned(), Mutex::default());
-    Ok(Module(Arc::new(Shared { core, device, name, symbols, declared, globals })))
-}
-
-/// Returns the index of the image that suits the device best, the first among equals.
-fn best_image(device: &Device, source: &ModuleSource<'_>) -> Option<usize> {
-    let rank =
-        |image: &Image<'_>| image.targets.iter().filter_map(|target| device.0.raw.target_rank(target)).max();
-    let mut best = None;
-    for (index, image) in source.images.iter().enumerate() {
-        if image.backend == device.info().backend
-            && let Some(rank) = rank(image)
-            && best.is_none_or(|(other, _)| rank > other)
-        {
-            best = Some((rank, index));
-        }
-    }
-    best.map(|(_, index)| index)
-}
-
-#[cold]
-fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>) -> Error {
-    let info = device.info();
-    let has: Vec<String> = source
-        .images
-        .iter()
-        .map(|image| format!("{} ({})", image.backend, image.targets.join(", ")))
-        .collect();
-    let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
-    let built = source.images.iter().any(|image| image.backend == info.backend);
-    let mut message = format!(
-        "the module has {has}, and the device {}:{} wants {}; {}",
-        info.backend,
-        info.ordinal,
-        info.arch,
-        build_too(info.backend, &info.arch, built)
-    );
-    if let Some(error) = compiler {
-        message += &format!("; or make its source compile at run time ({})", error.message());
-    }
-    Error::new(ErrorKind::NoImageForDevice, message)
-}
-
-/// Returns how to have an image for `arch` of `backend`, whose other targets were `built` or not.
-fn build_too(backend: &str, arch: &str, built: bool) -> String {
-    let (name, method, variable) = match backend {
-        "cpu" => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),
-        "cuda" => ("Cuda", "cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
-        "hip" => ("Hip", "hip_arch", "GPUSTREAM_HIP_ARCHS"),
-        _ => return format!("build the kernels for {backend} and {arch} too"),
-    };
-    let target = format!("`.{method}(\"{arch}\")` in the build script, or {arch} in the list `{variable}`");
-    if built {
-        return format!("build the kernels for {arch} too: {target} in the environment");
-    }
-    format!(
-        "build the kernels for {backend} and {arch} too: `.backend(Backend::{name})` and {target} and {backend} in the \
-         list `GPUSTREAM_BACKENDS` in the environment"
-    )
-}
-
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Module({})", self.0.name)
@@ -386,5 +288,17 @@ impl fmt::Debug for Module {
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kernel({} of {})", self.name, self.module.0.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_names_are_not_all_kept() {
+        let labels: Vec<_> = (0..2 * MOST_LABELS).map(|number| label(&format!("kernel_{number}"))).collect();
+        assert_eq!((labels[0], labels[2 * MOST_LABELS - 1]), ("kernel_0", "a kernel"));
+        assert!(std::ptr::eq(label("kernel_7"), labels[7]));
     }
 }

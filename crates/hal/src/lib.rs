@@ -79,6 +79,8 @@ pub mod stream;
 pub mod texture;
 pub mod thread;
 pub mod trace;
+#[cfg(feature = "variables")]
+pub mod variables;
 pub mod work;
 
 pub use buffer::{

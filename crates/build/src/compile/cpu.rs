@@ -4,6 +4,7 @@
 //! used, so they have an image of their own. That image takes a sixth of the compile time, since it is not made to be
 //! fast.
 
+use std::fs;
 use std::path::Path;
 
 use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
@@ -91,6 +92,8 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let what = format!("the CPU ({level})");
     // The forms that were left out, for later builds too.
     let left_out = image.with_extension("left-out");
+    // The variables of the user's file, before the linker adds those of the compiler's library.
+    let own_variables = image.with_extension("variables");
     let compile = |source: &Path, loops: &Loops| {
         let mut command = command(source);
         command.args(loops.any().then_some(LARGEST_FRAME));
@@ -102,27 +105,30 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         write_if_changed(&own_source, translation_unit(unit, loops, lines)?.as_bytes())?;
         compile(&own_source, loops)
     };
-    let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
-        let _ = std::fs::remove_file(&left_out);
-        let log = match compile(&source, &loops) {
-            Err(error) if loops.any() => {
-                // Forms are to blame only if the user's file compiles without them.
-                compile_own(&Loops::default(), Lines::Users)?;
-                let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
-                write_if_changed(&left_out, names.join("\n").as_bytes())?;
-                let log = compile_own(&loops, Lines::Users)?;
-                let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
-                let error = error.to_string();
-                let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
-                format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
-            }
-            result => result?,
-        };
-        let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
-        let _ = std::fs::remove_file(&object);
-        Ok(log)
-    })?;
-    let names = std::fs::read_to_string(&left_out).unwrap_or_default();
+    let (compile_time, log) =
+        stamp::unless_good((&image, own_variables.exists()), unit, common, &parts, || {
+            let _ = fs::remove_file(&left_out);
+            let log = match compile(&source, &loops) {
+                Err(error) if loops.any() => {
+                    // Forms are to blame only if the user's file compiles without them.
+                    compile_own(&Loops::default(), Lines::Users)?;
+                    let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
+                    write_if_changed(&left_out, names.join("\n").as_bytes())?;
+                    let log = compile_own(&loops, Lines::Users)?;
+                    let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
+                    let error = error.to_string();
+                    let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
+                    format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
+                }
+                result => result?,
+            };
+            let writable = super::writable(&object, &fs::read(&object)?)?;
+            write_if_changed(&own_variables, writable.join("\n").as_bytes())?;
+            let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
+            let _ = fs::remove_file(&object);
+            Ok(log)
+        })?;
+    let names = fs::read_to_string(&left_out).unwrap_or_default();
     loops.leave_out(|name| names.lines().any(|line| line == name));
     // The figures of that image would say nothing about the kernels that people run.
     let functions = unit.module.functions().filter(|_| !checked);
@@ -130,7 +136,8 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     // The module table has the program's names.
     let image =
         Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
-    Ok(Output::new(image, reports, compile_time, log))
+    let writable = fs::read_to_string(&own_variables)?.lines().map(str::to_owned).collect();
+    Ok(Output::new(image, reports, compile_time, log, writable))
 }
 
 /// Leaves out the forms that do not compile. Returns their names.

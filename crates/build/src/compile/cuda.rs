@@ -59,13 +59,14 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let mut image = Image { backend: Backend::Cuda, targets, path: image, symbols: Vec::new() };
     let resources = nvidia::resources(&log);
     let mut reports = Vec::new();
-    let mut diagnostics = Vec::new();
+    let (mut diagnostics, mut writable) = (Vec::new(), Vec::new());
     for number in &numbers {
         let target = format!("sm_{number}");
         let path = cubin(&keep, number)
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
         let cubin = fs::read(&path)?;
         image.add_globals(&unit.module, &nvidia::variables(&cubin));
+        writable.extend(super::writable(&path, &cubin)?);
         let tables =
             nvidia::kernels(&cubin).map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for function in unit.module.functions() {
@@ -90,7 +91,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         }
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(image, reports, compile_time, nvidia::warnings(&log)))
+    Ok(Output::new(image, reports, compile_time, nvidia::warnings(&log), writable))
 }
 
 /// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.

@@ -84,7 +84,7 @@ pub(crate) fn compile(
         });
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(object, reports, compile_time, log))
+    Ok(Output::new(object, reports, compile_time, log, super::writable(&image, &bytes)?))
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,

@@ -195,6 +195,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         fn damage_ends_in_an_answer(damaged in damaged(cubin())) {
             let _ = kernels(&damaged);
             let _ = variables(&damaged);
+            let _ = gpustream_hal::variables::writable(&damaged);
         }
 
         #[test]

@@ -64,6 +64,7 @@ impl Kernels {
     /// `InvalidModule` where an image is not the one that was built; `NoImageForDevice` where there is neither image
     /// nor run-time compiler; `ArgumentMismatch` where an image's parameters are not those that these launchers
     /// were made for.
+    #[track_caller]
     pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {
         const IMAGES: &[::gpustream::Image<'static>] = &[
             ::gpustream::Image { backend: "cpu", targets: &["LEVEL"], bytes: include_bytes!("k.LEVEL.so"), symbols: &[] },
@@ -83,8 +84,9 @@ impl Kernels {
         };
         use ::gpustream::codegen::param;
         let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE), globals: &[] };
+        let variables = ::gpustream::codegen::Variables { unlisted: &[], read_only: &[] };
         // SAFETY: the images are those that were built from the source, as their checksums show.
-        let module = ::gpustream::__generated!(unsafe { ::gpustream::codegen::load(device, &source, &CHECKSUMS) })?;
+        let module = ::gpustream::__generated!(unsafe { ::gpustream::codegen::load(device, &source, &CHECKSUMS, &variables) })?;
         Ok(Self {
             kernel_saxpy: module.kernel_with("saxpy", &[param(0, 4), param(8, 8), param(16, 8), param(24, 8)])?,
             kernel_draw: module.kernel_with("draw", &[param(0, 8), param(8, 8), param(16, 4), param(20, 4)])?,

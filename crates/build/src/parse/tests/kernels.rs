@@ -173,6 +173,44 @@ fn variables_of_the_device_are_found() {
 }
 
 #[test]
+fn variables_that_kernels_only_read_are_known() {
+    let module = read(
+        "__constant__ float table[3];\nnamespace a { namespace b { __device__ const int squares[2] = {1, 4}; } }\n\
+         #ifdef __CUDA_ARCH__\n__constant__ int sometimes;\n__device__ const int both = 1;\n#else\n__device__ int both;\n#endif\n\
+         static constexpr __device__ float halves[] = {0.5};\nstruct S { static constexpr int n[2] = {1, 2}; int m; const int f; };\n\
+         template <class T> struct V { static constexpr T t[2] = {1, 2}; };\n\
+         template <class T> __device__ T weight(int i) { static const T w[2] = {1, 2}; const int local = 3; return w[i]; }\n\
+         __device__ const float* pointer;\n__device__ const float* const fixed = nullptr;\n__device__ int written;\n\
+         __device__ int* const cells[2] = {};\nusing E = int;\n__device__ const E aliased = 1, second[2] = {};\n\
+         __global__ void k() { static const int here[1] = {1}; static int count; int x = here[0]; }\n",
+    );
+    let want = [
+        "S::n",
+        "V::t",
+        "a::b::squares",
+        "aliased",
+        "cells",
+        "fixed",
+        "halves",
+        "k::here",
+        "second",
+        "sometimes",
+        "table",
+        "weight::w",
+    ];
+    assert_eq!(module.read_only, want);
+    let writable =
+        ["k::count", "weight<float>::w", "V<double>::t", "both", "table"].map(str::to_owned).to_vec();
+    assert_eq!(
+        module.unlisted(writable.clone()),
+        [""; 0],
+        "`written` is listed, so all launches are ordered"
+    );
+    let module = Module { globals: Vec::new(), ..module };
+    assert_eq!(module.unlisted(writable), ["k::count", "both"]);
+}
+
+#[test]
 fn constant_memory_that_nothing_fills_is_pointed_out() {
     let module = read(
         "__constant__ float* table[3];\n__constant__ int* filled = 0;\n#ifdef __CUDA_ARCH__\n__constant__ int two;\n#endif\n\

@@ -1,0 +1,252 @@
+//! Loading compiled kernels, or compiling them at run time.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Once};
+
+use gpustream_core::checksum::{self, Checksum};
+use gpustream_core::module_core::ModuleCore;
+use gpustream_core::sync::Mutex;
+use gpustream_core::{compile_cache, inside, lint};
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
+
+use super::{Module, ModuleSource, Shared, symbol_of};
+use crate::device::Device;
+use crate::global::{GlobalMemory, Globals};
+
+/// What generated bindings know of variables beside those that they list.
+pub struct Variables<'a> {
+    /// The variables that kernels may write, as the images show them, if the list has none of this kind.
+    pub unlisted: &'a [&'a str],
+    /// The variables that kernels only read. An image made by NVIDIA's compilers does not tell these from others.
+    pub read_only: &'a [&'a str],
+}
+
+/// Loads a module that `gpustream-build` built, and refuses an image that is not the one that was built.
+///
+/// # Safety
+/// As for [`Device::load_module`], but for images that have a checksum, which are compared with it first: those were built
+/// from the source. The checksums are those of the images, in the same order. `variables` are those of the images.
+///
+/// # Errors
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image has another checksum.
+#[track_caller]
+pub unsafe fn load_built(
+    device: &Device,
+    source: &ModuleSource<'_>,
+    checksums: &[Checksum],
+    variables: &Variables<'_>,
+) -> Result<Module> {
+    let known = variables.unlisted.iter().map(|&path| path.to_owned()).collect();
+    // SAFETY: handed on.
+    unsafe { load(device, source, checksums, known, Some(variables.read_only)) }
+}
+
+/// Loads a module. `unlisted` are variables that kernels may write and that [`ModuleSource::globals`] lacks. If the source is
+/// compiled, those of its image count too, but for the `read_only` ones; `None` if the caller vouches that there are none.
+///
+/// # Safety
+/// As for [`load_built`].
+#[track_caller]
+pub(crate) unsafe fn load(
+    device: &Device,
+    source: &ModuleSource<'_>,
+    checksums: &[Checksum],
+    mut unlisted: Vec<String>,
+    read_only: Option<&[&str]>,
+) -> Result<Module> {
+    inside::check_outside()?;
+    let in_context = |error: Error, doing: &str| {
+        error
+            .with_context(format_args!("{doing} module `{}`", source.name))
+            .with_backend(device.info().backend)
+    };
+    // SAFETY: handed on.
+    let loaded =
+        unsafe { load_image(device, source, checksums) }.map_err(|error| in_context(error, "loading"))?;
+    // SAFETY: the device has just loaded the module, which belongs to nobody else.
+    let core = Arc::new(unsafe { ModuleCore::new(loaded.raw, device.0.raw.clone()) });
+    if let (Some(image), Some(read_only)) = (&loaded.compiled, read_only) {
+        unlisted.extend(unlisted_in(image, source, read_only));
+    }
+    if !unlisted.is_empty() && lint::is_on() {
+        let (name, names) = (source.name, variables::list(&unlisted));
+        lint::serialises(&format!(
+            "launches of module `{name}` never overlap: its kernels may write {names}"
+        ));
+    }
+    let symbols = loaded.symbols;
+    let symbol = |name| symbol_of(&symbols, name);
+    let globals = Globals::find(device, &core, source.globals, !unlisted.is_empty(), symbol)
+        .map_err(|error| in_context(error, "finding the variables of"))?;
+    let (device, name, declared) = (device.clone(), source.name.to_owned(), Mutex::default());
+    Ok(Module(Arc::new(Shared { core, device, name, symbols, declared, globals })))
+}
+
+/// An image that the driver has loaded.
+struct Loaded {
+    raw: RawModule,
+    symbols: Vec<(String, String)>,
+    /// The image, if the source was compiled.
+    compiled: Option<Vec<u8>>,
+}
+
+/// Loads the image that suits the device best and that its driver takes, or compiles the source.
+///
+/// A driver refuses images of a toolkit that is too new for it. It takes the next best image then, or what its own run-time
+/// compiler makes of the source.
+///
+/// # Safety
+/// As for [`load_built`].
+unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Checksum]) -> Result<Loaded> {
+    let raw_device = &device.0.raw;
+    let mut refused: Option<Error> = None;
+    for index in suitable_images(device, source) {
+        let image = &source.images[index];
+        if let Some(checksum) = checksums.get(index) {
+            checksum::check(checksum, image)?;
+        }
+        // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
+        let raw = match unsafe { raw_device.module_load(image.bytes) } {
+            Ok(raw) => raw,
+            Err(error) if is_refusal(&error) => {
+                refused.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(refused) = &refused {
+            say_once(device, source, refused, &format!("its image for {} is used", image.targets.join(", ")));
+        }
+        let symbols = image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
+        return Ok(Loaded { raw, symbols: symbols.collect(), compiled: None });
+    }
+    let Some(text) = &source.source else {
+        return Err(refused.unwrap_or_else(|| no_image(device, source, None)));
+    };
+    let load = || {
+        let compiled = compile_cache::compile(&**raw_device, text)?;
+        // SAFETY: the compiler has just made the image, or had when it was cached.
+        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
+        Ok((raw, compiled))
+    };
+    let (raw, compiled) = load().map_err(|error: Error| match (&refused, error.kind()) {
+        (Some(refused), ErrorKind::Unsupported | ErrorKind::InvalidModule | ErrorKind::NoImageForDevice) => {
+            let why = format_args!("its source cannot be used instead ({})", error.message());
+            refused.clone().with_context(why)
+        }
+        (None, ErrorKind::Unsupported) => no_image(device, source, Some(&error)),
+        _ => error,
+    })?;
+    if let Some(refused) = &refused {
+        say_once(device, source, refused, "its source is compiled as the program runs");
+    }
+    let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
+    Ok(Loaded { raw, symbols: names.zip(compiled.symbols).collect(), compiled: Some(compiled.image) })
+}
+
+/// Returns whether the driver has looked at an image and does not take it, though another one may do.
+fn is_refusal(error: &Error) -> bool {
+    let kinds = [ErrorKind::InvalidModule, ErrorKind::NoImageForDevice];
+    error.code().is_some() && kinds.contains(&error.kind())
+}
+
+/// Says on standard error, once per process, that a driver does not take the best image of a module. All modules of a program
+/// come from the same toolkit.
+#[cold]
+fn say_once(device: &Device, source: &ModuleSource<'_>, refused: &Error, instead: &str) {
+    static SAID: Once = Once::new();
+    let DeviceInfo { backend, ordinal, .. } = device.info();
+    SAID.call_once(|| {
+        eprintln!(
+            "gpustream: {backend}:{ordinal} does not take the best image of module `{}`, so {instead}: {refused}",
+            source.name
+        );
+    });
+}
+
+/// Returns the variables that kernels of an image made at run time may write, if the list has none of this kind: launches are
+/// not ordered yet.
+fn unlisted_in(image: &[u8], source: &ModuleSource<'_>, read_only: &[&str]) -> Vec<String> {
+    if source.globals.iter().any(|global| global.memory == GlobalMemory::Device) {
+        return Vec::new();
+    }
+    let Some(mut writable) = variables::writable(image) else {
+        return vec!["variables that the image hides".to_owned()];
+    };
+    writable.retain(|path| !read_only.contains(&&*variables::declared(path)));
+    writable
+}
+
+/// Returns the indices of the images for the device, those first that suit it best.
+fn suitable_images(device: &Device, source: &ModuleSource<'_>) -> Vec<usize> {
+    let rank = |image: &Image<'_>| {
+        let ranks = image.targets.iter().filter_map(|target| device.0.raw.target_rank(target));
+        ranks.max().filter(|_| image.backend == device.info().backend)
+    };
+    let ranked = source.images.iter().enumerate().filter_map(|(index, image)| Some((rank(image)?, index)));
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by_key(|&(rank, _)| Reverse(rank));
+    ranked.into_iter().map(|(_, index)| index).collect()
+}
+
+#[cold]
+fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>) -> Error {
+    let info = device.info();
+    let has: Vec<String> = source
+        .images
+        .iter()
+        .map(|image| format!("{} ({})", image.backend, image.targets.join(", ")))
+        .collect();
+    let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
+    let built = source.images.iter().any(|image| image.backend == info.backend);
+    let mut message = format!(
+        "the module has {has}, and the device {}:{} wants {}; {}",
+        info.backend,
+        info.ordinal,
+        info.arch,
+        build_too(info.backend, &info.arch, built)
+    );
+    if let Some(error) = compiler {
+        message += &format!("; or make its source compile at run time ({})", error.message());
+    }
+    Error::new(ErrorKind::NoImageForDevice, message)
+}
+
+/// Returns how to have an image for `arch` of `backend`, whose other targets were `built` or not.
+fn build_too(backend: &str, arch: &str, built: bool) -> String {
+    let (name, method, variable) = match backend {
+        "cpu" => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),
+        "cuda" => ("Cuda", "cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
+        "hip" => ("Hip", "hip_arch", "GPUSTREAM_HIP_ARCHS"),
+        _ => return format!("build the kernels for {backend} and {arch} too"),
+    };
+    let target = format!("`.{method}(\"{arch}\")` in the build script, or {arch} in the list `{variable}`");
+    if built {
+        return format!("build the kernels for {arch} too: {target} in the environment");
+    }
+    format!(
+        "build the kernels for {backend} and {arch} too: `.backend(Backend::{name})` and {target} and {backend} in the \
+         list `GPUSTREAM_BACKENDS` in the environment"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::global::GlobalVariable;
+
+    #[test]
+    fn an_image_of_a_run_time_compiler_tells_its_variables() {
+        let ptx =
+            b".version 9.0\n.global .align 4 .u32 hidden;\n.global .align 4 .b8 _ZZ1kPfE5table[8] = {1};\n";
+        let variable = |memory| GlobalVariable { name: "listed", memory };
+        let (constant, device) = ([variable(GlobalMemory::Constant)], [variable(GlobalMemory::Device)]);
+        let of = |globals| ModuleSource { name: "test", images: &[], source: None, globals };
+        let read_only: &[&str] = &["k::table"];
+        assert_eq!(unlisted_in(ptx, &of(&[]), read_only), ["hidden"]);
+        assert_eq!(unlisted_in(ptx, &of(&constant), &[]), ["hidden", "k::table"]);
+        assert_eq!(unlisted_in(ptx, &of(&device), &[]), [""; 0], "launches are ordered already");
+        assert_eq!(unlisted_in(b".version 9.0\n", &of(&[]), &[]), [""; 0]);
+        assert_eq!(unlisted_in(b"CCOB", &of(&[]), read_only), ["variables that the image hides"]);
+    }
+}
