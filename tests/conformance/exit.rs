@@ -12,8 +12,8 @@ use gpustream::{Device, DeviceOptions, Event, ExitHold, Flag, Result, Stream, St
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
-    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process;
-    Part: with_a_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop,
+    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process, a_hold_keeps_no_process_for_ever;
+    Part: with_a_hold, with_a_lasting_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop,
         from_several_threads;
 }
 
@@ -53,6 +53,24 @@ fn with_a_hold(_: &Device) -> Result<()> {
         println!("held until here");
         drop(hold);
     });
+    exit(CODE)
+}
+
+/// A call of a driver that never returns looks like this.
+fn a_hold_keeps_no_process_for_ever(device: &Device) -> Result<()> {
+    let child = Child::of(device, "exit::with_a_lasting_hold").env("GPUSTREAM_EXIT_SECONDS", "1");
+    let ended = child.run()?;
+    assert_eq!(ended.code, Some(CODE), "{}", ended.output);
+    let warning =
+        "the process exits although 1 of the library's calls to a driver have not returned within 1 s";
+    assert!(ended.output.contains(warning), "{}", ended.output);
+    Ok(())
+}
+
+fn with_a_lasting_hold(_: &Device) -> Result<()> {
+    let hold = ExitHold::of("a library");
+    assert!(hold.is_some());
+    std::mem::forget(hold);
     exit(CODE)
 }
 

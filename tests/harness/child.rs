@@ -1,11 +1,11 @@
 //! Child processes that play a part for a test: this executable again, with the part's name in the environment.
 
-use std::env;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{self, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use gpustream::{Device, Error, ErrorKind, Result};
 use libtest_mimic::Failed;
@@ -18,9 +18,22 @@ pub(crate) const PART: &str = "GPUSTREAM_TEST_PART";
 /// A child's exit code for a test that was skipped.
 pub(crate) const SKIPPED: i32 = 4;
 
+/// The time after which a child counts as hanging that used no processor meanwhile.
+const QUIET: Duration = Duration::from_secs(45);
+/// The time after which a child is named that is still at work.
+const SLOW: Duration = Duration::from_secs(50);
+/// The time that a killed child has to be gone: one that waits inside the kernel does not go.
+const GONE: Duration = Duration::from_secs(10);
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_millis(5);
+
 /// A child process that plays a part.
 #[derive(Debug)]
-pub struct Child(Command, String);
+pub struct Child {
+    command: Command,
+    name: String,
+    quiet: Duration,
+}
 
 /// The exit code and the output of a child that has ended.
 #[derive(Debug)]
@@ -35,9 +48,15 @@ impl Child {
     pub(crate) fn new(device: &str, name: &str) -> Self {
         let executable = env::current_exe().expect("the test's own executable");
         let mut command = Command::new(executable);
-        command.env(PART, format!("{device} {name}")).env(DEVICES, device).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(command, name.to_owned())
+        command.env(PART, format!("{device} {name}")).env(DEVICES, device);
+        Self::of_command(name, command)
+    }
+
+    /// Makes a child of a command; `name` is for messages.
+    #[must_use]
+    pub fn of_command(name: &str, mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { command, name: name.to_owned(), quiet: QUIET }
     }
 
     /// Makes a child that plays `part` (`file::name`) on the device.
@@ -49,17 +68,18 @@ impl Child {
     /// Sets a variable of the child's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.0.env(name, value);
+        self.command.env(name, value);
         self
     }
 
-    /// Runs the child to its end, or kills it after half of a test's time limit.
+    /// Runs the child to its end. Kills one that does nothing for [`QUIET`], or that is still there after half of a test's time
+    /// limit, and says what its threads were at. A child that is slow is named on standard error meanwhile.
     ///
     /// # Errors
     /// The child cannot be started, or hangs.
     pub fn run(mut self) -> Result<Ended> {
         let failed = |what: String| Error::new(ErrorKind::Driver, what);
-        let mut child = self.0.spawn().map_err(|error| failed(format!("starting a child: {error}")))?;
+        let mut child = self.command.spawn().map_err(|error| failed(format!("starting a child: {error}")))?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let readers = [
             child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
@@ -75,29 +95,33 @@ impl Child {
             })
         });
         let readers: Vec<_> = readers.collect();
-        let deadline = Instant::now() + time_limit() / 2;
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() > deadline => break None,
-                // This waits for the process's end, which is asked about again; it assumes nothing about time.
-                Ok(None) => thread::sleep(Duration::from_millis(5)),
-                Err(error) => return Err(failed(format!("waiting for a child: {error}"))),
-            }
+        let written = || {
+            let output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            String::from_utf8_lossy(&output).into_owned()
         };
-        if status.is_none() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let wait = |error| failed(format!("waiting for a child: {error}"));
+        let mut watch = Watch::new(child.id(), self.quiet);
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(wait)? {
+                break status;
+            }
+            if let Some(hung) = watch.look(&self.name, &written) {
+                let threads = threads_of(child.id());
+                let killed = kill(&mut child);
+                // The readers are left: another process may have the pipes, or this one cannot be killed.
+                return Err(failed(format!(
+                    "{} {hung}, and {killed}; its threads:\n{threads}it had written:\n{}",
+                    self.name,
+                    written()
+                )));
+            }
+            // This waits for the process's end, which is asked about again; it assumes nothing about time.
+            thread::sleep(PERIOD);
+        };
         for reader in readers {
             let _ = reader.join();
         }
-        let output =
-            String::from_utf8_lossy(&output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
-        match status {
-            Some(status) => Ok(Ended { code: status.code(), output }),
-            None => Err(failed(format!("{} hung and was killed; it had written:\n{output}", self.1))),
-        }
+        Ok(Ended { code: status.code(), output: written() })
     }
 
     /// Runs the child to its end, asserts that the part succeeds, and returns what the child wrote.
@@ -115,6 +139,87 @@ impl Child {
     }
 }
 
+/// A look after a child that may hang.
+struct Watch {
+    process: u32,
+    quiet: Duration,
+    begun: Instant,
+    /// The processor time that the child has used, and when that last changed.
+    used: Option<u64>,
+    changed: Instant,
+    looked: Instant,
+    is_named: bool,
+}
+
+impl Watch {
+    fn new(process: u32, quiet: Duration) -> Self {
+        let now = Instant::now();
+        Self { process, quiet, begun: now, used: None, changed: now, looked: now, is_named: false }
+    }
+
+    /// Returns why the child counts as hanging, if it does.
+    fn look(&mut self, name: &str, written: impl Fn() -> String) -> Option<String> {
+        let now = Instant::now();
+        if now - self.looked < 50 * PERIOD {
+            return None;
+        }
+        self.looked = now;
+        let used = processor_time(self.process);
+        if used.is_none() || used != self.used {
+            (self.used, self.changed) = (used, now);
+        }
+        let age = now - self.begun;
+        if now - self.changed > self.quiet {
+            return Some(format!("has done nothing for {} s", self.quiet.as_secs()));
+        }
+        if age > time_limit() / 2 {
+            return Some(format!("has not ended after {} s", age.as_secs()));
+        }
+        if age > SLOW && !self.is_named {
+            self.is_named = true;
+            eprintln!(
+                "the child {name} has been at work for {} s; so far it wrote:\n{}",
+                SLOW.as_secs(),
+                written()
+            );
+        }
+        None
+    }
+}
+
+/// Returns the processor time that a process has used, in ticks, where the system tells.
+fn processor_time(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Returns a line for each thread of a process: its name, and what it does in the kernel.
+fn threads_of(process: u32) -> String {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
+    let lines = tasks.flatten().map(|task| {
+        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let state = read("status").lines().find_map(|line| line.strip_prefix("State:\t").map(str::to_owned));
+        let [name, place, call] = ["comm", "wchan", "syscall"].map(read);
+        format!("  {}: {}, in {place}, call {}\n", name.trim(), state.unwrap_or_default(), call.trim())
+    });
+    lines.collect()
+}
+
+/// Kills a child, and says what became of it.
+fn kill(child: &mut process::Child) -> &'static str {
+    let _ = child.kill();
+    let killed = Instant::now();
+    while killed.elapsed() < GONE {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return "was killed";
+        }
+        thread::sleep(PERIOD);
+    }
+    "cannot be killed"
+}
+
 impl Ended {
     /// Returns whether the child's test was skipped; any other code than success is a failure.
     pub(crate) fn expect_success(self) -> Result<bool, Failed> {
@@ -122,6 +227,22 @@ impl Ended {
             Some(0) => Ok(false),
             Some(SKIPPED) => Ok(true),
             code => Err(format!("the child ended with {code:?}:\n{}", self.output).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn child_that_does_nothing_is_named() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo before; echo beside >&2; exec sleep 1000"]);
+        let child = Child { quiet: Duration::from_secs(1), ..Child::of_command("sleeper", command) };
+        let told = child.run().unwrap_err().to_string();
+        for part in ["sleeper has done nothing for 1 s, and was killed", "sleep: S", "before\n", "beside\n"] {
+            assert!(told.contains(part), "{part}: {told}");
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
+use conformance::{Child, Ended};
 use gpustream::{Device, WaitPolicy};
 use recorder::Recorder;
 
@@ -35,13 +36,33 @@ extern "C" fn taken_down() {
 
 type Scene = fn(&Recorder, &Device);
 
-const SCENES: [(&str, Scene); 5] = [
+/// Drivers that do not answer.
+const STUCK: [(&str, &str); 3] = [
+    ("stuck handler", "the driver's own exit handler has not returned within 1 s"),
+    ("stuck call", "of the library's calls to a driver have not returned within 1 s"),
+    ("stuck trace", "a driver that was asked for the last times of a trace has not returned within 1 s"),
+];
+
+const SCENES: [(&str, Scene); 8] = [
     ("thread", |_, _| exit(CODE)),
     ("closure", |_, device| device.stream().unwrap().host_fn(|| exit(CODE)).unwrap()),
     ("waker", wake),
     // On this second handle no stream is stuck.
     ("drop", |_, device| exit_from_a_drop(Device::open(device.info().backend).unwrap()).unwrap()),
     ("closure that is waited for", closure_that_is_waited_for),
+    (STUCK[0].0, |_, _| exit(CODE)),
+    (STUCK[1].0, |recorder, _| {
+        recorder.stick_next("ask event");
+        exit(CODE)
+    }),
+    (STUCK[2].0, |_, _| {
+        extern "C" fn first() {
+            recorder::stick_this_thread();
+        }
+        // SAFETY: the handler is a function of this program.
+        assert_eq!(unsafe { atexit(first) }, 0);
+        exit(CODE)
+    }),
 ];
 
 /// Plays a scene in a child; elsewhere the test does nothing.
@@ -49,15 +70,13 @@ const SCENES: [(&str, Scene); 5] = [
 fn child() {
     let Ok(part) = env::var(PART) else { return };
     let (name, scene) = part.split_once(' ').unwrap();
-    thread::spawn(|| {
-        thread::sleep(Duration::from_mins(5));
-        eprintln!("it hangs");
-        std::process::abort();
-    });
     // SAFETY: the handler is a function of this program. It is registered before the library's, so it runs after that.
     assert_eq!(unsafe { atexit(taken_down) }, 0);
     let fake = FAKES.iter().find(|fake| fake.name == name).unwrap();
     let recorder = (fake.load)();
+    if scene == STUCK[0].0 {
+        recorder::stick_at_exit();
+    }
     recorder.on_kernel("increment", |_| false);
     let device = Device::open(name).unwrap();
     // The reactor asks about a stream that never finishes …
@@ -119,16 +138,33 @@ fn no_driver_is_called_after_the_process_began_to_exit() {
 }
 
 fn exit_in_each_scene(fake: &Fake) {
-    for (scene, _) in SCENES {
+    for (scene, _) in SCENES.iter().filter(|(scene, _)| !STUCK.iter().any(|(stuck, _)| stuck == scene)) {
         // This scene lasts until the library stops waiting for its threads, so it is played once.
-        let runs = if scene == "closure that is waited for" { 1 } else { RUNS };
+        let runs = if *scene == "closure that is waited for" { 1 } else { RUNS };
         for run in 0..runs {
             let part = format!("{} {scene}", fake.name);
-            let mut command = Command::new(env::current_exe().unwrap());
-            let output = command.args(["--exact", "child", "--nocapture"]).env(PART, &part).output().unwrap();
-            let text = String::from_utf8_lossy(&output.stderr);
-            let code = output.status.code();
-            assert_eq!(code, Some(CODE), "{part}, run {run}: {:?}\n{text}", output.status);
+            let ended = play(&part, &[]);
+            assert_eq!(ended.code, Some(CODE), "{part}, run {run}: {}", ended.output);
+        }
+    }
+}
+
+fn play(part: &str, variables: &[(&str, &str)]) -> Ended {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture"]).env(PART, part).envs(variables.iter().copied());
+    Child::of_command(part, command).run().unwrap()
+}
+
+/// A driver that does not answer costs a warning, and the process ends with its own code.
+#[test]
+fn driver_that_does_not_answer_does_not_keep_the_process() {
+    for fake in &FAKES {
+        for (scene, warning) in STUCK {
+            let traced = if scene == STUCK[2].0 { "1" } else { "0" };
+            let variables = [("GPUSTREAM_EXIT_SECONDS", "1"), ("GPUSTREAM_TRACE_SUMMARY", traced)];
+            let ended = play(&format!("{} {scene}", fake.name), &variables);
+            assert_eq!(ended.code, Some(CODE), "{} {scene}: {}", fake.name, ended.output);
+            assert!(ended.output.contains(warning), "{} {scene}: {}", fake.name, ended.output);
         }
     }
 }

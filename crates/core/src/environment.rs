@@ -14,6 +14,8 @@ pub struct Environment {
     pub(crate) pool: Option<PoolPolicy>,
     pub(crate) staging: StagingOptions,
     pub(crate) blocking: bool,
+    /// The time that drivers may take when the process ends.
+    pub exit_seconds: Option<u64>,
 }
 
 impl Environment {
@@ -32,12 +34,17 @@ impl Environment {
         })?;
         let number =
             |name| variable(name, "a number, 0 for the library's own choice", |text| text.parse().ok());
+        let exit_seconds =
+            variable("GPUSTREAM_EXIT_SECONDS", "a number of seconds, 0 for any time", |text| {
+                text.parse().ok()
+            })?;
         let ring = number("GPUSTREAM_STAGING_MIB")?.unwrap_or(0_usize).saturating_mul(1 << 20);
         let threads = number("GPUSTREAM_STAGING_THREADS")?.unwrap_or(0_usize);
         Ok(Self {
             pool: pool.flatten(),
             staging: StagingOptions { ring, threads },
             blocking: switch("GPUSTREAM_BLOCKING")?,
+            exit_seconds,
         })
     }
 }

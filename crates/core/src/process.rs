@@ -3,7 +3,10 @@
 //!
 //! Drivers take themselves down in exit handlers, and some crash where a thread calls them meanwhile. Threads of the
 //! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so do destructors. When the
-//! process exits, a handler that runs before the drivers' lets no more threads in and waits for those inside.
+//! process exits, a handler that runs before the drivers' lets no more threads in and waits for those inside. All waits for
+//! drivers at the end have a bound: see `watch`.
+
+mod watch;
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -142,6 +145,30 @@ struct Registered {
     wake: fn(),
 }
 
+/// Opens a driver by `open`, and registers what the end of the process needs around the driver's own exit handlers. `seconds`
+/// is the time that these may take, if the user has set one; 0 for any time.
+///
+/// # Errors
+/// That of `open`.
+pub fn opening<T>(name: &'static str, seconds: Option<u64>, open: impl FnOnce() -> Result<T>) -> Result<T> {
+    watch::bound(seconds);
+    let is_new = !is_registered(name);
+    if is_new {
+        watch::before_opening();
+    }
+    let opened = open()?;
+    if is_new {
+        watch::after_opening();
+        register(name, || {});
+    }
+    Ok(opened)
+}
+
+fn is_registered(name: &str) -> bool {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.iter().any(|known| known.name == name)
+}
+
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
 /// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of
@@ -154,6 +181,7 @@ pub fn register(name: &'static str, wake: fn()) {
         // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
         // unloaded. Where there is no room for one more handler, nothing else can be done.
         let _ = unsafe { atexit(end) };
+        watch::learn_exit_code();
     }
 }
 
@@ -173,16 +201,32 @@ extern "C" fn end() {
     }
     // The locks are tried and not waited for: the thread that holds one may be the one that ends the process.
     let before = BEFORE.try_lock().map(|mut before| mem::take(&mut *before));
-    before.unwrap_or_default().iter().for_each(|handler| handler());
+    if let Ok(before) = before
+        && !before.is_empty()
+    {
+        watch::set("a driver that was asked for the last times of a trace");
+        before.iter().for_each(|handler| handler());
+        watch::lift();
+    }
     if ENDING.swap(true, Ordering::SeqCst) {
         return;
     }
     if let Ok(registered) = REGISTERED.try_lock() {
         registered.iter().for_each(|known| (known.wake)());
     }
+    let patience = watch::patience().map_or(PATIENCE, |bound| bound.min(PATIENCE));
     let begun = Instant::now();
-    let others = || INSIDE.load(Ordering::SeqCst) > usize::from(HERE.get());
-    while others() && begun.elapsed() < PATIENCE {
+    loop {
+        let others = INSIDE.load(Ordering::SeqCst).saturating_sub(usize::from(HERE.get()));
+        if others == 0 {
+            return;
+        }
+        if begun.elapsed() >= patience {
+            return watch::say(&format!(
+                "the process exits although {others} of the library's calls to a driver have not returned within {} s",
+                patience.as_secs()
+            ));
+        }
         // Most calls are over at once; spinning would take time from them.
         thread::sleep(Duration::from_micros(50));
     }

@@ -151,8 +151,9 @@ impl Device {
         process::check_not_forked()?;
         let environment = Environment::read()?;
         trace::expect(backend);
-        let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
-        process::register(raw.info().backend, || {});
+        let open = || backend.open(ordinal);
+        let raw = process::opening(backend.name(), environment.exit_seconds, open)
+            .map_err(|error| error.with_backend(backend.name()))?;
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
         Ok(Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) })))

@@ -92,8 +92,7 @@ impl Event {
         let place = Location::caller();
         self.check_not_captured()?;
         let point = Some(Point { stream: self.stream.id, number: self.mark().number });
-        // SAFETY: the event is alive, and so is the stream it was recorded on.
-        trace::waiting("synchronize", place, point, || unsafe { self.mark().cell.synchronize() })?;
+        trace::waiting("synchronize", place, point, || self.stream.synchronize(&self.mark().cell))?;
         self.stream.set_reached(self.mark());
         self.stream.report_failures()
     }

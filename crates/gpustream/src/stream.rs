@@ -65,7 +65,9 @@ impl Stream {
 
     /// Returns the driver's handle, for calls that this crate does not offer. Work submitted through the handle is
     /// ordered with this stream's, but its use of memory is not tracked: [`external`](Self::external) does that. Within a run of a [`Replay`](crate::Replay), take
-    /// the handle inside the closure: from there on the run holds nothing back.
+    /// the handle inside the closure: from there on the run holds nothing back. Take it inside the closure of a
+    /// [`capture`](Self::capture) too, and use it there alone: HIP captures a second stream in this one's place, unless the
+    /// handle had been taken before.
     pub fn as_raw(&self) -> RawStream {
         self.core.handle()
     }
@@ -105,7 +107,7 @@ impl Stream {
     /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
     fn record_inside(&self, state: StateGuard<'_>) -> Result<Event> {
-        let Recording::Capture(capture) = state.recording() else { return Err(no_node()) };
+        let Recording::Capture(capture, _) = state.recording() else { return Err(no_node()) };
         let capture = capture.clone();
         drop(state);
         capture.check_thread()?;
@@ -168,6 +170,14 @@ impl Stream {
             }
             return point.capture.wait(&self.core, &event.mark().cell, point);
         }
+        while let Some(refusal) = self.wait_once(event)? {
+            event.stream.outlast_capture(refusal)?;
+        }
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait), for an event outside of captures. Returns the driver's refusal, if there was one.
+    fn wait_once(&self, event: &Event) -> Result<Option<Error>> {
         let point = Point { stream: event.stream.id, number: event.mark().number };
         let mut state = self.core.state.lock();
         // An event also stands for the work that its stream waited for, which need not have a number there.
@@ -175,24 +185,26 @@ impl Stream {
         if state.is_recorded() {
             // A point that has been reached is no dependency of the graph.
             return if points.all(known_done) {
-                Ok(())
+                Ok(None)
             } else {
                 Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
             };
         }
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
-            return Ok(());
+            return Ok(None);
         }
         // The host must be able to wait for the last operation without also waiting for `event`.
         self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
         let raw = self.core.caught_up(&mut state)?;
         // SAFETY: both are alive, and an `Event` has always been recorded.
-        unsafe { self.core.device.stream_wait_event(raw, event.mark().cell.raw) }?;
+        if let Err(refusal) = unsafe { self.core.device.stream_wait_event(raw, event.mark().cell.raw) } {
+            return Ok(Some(refusal));
+        }
         state.clock.merge(&event.mark().clock);
         state.clock.advance(point);
         state.note_wait(point);
         state.prune_clock();
-        Ok(())
+        Ok(None)
     }
 
     /// Returns whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
@@ -282,7 +294,7 @@ impl Stream {
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = self.core.state.lock();
         match state.recording() {
-            Recording::Capture(capture) => capture.check_thread()?,
+            Recording::Capture(capture, _) => capture.check_thread()?,
             Recording::Node => {}
             Recording::None => {
                 drop(state);

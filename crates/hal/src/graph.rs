@@ -155,6 +155,14 @@ pub unsafe trait Graphs {
         false
     }
 
+    /// Whether a recording forbids all use of the events that were recorded on its streams before. In HIP an event keeps its
+    /// stream in mind. While that stream is captured, a question about the event or a host thread's wait for it breaks the
+    /// capture (`hipErrorCapturedEvent`), and a wait of another stream is refused (`hipErrorStreamCaptureIsolation`). The
+    /// newest sources break no capture any more, and still refuse the wait.
+    fn capture_closes_events(&self) -> bool {
+        false
+    }
+
     /// Ends the recording (`cuStreamEndCapture`).
     ///
     /// # Errors

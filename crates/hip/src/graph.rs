@@ -77,6 +77,10 @@ unsafe impl Graphs for HipDevice {
         true
     }
 
+    fn capture_closes_events(&self) -> bool {
+        true
+    }
+
     unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
         let api = self.enter()?;
         let mut graph = ptr::null_mut();

@@ -11,8 +11,8 @@ use std::{future::Future, pin::pin};
 use driver::{COPY, Driver};
 use gpustream::hal::{Image, ParamInfo};
 use gpustream::{
-    Arg, Buffer, ErrorKind, GlobalMemory, GlobalVariable, Kernel, Launch, ModuleSource, Result, Stream,
-    TextureOptions,
+    Arg, Buffer, ErrorKind, Event, GlobalMemory, GlobalVariable, Kernel, Launch, ModuleSource, Result,
+    Stream, TextureOptions,
 };
 use shuttle::thread;
 
@@ -114,6 +114,46 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
             capturing.join().unwrap();
             assert_eq!(driver.steps(), if filled { vec![7, 8] } else { vec![8] });
         });
+    }
+}
+
+/// On a driver whose captures forbid the use of their streams' earlier events, nobody gives it a question or a wait that would
+/// break one. Another stream waits for the earlier work all the same.
+#[test]
+fn earlier_events_are_left_alone_while_another_thread_captures() {
+    let uses: [fn(&Stream, &Event) -> Result<()>; 2] = [
+        |_, event| {
+            event.is_done()?;
+            event.synchronize()
+        },
+        |a, event| a.wait(event),
+    ];
+    for is_shared in [false, true] {
+        for with in uses {
+            in_many_orders(move || {
+                let driver = Driver::closing_events();
+                let device = driver.open();
+                let a = device.stream().unwrap();
+                // SAFETY: the model's streams are never destroyed.
+                let b = Arc::new(if is_shared {
+                    unsafe { device.stream_from_raw(driver.foreign_stream()) }
+                } else {
+                    device.stream().unwrap()
+                });
+                let mut x = a.alloc::<u32>(4).unwrap();
+                b.fill(&mut x, 7).unwrap();
+                let event = b.record().unwrap();
+                let capturing = thread::spawn({
+                    let b = b.clone();
+                    move || capture_nothing(&b)
+                });
+                with(&a, &event).unwrap();
+                a.fill(&mut x, 8).unwrap();
+                a.synchronize().unwrap();
+                capturing.join().unwrap();
+                assert_eq!(driver.steps(), [7, 8]);
+            });
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpustream_hal::{Error, ErrorKind, EventOptions, NodePlace, Operation, RawGraph, Result};
+use gpustream_hal::{Error, ErrorKind, EventOptions, NodePlace, Operation, RawGraph, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::forks::Forks;
@@ -34,6 +34,8 @@ pub struct CapturedPoint {
 
 struct Member {
     stream: Arc<StreamCore>,
+    /// The driver's stream that is captured: see [`StreamCore::handle_to_capture`].
+    raw: RawStream,
     /// The number of its last operation.
     number: u64,
     clock: Clock,
@@ -104,12 +106,12 @@ impl Capture {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
         }
         stream.mark_end(&mut state)?;
-        let raw = stream.caught_up(&mut state)?;
+        let raw = stream.handle_to_capture(&mut state)?;
         // SAFETY: the stream is alive and, as we just saw, not being captured.
         unsafe { stream.device.capture_begin(raw) }?;
-        stream.set_recording(&mut state, Recording::Capture(capture.clone()));
+        stream.set_recording(&mut state, Recording::Capture(capture.clone(), raw));
         drop(state);
-        lock(&capture.inner).add_member(stream);
+        lock(&capture.inner).add_member(stream, raw);
         Ok(capture)
     }
 
@@ -136,7 +138,7 @@ impl Capture {
         self.check_thread()?;
         let &mut Submission { caller, accesses, ref mut call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
-        inner.check(stream.id)?;
+        let raw = inner.check(stream.id)?;
         let needs = Needs { accesses, whole_device: call.is_cooperative() };
         inner.order(caller, stream.id, needs)?;
         // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
@@ -145,7 +147,7 @@ impl Capture {
         inner.scope.keep(kept);
         inner.scope.contents.several |= !matches!(call, Call::Work(_));
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
-        unsafe { call.record(&*stream.device, stream.raw) }
+        unsafe { call.record(&*stream.device, raw) }
     }
 
     /// Calls `work` with the tracker, and with the question which points come before the next operation of `stream`.
@@ -180,14 +182,13 @@ impl Capture {
         }
 
         self.check_thread()?;
-        let place = NodePlace::EndOf(stream.raw);
-        let body = {
+        let (place, body) = {
             let inner = &mut *lock(&self.inner);
-            inner.check(stream.id)?;
+            let place = NodePlace::EndOf(inner.check(stream.id)?);
             // SAFETY: the stream is alive, and captured on this thread.
             let body = unsafe { Body::begin(&stream.device, place, condition.repeat, 1) }?;
             inner.in_body = true;
-            body
+            (place, body)
         };
         let reopening = Reopening(self);
         let keep = |contents| lock(&self.inner).scope.contents.merge(contents);
@@ -218,7 +219,7 @@ impl Capture {
         inner.check(stream.id)?;
         let Some(member) = inner.members.get(&stream.id) else { return Err(has_left()) };
         // SAFETY: both are alive.
-        unsafe { stream.device.event_record(event.raw, stream.raw) }?;
+        unsafe { stream.device.event_record(event.raw, member.raw) }?;
         let point = Point { stream: stream.id, number: member.number };
         Ok(CapturedPoint {
             capture: self.clone(),
@@ -248,28 +249,30 @@ impl Capture {
         let inner = &mut *lock(&self.inner);
         inner.check_around()?;
         let mut state = stream.state.lock();
-        match &state.recording {
-            Recording::Capture(other) if Arc::ptr_eq(other, self) => {}
-            Recording::Capture(_) => return Err(refused("wait for an event of another capture")),
+        let raw = match &state.recording {
+            Recording::Capture(other, raw) if Arc::ptr_eq(other, self) => *raw,
+            Recording::Capture(..) => return Err(refused("wait for an event of another capture")),
             Recording::Node => return Err(no_node()),
-            Recording::None => stream.mark_end(&mut state)?,
-        }
+            Recording::None => {
+                stream.mark_end(&mut state)?;
+                stream.handle_to_capture(&mut state)?
+            }
+        };
         let from = point.point.stream;
         // A stream comes after its own past.
         if from == stream.id {
             return Ok(());
         }
         if inner.way_round(from, stream.id).is_none() {
-            let raw = stream.caught_up(&mut state)?;
             // SAFETY: both are alive, and the event was recorded in this capture.
             unsafe { stream.device.stream_wait_event(raw, event.raw) }?;
-            stream.set_recording(&mut state, Recording::Capture(self.clone()));
+            stream.set_recording(&mut state, Recording::Capture(self.clone(), raw));
             drop(state);
         } else {
             drop(state);
             inner.join(from, stream.id)?;
         }
-        let member = inner.add_member(stream);
+        let member = inner.add_member(stream, raw);
         member.clock.merge(&point.clock);
         member.clock.advance(point.point);
         add(&mut member.frontier, &point.frontier);
@@ -316,9 +319,11 @@ impl Inner {
         if self.in_body { Err(refused(AROUND_BODY)) } else { Ok(()) }
     }
 
-    /// Checks that a stream takes part in the capture, and can go on.
-    fn check(&self, stream: StreamId) -> Result<()> {
-        if self.members.contains_key(&stream) { self.check_around() } else { Err(has_left()) }
+    /// Checks that a stream takes part in the capture, and can go on. Returns the driver's stream that is captured.
+    fn check(&self, stream: StreamId) -> Result<RawStream> {
+        let member = self.members.get(&stream).ok_or_else(has_left)?;
+        self.check_around()?;
+        Ok(member.raw)
     }
 
     /// Enters the next operation of a member.
@@ -331,9 +336,10 @@ impl Inner {
     }
 
     /// The member of a stream, which may be new.
-    fn add_member(&mut self, stream: &Arc<StreamCore>) -> &mut Member {
+    fn add_member(&mut self, stream: &Arc<StreamCore>, raw: RawStream) -> &mut Member {
         self.members.entry(stream.id).or_insert_with(|| Member {
             stream: stream.clone(),
+            raw,
             number: 0,
             clock: Clock::default(),
             frontier: Operations::new(),
@@ -377,10 +383,10 @@ impl Inner {
         let (clock, frontier) = (source.clock.clone(), source.frontier.clone());
         let event = EventCell::new(&source.stream.device, EventOptions::default())?;
         // SAFETY: both are alive.
-        unsafe { source.stream.device.event_record(event.raw, source.stream.raw) }?;
+        unsafe { source.stream.device.event_record(event.raw, source.raw) }?;
         let Some(target) = self.members.get_mut(&to) else { return Ok(()) };
         // SAFETY: both are alive, and the event has been recorded.
-        unsafe { target.stream.device.stream_wait_event(target.stream.raw, event.raw) }?;
+        unsafe { target.stream.device.stream_wait_event(target.raw, event.raw) }?;
         self.scope.contents.keep.push(event);
         target.clock.merge(&clock);
         target.clock.advance(end);
@@ -398,15 +404,15 @@ impl Inner {
             let covered = self.members.get(&origin).zip(self.members.get(&id)).is_some_and(is_covered);
             if covered { Ok(()) } else { self.join(id, origin) }
         });
-        let Some(Member { stream, .. }) = self.members.get(&origin) else {
+        let Some(&Member { ref stream, raw, .. }) = self.members.get(&origin) else {
             return Err(refused("end a capture twice"));
         };
         // SAFETY: the stream is alive and being captured, on this thread.
-        let graph = unsafe { stream.device.capture_end(stream.raw) };
+        let graph = unsafe { stream.device.capture_end(raw) };
         if graph.is_err() {
             // SAFETY: the stream is alive, and its recording has just ended without success, on this thread. Where
             // this fails, the next use of the stream says so.
-            let _ = unsafe { stream.device.capture_abandon(stream.raw) };
+            let _ = unsafe { stream.device.capture_abandon(raw) };
         }
         let joined = joined.and(self.broken.take().map_or(Ok(()), Err));
         if let (Ok(raw), Err(_)) = (&graph, &joined) {

@@ -24,7 +24,7 @@ const SPARE: usize = 256;
 pub struct EventCell {
     pub raw: RawEvent,
     device: Arc<dyn hal::Device>,
-    wait: WaitPolicy,
+    pub(super) wait: WaitPolicy,
 }
 
 impl EventCell {
@@ -36,23 +36,35 @@ impl EventCell {
         Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone(), wait: options.wait }))
     }
 
-    /// Blocks until the event has been reached, in the way it was made for.
+    /// Asks the driver whether the event has been reached.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     ///
     /// # Safety
     /// The event has been recorded, on a stream that is alive or whose work is done.
-    pub unsafe fn synchronize(&self) -> Result<()> {
+    pub(super) unsafe fn query(&self) -> Result<bool> {
+        // SAFETY: by this function's contract.
+        unsafe { self.device.event_query(self.raw) }
+    }
+
+    /// Blocks until the event has been reached, in the way it was made for.
+    ///
+    /// # Errors
+    /// Those of [`query`](Self::query).
+    ///
+    /// # Safety
+    /// As for [`query`](Self::query).
+    pub(super) unsafe fn synchronize(&self) -> Result<()> {
         if self.wait == WaitPolicy::Yield {
             // Drivers yield only where the whole context is told to, and others in the process share that.
-            // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
-            while !unsafe { self.device.event_query(self.raw) }? {
+            // SAFETY: by this function's contract.
+            while !unsafe { self.query() }? {
                 thread::yield_now();
             }
             return Ok(());
         }
-        // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
+        // SAFETY: by this function's contract.
         unsafe { self.device.event_synchronize(self.raw) }
     }
 }
@@ -256,8 +268,8 @@ impl StreamCore {
             // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
             // others between that submission and the mark.
             if !self.known_done(oldest.number) {
-                // SAFETY: the event is alive and was recorded on this stream.
-                if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
+                // SAFETY: the event is alive and was recorded on this stream, which is not captured: its caller records.
+                if !matches!(unsafe { oldest.cell.query() }, Ok(true)) {
                     break;
                 }
                 self.set_reached(oldest);

@@ -8,6 +8,7 @@
 //! | `section` | operations that somebody watches, by events that are recorded late |
 //! | `progress` | known, poll, wait: how far the stream has come |
 //! | `capture` | streams whose operations a driver records |
+//! | `understudy` | events beside a capture, where the driver captures in a way that forbids their use |
 //! | `sink` | the places that operations go to |
 //! | `table` | the process's streams, by number |
 //! | `context` | captures beside waits for a whole context |
@@ -38,11 +39,12 @@ mod sink;
 mod step;
 mod submit;
 mod table;
+mod understudy;
 mod wait;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
@@ -133,6 +135,8 @@ pub struct StreamCore {
     wait: WaitPolicy,
     /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
     retired: AtomicBool,
+    /// The driver's stream that is captured in place of this one. Made when it is first needed.
+    understudy: OnceLock<RawStream>,
 }
 
 /// The maker of a stream.
@@ -164,10 +168,13 @@ impl Origin {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         if self.is_ours() {
-            let (device, raw) = (self.device.clone(), self.raw);
+            let (device, raw, understudy) = (self.device.clone(), self.raw, self.understudy.take());
             inside::outside(move || {
-                // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
-                let _ = unsafe { device.stream_destroy(raw) };
+                for raw in understudy.into_iter().chain([raw]) {
+                    // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it. An
+                    // understudy has no work, and no capture: a capture holds its streams.
+                    let _ = unsafe { device.stream_destroy(raw) };
+                }
             });
         }
     }
@@ -220,6 +227,7 @@ impl StreamCore {
             handles: AtomicUsize::new(1),
             wait,
             retired: AtomicBool::new(false),
+            understudy: OnceLock::new(),
         }
     }
 
@@ -342,16 +350,22 @@ impl StreamCore {
         InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
     }
 
+    /// Whether others may submit to the driver's stream.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
     /// Whether the stream's operations are all known here, and wait only for operations that are known here.
     pub(super) fn is_exclusive(&self) -> bool {
-        self.origin == Origin::Ours && !self.shared.load(Ordering::Relaxed)
+        self.origin == Origin::Ours && !self.is_shared()
     }
 
     /// Returns the number that an event recorded now stands for. Where others use the stream the number is new: their
     /// work has no number of its own, and a wait for the event waits for that work as well.
     #[inline]
     pub fn number_of_end(&self, state: &mut StreamState) -> u64 {
-        if self.shared.load(Ordering::Relaxed) {
+        if self.is_shared() {
             state.number += 1;
             self.counted.store(state.number, Ordering::Release);
         }
@@ -403,7 +417,7 @@ impl StreamCore {
     /// Returns the capture that the stream takes part in.
     fn capture(&self) -> Option<Arc<Capture>> {
         match self.state.lock().recording() {
-            Recording::Capture(capture) => Some(capture.clone()),
+            Recording::Capture(capture, _) => Some(capture.clone()),
             _ => None,
         }
     }

@@ -149,8 +149,7 @@ impl StreamCore {
     /// # Errors
     /// As for [`poll_mark`](Self::poll_mark).
     pub fn poll_event(&self, mark: &Mark) -> Result<bool> {
-        // SAFETY: the event is alive and was recorded on this stream.
-        let reached = match unsafe { self.device.event_query(mark.cell.raw) } {
+        let reached = match self.query(&mark.cell) {
             // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
             Err(error) if self.is_retired() && error.kind() != ErrorKind::DeviceLost => true,
             answer => answer?,
@@ -192,8 +191,7 @@ impl StreamCore {
         let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
         drop(state);
         let end = Some(Point { stream: self.id, number });
-        // SAFETY: it was just recorded on this stream, which is alive.
-        trace::waiting("synchronize", place, end, || unsafe { cell.synchronize() })?;
+        trace::waiting("synchronize", place, end, || self.synchronize(&cell))?;
         StreamTable::shared().set_done(&clock);
         self.pass(number, cell);
         self.report_failures()
@@ -213,8 +211,7 @@ impl StreamCore {
         }
         let point = Some(Point { stream: self.id, number });
         let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
-        // SAFETY: the event is alive and was recorded on this stream, which is alive.
-        trace::waiting("wait for memory", place, point, || unsafe { cell.synchronize() })?;
+        trace::waiting("wait for memory", place, point, || self.synchronize(&cell))?;
         self.pass(number, cell);
         self.report_failures()
     }
@@ -250,8 +247,7 @@ impl StreamCore {
                 "no event tells when the stream's last operations are done",
             ));
         };
-        // SAFETY: the event is alive and was recorded on this stream.
-        unsafe { mark.cell.synchronize() }?;
+        self.synchronize(&mark.cell)?;
         self.set_done(number);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{Error, ErrorKind, LaunchConfig, Result};
+use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawStream, Result};
 
 use super::capture::Capture;
 use super::{Entry, StreamCore};
@@ -29,9 +29,9 @@ pub enum Recording {
     /// Nothing: operations run.
     #[default]
     None,
-    /// A driver's capture. Set together with the driver's state and cleared after the driver's: until then only the
-    /// capturing thread's calls reach the driver.
-    Capture(Arc<Capture>),
+    /// A driver's capture, and the handle that the driver captures: the stream's, or its understudy's. Set together with the
+    /// driver's state and cleared after the driver's: until then only the capturing thread's calls reach the driver.
+    Capture(Arc<Capture>, RawStream),
     /// A node under construction. The driver has no such stream, and operations cannot run.
     Node,
 }
@@ -82,7 +82,7 @@ impl Entry<'_> {
     /// As for [`submit`](Self::submit).
     unsafe fn submit_otherwise(&self, submission: &mut Submission<'_>) -> Result<()> {
         let state = self.stream.state.lock();
-        let Recording::Capture(capture) = &state.recording else {
+        let Recording::Capture(capture, _) = &state.recording else {
             // SAFETY: handed on.
             return unsafe { self.submit_unexpected(state, submission) };
         };

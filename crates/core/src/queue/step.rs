@@ -86,8 +86,12 @@ impl StreamCore {
     }
 
     /// Returns the driver's handle, for programs. The work that they submit to it is ordered with this stream's
-    /// operations, so no operation is held back from here on until the step's run ends.
+    /// operations, so no operation is held back from here on until the step's run ends. The thread that captures the stream
+    /// gets the handle that the driver captures.
     pub fn handle(&self) -> RawStream {
+        if let Some(raw) = self.understudy_here() {
+            return raw;
+        }
         let is_first = !self.shared.swap(true, Ordering::Relaxed);
         // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too,
         // and from here on no event is recorded late.

@@ -294,8 +294,7 @@ impl<'s> Entry<'s> {
         if caller.rules.blocking && result.is_ok() {
             let cell = stream.mark(&mut state).map(|mark| mark.cell.clone());
             drop(state);
-            // SAFETY: the event was just recorded on this stream, which is alive.
-            cell.and_then(|cell| unsafe { cell.synchronize() })?;
+            cell.and_then(|cell| stream.synchronize(&cell))?;
         }
         result
     }
@@ -389,7 +388,13 @@ impl<'s> Entry<'s> {
                 && !state.clock.covers(point)
             {
                 // SAFETY: both are alive, and the event has been recorded.
-                unsafe { stream.device.stream_wait_event(raw, mark.cell.raw) }?;
+                if let Err(refusal) = unsafe { stream.device.stream_wait_event(raw, mark.cell.raw) } {
+                    let Some(other) = StreamTable::shared().get(point.stream) else { return Err(refusal) };
+                    drop(state);
+                    other.outlast_capture(refusal)?;
+                    // The caller looks again at what is missing.
+                    return stream.running(began);
+                }
                 state.clock.merge(&mark.clock);
                 state.note_wait(point);
             }

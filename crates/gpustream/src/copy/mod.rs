@@ -394,7 +394,7 @@ impl Stream {
         if self.core.is_recorded() {
             match self.core.state.lock().recording() {
                 Recording::None => {}
-                Recording::Capture(capture) if capture.check_thread().is_err() => {}
+                Recording::Capture(capture, _) if capture.check_thread().is_err() => {}
                 _ => return Ok(()),
             }
         }

@@ -1,6 +1,7 @@
 //! The calls that HIP alone has, and what the backend makes of HIP's own answers. Run once under each version.
 
 mod batch;
+mod captures;
 mod hiprtc;
 mod layout;
 mod memset;

@@ -8,7 +8,7 @@ use gpustream::{Arg, Device, DeviceOptions, ErrorKind, Image, Kernel, Launch, Mo
 use crate::backends::Vendor;
 use crate::{Recorder, VENDOR, backend, image, load_with, options};
 
-fn start() -> (Recorder, Device) {
+pub(super) fn start() -> (Recorder, Device) {
     let recorder = load_with(options());
     let device = Device::open_on(backend(), 0, DeviceOptions::default()).unwrap();
     recorder.clear();

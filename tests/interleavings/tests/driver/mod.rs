@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream::DeviceOptions;
-use gpustream::hal::{DeviceInfo, Error, FillPattern, GraphNode, RawStream, Result, Work as Operation};
+use gpustream::hal::{
+    DeviceInfo, Error, ErrorKind, FillPattern, GraphNode, RawEvent, RawStream, Result, Work as Operation,
+};
 use gpustream_hal::noop::{Call, Model, Noop};
 
 /// An operation of a stream.
@@ -61,6 +63,8 @@ struct World {
     launching: HashSet<usize>,
     next: usize,
     steps: Vec<u32>,
+    /// Whether a capture forbids the use of events that were recorded on its streams before, as in HIP.
+    closes_events: bool,
     /// Host memory that the library allocated; operations here never touch its contents.
     pinned: Vec<Vec<u128>>,
 }
@@ -73,6 +77,12 @@ impl World {
 
     fn queue(&mut self, stream: RawStream) -> &mut Queue {
         self.streams.get_mut(&stream.0).expect("a live stream")
+    }
+
+    /// Whether a capture forbids the use of an event.
+    fn is_closed(&self, event: RawEvent) -> bool {
+        self.closes_events
+            && matches!(self.events[&event.0], Recorded::At(stream, _) if self.streams[&stream].capture.is_some())
     }
 
     fn running(&mut self, stream: RawStream, what: &str) -> &mut Queue {
@@ -107,6 +117,11 @@ impl World {
 pub(crate) struct Driver(Arc<Mutex<World>>);
 
 impl Driver {
+    /// Makes a driver whose captures forbid the use of events that were recorded on their streams before.
+    pub(crate) fn closing_events() -> Self {
+        Self(Arc::new(Mutex::new(World { closes_events: true, ..World::default() })))
+    }
+
     pub(crate) fn open(&self) -> gpustream::Device {
         let mut info = DeviceInfo::new("model", 0);
         info.textures = true;
@@ -175,6 +190,10 @@ unsafe impl Model for Driver {
         Some(Arc::as_ptr(&self.0).addr())
     }
 
+    fn capture_closes_events(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).closes_events
+    }
+
     fn call(&self, call: Call<'_>) -> Result<usize> {
         match call {
             Call::Synchronize => {
@@ -200,21 +219,27 @@ unsafe impl Model for Driver {
                 let until = world.running(stream, "a wait").work.len();
                 world.run(stream.0, until);
             }),
-            Call::StreamWaitEvent(stream, event) => self.tell(|world| match world.events[&event.0] {
-                Recorded::Never => {}
-                Recorded::At(other, until) => {
-                    world
-                        .running(stream, "a wait for work outside of the capture")
-                        .work
-                        .push(Work::After(other, until));
+            Call::StreamWaitEvent(stream, event) => self.call(|world| {
+                if world.is_closed(event) {
+                    return Err(Error::new(ErrorKind::Captured, "a wait for an event of a captured stream"));
                 }
-                Recorded::In(capture) => {
-                    assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
-                    let queue = world.queue(stream);
-                    assert!(queue.capture.is_none_or(|old| old == capture), "a wait for another capture");
-                    queue.capture = Some(capture);
+                match world.events[&event.0] {
+                    Recorded::Never => {}
+                    Recorded::At(other, until) => {
+                        world
+                            .running(stream, "a wait for work outside of the capture")
+                            .work
+                            .push(Work::After(other, until));
+                    }
+                    Recorded::In(capture) => {
+                        assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
+                        let queue = world.queue(stream);
+                        assert!(queue.capture.is_none_or(|old| old == capture), "a wait for another capture");
+                        queue.capture = Some(capture);
+                    }
                 }
-            }),
+                Ok(0)
+            })?,
             Call::EventCreate => self.call(|world| {
                 let event = world.new_handle();
                 world.events.insert(event, Recorded::Never);
@@ -229,11 +254,20 @@ unsafe impl Model for Driver {
                 world.events.insert(event.0, recorded);
             }),
             Call::EventQuery(event) => self.call(|world| match world.events[&event.0] {
+                _ if world.is_closed(event) => panic!("a question that breaks a capture"),
                 Recorded::Never => 1,
-                Recorded::At(stream, until) => usize::from(world.streams[&stream].done >= until),
+                Recorded::At(stream, until) => {
+                    let is_reached = world.streams[&stream].done >= until;
+                    if world.closes_events {
+                        // There the library may wait by asking until the work has run.
+                        world.run(stream, until);
+                    }
+                    usize::from(is_reached)
+                }
                 Recorded::In(_) => panic!("a question about an event inside a capture"),
             }),
             Call::EventSynchronize(event) => self.tell(|world| match world.events[&event.0] {
+                _ if world.is_closed(event) => panic!("a wait that breaks a capture"),
                 Recorded::Never => {}
                 Recorded::At(stream, until) => world.run(stream, until),
                 Recorded::In(_) => panic!("a wait for an event inside a capture"),
