@@ -6,6 +6,8 @@ pub(crate) mod cuda;
 pub(crate) mod hip;
 mod stamp;
 
+pub(crate) use self::stamp::READ_BY_COMPILERS;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

@@ -16,6 +16,7 @@ use crate::parse::Script;
 use crate::plan::{Plan, WATCHED, Wanted};
 use crate::report::KernelReport;
 use crate::schedule::{self, Progress};
+use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;
 
 /// Kernel files and how to compile them.
@@ -274,7 +275,7 @@ impl Kernels {
     }
 
     fn watch(&self, cargo: &mut Cargo) {
-        for name in WATCHED {
+        for name in WATCHED.into_iter().chain(compile::READ_BY_COMPILERS) {
             cargo.watched.push(format!("env-changed={name}"));
         }
         cargo.watch(Path::new("build.rs"));
@@ -352,6 +353,7 @@ impl Cargo {
         let to_cargo = self.in_build_script && succeeded;
         if to_cargo {
             self.watched.iter().for_each(|what| println!("cargo:rerun-if-{what}"));
+            CxxCompiler::watch_variables();
         }
         for line in &self.warnings {
             if to_cargo {

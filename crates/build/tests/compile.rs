@@ -493,6 +493,32 @@ fn files_for_some_backends_limit_the_environment() {
     }
 }
 
+/// The part of the next test that runs with its environment.
+#[test]
+#[ignore = "a part of another test"]
+fn flags_for_compiling() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), "__global__ void k(float* x) { x[0] += 1; }\n", cpu).unwrap();
+    for image in &built.files[0].images {
+        let image = fs::read(image).unwrap();
+        let has = |text: &str| image.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+        println!("adds code that sets the processor: {}", has("set_fast_math"));
+        println!("wants a sanitizer's library: {}", has("asan"));
+    }
+}
+
+#[test]
+fn flags_for_compiling_change_no_program() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "--nocapture", "flags_for_compiling"]);
+    command.env("CXXFLAGS", "-ffast-math -fsanitize=address");
+    let output = command.output().unwrap();
+    let all = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{all}");
+    assert!(all.contains("processor: false") && !all.contains("processor: true"), "{all}");
+    assert!(all.contains("library: false") && !all.contains("library: true"), "{all}");
+}
+
 #[test]
 fn instances_that_no_template_has_are_errors() {
     let dir = tempfile::tempdir().unwrap();

@@ -89,6 +89,36 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     runs(&dir, "all launchers work\n");
 }
 
+/// Variables that the search for a compiler looks at, or the compiler itself.
+#[test]
+fn a_changed_variable_is_a_reason_to_build_again() {
+    const KERNELS: &str = "#ifndef VALUE\n#define VALUE 0\n#endif\n#if __has_include(<added_value.h>)\n\
+        #include <added_value.h>\n#else\n#define ADDED 0\n#endif\n\
+        /// requires: n <= len(x)\n/// covers: n\n\
+        extern \"C\" __global__ void value(int* x, size_t n) { x[0] = VALUE + ADDED; }\n";
+    const PROGRAM: &str = "mod kernels { gpustream::include_kernels!(\"kernels\"); }\n\
+        fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
+        let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
+        k.value(&s, &mut x, 1)?;\n    println!(\"{}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
+    let dir = user_crate("variables", KERNELS, PROGRAM);
+    fs::create_dir_all(dir.join("added")).unwrap();
+    fs::write(dir.join("added/added_value.h"), "#define ADDED 100\n").unwrap();
+    let prints = |variables: &[(&str, &str)]| {
+        let output = cargo(&dir, &["run", "--quiet"]).envs(variables.iter().copied()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let target = format!("CXXFLAGS_{}-unknown-linux-gnu", env::consts::ARCH);
+    let target = &*target;
+    assert_eq!(prints(&[]), "0");
+    assert_eq!(prints(&[(target, "-DVALUE=1")]), "1");
+    assert_eq!(prints(&[(target, "-DVALUE=2")]), "2");
+    assert_eq!(prints(&[("HOST_CXXFLAGS", "-DVALUE=3")]), "3");
+    assert_eq!(prints(&[("CPATH", dir.join("added").to_str().unwrap())]), "100");
+    assert_eq!(prints(&[]), "0");
+}
+
 #[test]
 fn a_crate_that_forbids_unsafe_has_kernels_too() {
     let dir = user_crate(

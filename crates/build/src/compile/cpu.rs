@@ -66,6 +66,9 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     // many is a fault of its kernel and not a write beyond.
     flags.push("-fstack-clash-protection".to_owned());
     let level = level.strip_suffix(CHECKED).unwrap_or(level);
+    // Sanitizers that the environment asks for (`CXXFLAGS`) want a run-time library that is first in the program, and know
+    // nothing of the stacks that threads of a block have.
+    flags.push("-fno-sanitize=all".to_owned());
     let own: &[&str] = if compiler.clang { &[] } else { &["-fno-gnu-unique", "-fno-extern-tls-init"] };
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
     let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
@@ -80,9 +83,9 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command.args(&flags).arg("-c").arg(source).arg("-o").arg(&object);
         command
     };
-    // A step of its own: with -fsanitize the driver would link a run-time library that nothing needs.
+    // A step of its own, without the flags that compilers take for a wish about the whole program.
     let link = || {
-        let mut command = compiler.command();
+        let mut command = compiler.linker();
         command.arg(&object).args(LINK).arg("-o").arg(&image);
         command
     };

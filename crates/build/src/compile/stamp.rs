@@ -1,14 +1,31 @@
 //! Stamps by which an image is known to be still good: each names all that went into its image.
 
-use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use super::Common;
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
 use crate::unit::Unit;
+
+/// Variables that compilers read themselves, so that no command line shows their values.
+pub(crate) const READ_BY_COMPILERS: [&str; 13] = [
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_CCBIN",
+    "HIP_CLANG_PATH",
+    "DEVICE_LIB_PATH",
+    "HIPCC_COMPILE_FLAGS_APPEND",
+    "HIPCC_LINK_FLAGS_APPEND",
+    "CCC_OVERRIDE_OPTIONS",
+];
 
 /// Calls `compile` unless the image there is already the one that it would make. Returns the compiler's time, if it ran,
 /// and its messages of this or of that time. `parts` are the compiler's path and version, its arguments, and all else
@@ -28,6 +45,7 @@ pub(super) fn unless_good(
         (&header.name, &header.text).hash(&mut hasher);
     }
     parts.hash(&mut hasher);
+    READ_BY_COMPILERS.map(env::var_os).hash(&mut hasher);
     let stamp = format!("{:016x}\n", hasher.finish());
     let mut path = image.as_os_str().to_owned();
     path.push(".stamp");

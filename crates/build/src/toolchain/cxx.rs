@@ -39,17 +39,7 @@ impl CxxCompiler {
             tried,
             how: HOW,
         };
-        let tool = cc::Build::new()
-            .cpp(true)
-            .target(&target)
-            .host(&host)
-            .opt_level(3)
-            .no_default_flags(true)
-            .warnings(false)
-            .cargo_metadata(false)
-            .cargo_warnings(false)
-            .try_get_compiler()
-            .map_err(|e| missing(vec![e.to_string()]))?;
+        let tool = search(&target, &host).try_get_compiler().map_err(|e| missing(vec![e.to_string()]))?;
         let path = tool.path().to_owned();
         // The program that is named may be no compiler at all, and many programs take any option without a word.
         let macros = run(tool.to_command().args(["-E", "-dM", "-x", "c++", "/dev/null"]))
@@ -72,9 +62,37 @@ impl CxxCompiler {
         Ok(Self { path, version, clang: tool.is_like_clang(), target, tool })
     }
 
+    /// Has cargo run the build script again when a variable changes that the search for the compiler looks at. The crate that
+    /// searches knows them: `CXX`, `CXXFLAGS` and their kin with the target's name.
+    pub(crate) fn watch_variables() {
+        if let (Ok(target), Ok(host)) = (env::var("TARGET"), env::var("HOST")) {
+            // Only the lines that it prints for cargo are wanted; a missing compiler was reported where it was needed.
+            let _ = search(&target, &host).cargo_metadata(true).try_get_compiler();
+        }
+    }
+
     /// Returns the compiler with the flags that its environment variables ask for.
     pub(crate) fn command(&self) -> Command {
         self.tool.to_command()
+    }
+
+    /// Returns the compiler for a link, with those flags of the environment that choose a target or a tool chain. Others are
+    /// for compiling. In a link they can change the program that loads the image: with `-ffast-math` g++ 12 adds code that
+    /// turns denormals off for the thread that loads it, and with `-fsanitize=address` a library that must come first.
+    pub(crate) fn linker(&self) -> Command {
+        const KEPT: [&str; 9] =
+            ["-m", "-B", "-L", "-Wl,", "--target", "--sysroot", "-fuse-ld", "-stdlib", "--gcc-toolchain"];
+        let mut command = Command::new(&self.path);
+        let mut arguments = self.tool.args().iter();
+        while let Some(argument) = arguments.next() {
+            let text = argument.to_string_lossy();
+            if ["-target", "-isysroot"].contains(&&*text) {
+                command.arg(argument).args(arguments.next());
+            } else if KEPT.iter().any(|kept| text.starts_with(kept)) {
+                command.arg(argument);
+            }
+        }
+        command
     }
 
     /// Returns the instruction levels that this compiler's target has.
@@ -87,6 +105,14 @@ impl CxxCompiler {
             &[]
         }
     }
+}
+
+/// Returns the search for a compiler as crate `cc` does it.
+fn search(target: &str, host: &str) -> cc::Build {
+    let mut search = cc::Build::new();
+    search.cpp(true).target(target).host(host).opt_level(3);
+    search.no_default_flags(true).warnings(false).cargo_metadata(false).cargo_warnings(false);
+    search
 }
 
 /// Returns the triple of this Linux machine, outside of a build script.
