@@ -22,7 +22,7 @@ const ONE: Launch = Launch::new([1; 3], [1; 3]);
 /// An address that no process has mapped.
 const NOWHERE: usize = 0x0dea_d000_0000;
 /// The time that a child has.
-const CHILD: Duration = Duration::from_secs(120);
+pub(crate) const CHILD: Duration = Duration::from_secs(120);
 
 /// The objects that all threads use at once.
 pub(crate) struct Shared {
@@ -75,7 +75,7 @@ const fn action(name: &'static str, weight: usize, act: fn(&mut Worker<'_>) -> R
     Action { name, weight, act }
 }
 
-pub(crate) const ACTIONS: [Action; 21] = [
+pub(crate) const ACTIONS: [Action; 24] = [
     action("copies", 30, copies),
     action("events", 30, events),
     action("futures", 30, futures),
@@ -85,14 +85,17 @@ pub(crate) const ACTIONS: [Action; 21] = [
     action("replays", 30, replays),
     action("loops on the device", 10, loops),
     action("pools and trims", 30, pools),
-    action("pinned and managed memory", 20, pinned),
-    action("memory and events for processes", 10, shared_memory),
+    action("pinned memory", 20, pinned),
+    action("managed memory", 10, managed),
+    action("memory for processes", 5, shared_memory),
+    action("events for processes", 5, shared_events),
     action("host functions", 20, host_functions),
     action("flags", 20, flags),
     action("batches", 20, batches),
     action("pipelines", 10, pipelines),
     action("textures", 10, textures),
     action("streams", 20, streams),
+    action("streams on parts", 10, parts),
     action("modules", 5, modules),
     action("device handles", 3, handles),
     action("refusals", 20, refusals),
@@ -121,19 +124,22 @@ impl<'a> Worker<'a> {
         &shared.streams[self.random(shared.streams.len())]
     }
 
-    /// Does one action; returns its number, and whether the device has what the action is about.
-    pub(crate) fn step(&mut self) -> Result<(usize, bool)> {
-        let all = ACTIONS.iter().map(|action| action.weight).sum();
-        let mut at = self.random(all);
-        let number = ACTIONS.iter().position(|action| {
-            let hit = at < action.weight;
+    /// Chooses the next action.
+    pub(crate) fn choose(&mut self) -> usize {
+        let mut at = self.random(ACTIONS.iter().map(|action| action.weight).sum());
+        let hit = |action: &Action| {
+            let is_hit = at < action.weight;
             at = at.saturating_sub(action.weight);
-            hit
-        });
-        let number = number.unwrap_or(0);
+            is_hit
+        };
+        ACTIONS.iter().position(hit).unwrap_or(0)
+    }
+
+    /// Does an action; returns whether the device has what the action is about.
+    pub(crate) fn act(&mut self, number: usize) -> Result<bool> {
         match (ACTIONS[number].act)(self) {
-            Ok(()) => Ok((number, true)),
-            Err(error) if lacks(&error) => Ok((number, false)),
+            Ok(()) => Ok(true),
+            Err(error) if lacks(&error) => Ok(false),
             Err(error) => Err(error.context(ACTIONS[number].name)),
         }
     }
@@ -299,6 +305,11 @@ fn pinned(w: &mut Worker<'_>) -> Result<()> {
     s.copy(&y, &mut registered)?;
     drop(pinned);
     ensure!(registered.read()?[len - 1] == value);
+    Ok(())
+}
+
+fn managed(w: &mut Worker<'_>) -> Result<()> {
+    let (s, len, value) = (w.any_stream(), 1 + w.random(50_000), w.state);
     let mut managed = w.shared.device.managed::<u32>(len)?;
     managed.write()?.fill(value);
     w.shared.kernels.step(s, &mut managed, 2, len)?;
@@ -310,13 +321,22 @@ fn shared_memory(w: &mut Worker<'_>) -> Result<()> {
     let value = w.state;
     let mut ours = w.shared.device.alloc_shared::<u32>(N)?;
     w.own.fill(&mut ours, value)?;
-    let event = w.shared.device.shared_event()?;
-    w.own.record_shared(&event)?;
-    let (memory, theirs) = (ours.export()?, w.shared.device.import_event(&event.export()?)?);
-    // SAFETY: the fill was recorded in the event, which the stream waits for, and nothing else uses the memory.
-    let same = unsafe { w.shared.device.import::<u32>(&memory) }?;
-    w.side.wait_shared(&theirs)?;
+    let export = ours.export()?;
+    w.own.synchronize()?;
+    // SAFETY: the fill is done, and nothing else uses the memory.
+    let same = unsafe { w.shared.device.import::<u32>(&export) }?;
     ensure!(w.side.download(&same)?[N - 1] == value);
+    Ok(())
+}
+
+fn shared_events(w: &mut Worker<'_>) -> Result<()> {
+    let event = w.shared.device.shared_event()?;
+    w.own.fill(&mut w.x, 3)?;
+    w.own.record_shared(&event)?;
+    let same = w.shared.device.import_event(&event.export()?)?;
+    w.side.wait_shared(&same)?;
+    w.side.synchronize()?;
+    ensure!(event.is_done()?);
     Ok(())
 }
 
@@ -383,10 +403,17 @@ fn streams(w: &mut Worker<'_>) -> Result<()> {
     w.shared.kernels.step(&gone, &mut y, 4, N)?;
     drop(gone);
     ensure!(w.own.download(&y)?[17] == next(value, 4));
+    Ok(())
+}
+
+fn parts(w: &mut Worker<'_>) -> Result<()> {
+    let value = w.state;
     let part = w.shared.device.stream_with(StreamOptions::default().multiprocessors(1))?;
-    w.shared.kernels.step(&part, &mut y, 5, N)?;
+    let mut y = part.full(N, value)?;
+    let graph = part.capture(|s| w.shared.kernels.step(s, &mut y, 5, N))?;
     drop(part);
-    ensure!(w.own.download(&y)?[17] == next(next(value, 4), 5));
+    graph.launch(&w.own)?;
+    ensure!(w.side.download(&y)?[17] == next(value, 5));
     Ok(())
 }
 

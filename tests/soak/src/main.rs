@@ -9,13 +9,12 @@ mod chart;
 mod sample;
 mod trend;
 
-use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,9 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser;
 use gpustream::timeline::text::Table;
 
-use crate::actions::{ACTIONS, Fault, Shared, Worker};
+use crate::actions::{ACTIONS, CHILD, Fault, Shared, Worker};
 use crate::chart::{Line, draw};
-use crate::sample::{SERIES, Values};
+use crate::sample::{SERIES, Series, Values};
 use crate::trend::Trend;
 
 /// The kernels of `soak.cu`.
@@ -74,41 +73,68 @@ fn main() -> ExitCode {
     }
 }
 
+/// An action of a thread that takes longer hangs.
+const HANG: Duration = CHILD.saturating_mul(2);
+
 /// The figures that all threads write.
 #[derive(Default)]
 struct Progress {
     ends: AtomicBool,
     done: [AtomicU64; ACTIONS.len()],
     lacking: [AtomicBool; ACTIONS.len()],
+    /// What each thread does, and since when; `None` once it has ended.
+    now: Vec<Mutex<Option<(usize, Instant)>>>,
     failure: Mutex<Option<anyhow::Error>>,
+}
+
+impl Progress {
+    /// Aborts the process if a thread hangs, since nothing else would end it. A debugger sees the threads.
+    fn check(&self) {
+        for (id, now) in self.now.iter().enumerate() {
+            if let Some((action, since)) = *lock(now)
+                && since.elapsed() > HANG
+            {
+                eprintln!("\nsoak: thread {id} hangs in `{}`", ACTIONS[action].name);
+                std::process::abort();
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run(args: &Args) -> Result<()> {
     ensure!(args.minutes > 0.0 && args.threads > 0, "--minutes and --threads must be more than zero");
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
+    let mut csv = csv(&args.out.join("soak.csv"))?;
     let shared = Shared::new(&args.device)?;
     let title = format!("{}, {} threads", shared.device.info(), args.threads);
     println!("{title}");
-    let progress = Progress::default();
+    let now = (0..args.threads).map(|_| Mutex::new(Some((0, Instant::now())))).collect();
+    let progress = Progress { now, ..Progress::default() };
     let samples = thread::scope(|scope| {
         for id in 0..args.threads {
             let (shared, progress) = (&shared, &progress);
             scope.spawn(move || {
                 let outcome = work(shared, id, Duration::from_millis(args.pause), progress);
+                *lock(&progress.now[id as usize]) = None;
                 if let Err(error) = outcome {
                     progress.ends.store(true, Ordering::Relaxed);
-                    let mut failure =
-                        progress.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    failure.get_or_insert(error.context(format!("thread {id}")));
+                    lock(&progress.failure).get_or_insert(error.context(format!("thread {id}")));
                 }
             });
         }
-        let samples = watch(args.minutes, &shared, &progress);
+        let samples = watch(args.minutes, &shared, &progress, &mut csv);
         progress.ends.store(true, Ordering::Relaxed);
+        while progress.now.iter().any(|now| lock(now).is_some()) {
+            progress.check();
+            thread::sleep(Duration::from_millis(100));
+        }
         samples
-    });
-    let failure = progress.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(failure) = failure {
+    })?;
+    if let Some(failure) = lock(&progress.failure).take() {
         return Err(failure);
     }
 
@@ -122,7 +148,6 @@ fn run(args: &Args) -> Result<()> {
         ]);
     }
     println!("{table}\n");
-    write_csv(&args.out.join("soak.csv"), &samples)?;
     judge(&title, &args.out.join("soak.svg"), &samples)
 }
 
@@ -130,7 +155,9 @@ fn run(args: &Args) -> Result<()> {
 fn work(shared: &Shared, id: u32, pause: Duration, progress: &Progress) -> Result<()> {
     let mut worker = Worker::new(shared, id)?;
     while !progress.ends.load(Ordering::Relaxed) {
-        let (number, is_there) = worker.step()?;
+        let number = worker.choose();
+        *lock(&progress.now[id as usize]) = Some((number, Instant::now()));
+        let is_there = worker.act(number)?;
         progress.done[number].fetch_add(1, Ordering::Relaxed);
         if !is_there {
             progress.lacking[number].store(true, Ordering::Relaxed);
@@ -147,8 +174,8 @@ struct Sample {
     values: Values,
 }
 
-/// Samples what the process holds until the end.
-fn watch(minutes: f64, shared: &Shared, progress: &Progress) -> Vec<Sample> {
+/// Samples what the process holds until the end. The file has what was seen also if the process does not get there.
+fn watch(minutes: f64, shared: &Shared, progress: &Progress, csv: &mut File) -> Result<Vec<Sample>> {
     let (start, seconds) = (Instant::now(), minutes * 60.0);
     let step = Duration::from_secs_f64((seconds / SAMPLES).max(0.1));
     let on_terminal = std::io::stderr().is_terminal();
@@ -169,31 +196,33 @@ fn watch(minutes: f64, shared: &Shared, progress: &Progress) -> Vec<Sample> {
             );
             let _ = std::io::stderr().flush();
         }
+        sample.write(csv)?;
         samples.push(sample);
+        progress.check();
     }
     if on_terminal {
         eprintln!();
     }
-    samples
+    Ok(samples)
 }
 
-fn write_csv(path: &Path, samples: &[Sample]) -> Result<()> {
-    let names: Vec<_> = SERIES.iter().map(|series| format!("{} {}", series.name, series.unit)).collect();
-    let mut text = format!(
-        "seconds,actions,{}\n",
-        names.iter().map(|name| name.trim().replace(',', "")).collect::<Vec<_>>().join(",")
-    );
-    for Sample { at, actions, values } in samples {
-        write!(text, "{at:.1},{actions}")?;
-        for value in values {
-            match value {
-                Some(value) => write!(text, ",{value:.3}")?,
-                None => text.push(','),
-            }
-        }
-        text.push('\n');
+/// Makes the file of samples, with the names of its columns.
+fn csv(path: &Path) -> Result<File> {
+    let mut file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    write!(file, "seconds,actions")?;
+    for Series { name, unit, .. } in &SERIES {
+        write!(file, ",{}", format!("{} {unit}", name.replace(',', "")).trim())?;
     }
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    writeln!(file)?;
+    Ok(file)
+}
+
+impl Sample {
+    fn write(&self, csv: &mut File) -> Result<()> {
+        let values = self.values.map(|value| value.map_or_else(String::new, |value| format!("{value:.3}")));
+        writeln!(csv, "{:.1},{},{}", self.at, self.actions, values.join(","))?;
+        Ok(())
+    }
 }
 
 /// Compares the second half with the first, prints the figures, and draws the picture.
