@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let total = size(&out)?;
     table.row(["hip-shim, run.sh".to_owned(), Bytes(size(&out.join("hip-shim"))?).to_string()]);
     table.row(["together".to_owned(), Bytes(total).to_string()]);
-    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs the bundle", out.display());
+    println!("{table}\n\n{}/run.sh [tests|examples|bench|soak|sanitize|shim] runs the bundle", out.display());
     if let Some((major, minor)) = glibc.into_iter().max() {
         println!("needs glibc {major}.{minor} or newer");
     }
@@ -87,12 +87,14 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
     let ranks = ["--package=gpustream-collectives", "--test=local", "--test=nccl"];
     let suites = [&["--package=conformance", "--test=conformance"], &ranks[..]].concat();
     let tests = build(&[&["test", "--no-run"], &suites[..]].concat())?;
-    let packages = ["--package=examples", "--package=own_kernel", "--package=bench"];
+    let packages = ["--package=examples", "--package=own_kernel", "--package=bench", "--package=soak"];
     let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;
     let tests = tests.into_iter().filter(|test| test.kind == "test");
     let programs = programs.into_iter().filter(|program| program.kind != "custom-build");
-    let folder = |program: &Executable| {
-        if ["bench", "ranks"].contains(&&*program.name) { "bench" } else { "examples" }
+    let folder = |program: &Executable| match &*program.name {
+        "bench" | "ranks" => "bench",
+        "soak" => "tests",
+        _ => "examples",
     };
     let programs = programs.map(|program| (folder(&program), program));
     Ok(tests.map(|test| ("tests", test)).chain(programs).collect())

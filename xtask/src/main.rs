@@ -7,6 +7,7 @@ mod cargo;
 mod doctor;
 mod port_report;
 mod setup;
+mod soak;
 mod test;
 mod timeline;
 
@@ -32,6 +33,7 @@ enum Command {
     Doctor(doctor::Args),
     Test(test::Args),
     Bench(bench::Args),
+    Soak(soak::Args),
     Bundle(bundle::Args),
     Timeline(timeline::Args),
 }
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => return doctor::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Bundle(args) => bundle::run(&args),
         Command::Timeline(args) => timeline::run(&args),
     };

@@ -10,18 +10,43 @@ use cudarc::driver::sys::{self as bindings, *};
 use gpustream_hal::driver::Status;
 use gpustream_hal::functions;
 
+use crate::declarations::{
+    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgraphConditionalHandle, CUgraphEdgeData,
+    CUgraphNodeParams, CUgreenCtx, CUlogIterator, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation,
+    CUmemcpyAttributes,
+};
+
 type CUresult = Status;
 
 /// Compares prototypes with cudarc's: the same words, resolved among that crate's types.
+///
+/// The version of the bindings is the application's choice, and may lack a function or a type. What a block imports hides the
+/// names around the block. So inside of `COMPARED` a name is cudarc's if there is one, and otherwise our declaration, or a
+/// function that takes anything.
 macro_rules! prove {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
-        #[allow(unused_imports, clippy::wildcard_imports)]
+        #[allow(unused, non_snake_case, clippy::wildcard_imports)]
         mod prototypes {
-            use super::bindings::*;
+            use super::bindings::$result;
+            use crate::declarations::*;
             use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
-            $( const _: unsafe fn($result) -> *const c_char = $text; )*
-            // SAFETY: never called.
-            $( const _: unsafe fn($($ty),*) -> $result = |$($arg),*| unsafe { $name($($arg),*) }; )*
+
+            pub(super) struct Absent;
+            trait Compared { const IS: bool; }
+            impl Compared for $result { const IS: bool = true; }
+            impl Compared for Absent { const IS: bool = false; }
+            const fn is_compared<R: Compared>(_: fn() -> R) -> bool { R::IS }
+            fn any<T>() -> T { std::process::abort() }
+
+            $( unsafe fn $name($($arg: impl Sized),*) -> Absent { Absent } )*
+
+            /// Each function, and whether the chosen bindings have it.
+            pub(super) const COMPARED: &[(&str, bool)] = {
+                use super::bindings::*;
+                $( const _: unsafe fn($result) -> *const c_char = $text; )*
+                // SAFETY: never called.
+                &[ $( (stringify!($name), is_compared(|| unsafe { $name($( any::<$ty>() ),*) })), )* ]
+            };
         }
     };
 }
@@ -260,5 +285,21 @@ functions! {
 
     optional "12.9" {
         cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bindings, prototypes};
+
+    /// A function with a wrong name would be compared with no bindings at all. This workspace's have every one of the table.
+    #[test]
+    fn every_prototype_is_compared() {
+        if bindings::CUDA_VERSION != 12_090 {
+            eprintln!("skipped: bindings of {}, which lack some", bindings::CUDA_VERSION);
+            return;
+        }
+        let absent: Vec<_> = prototypes::COMPARED.iter().filter(|(_, is_compared)| !is_compared).collect();
+        assert!(absent.is_empty(), "{absent:?}");
     }
 }

@@ -3,10 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::sys::{
-    self, CUDA_MEMCPY3D, CUarray, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType,
-    CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
-};
+use cudarc::driver::sys::{self, CUDA_MEMCPY3D, CUarray, CUdevice, CUdeviceptr, CUmem_advise, CUmemorytype};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
     BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
@@ -14,6 +11,7 @@ use gpustream_hal::{
 };
 
 use crate::api::Api;
+use crate::declarations::{CUmemLocation, CUmemLocationType, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{address_of, array_of, is_legacy, stream_of};

@@ -233,6 +233,12 @@ mod tests {
     // No fake driver here: NVRTC looks for the real one's private tables in any library of that name.
     use super::*;
 
+    #[test]
+    fn every_prototype_is_compared() {
+        let absent: Vec<_> = prototypes::COMPARED.iter().filter(|(_, is_compared)| !is_compared).collect();
+        assert!(absent.is_empty(), "{absent:?}");
+    }
+
     const SAXPY: &str = r#"
         #include "scale.cuh"
         extern "C" __global__ void saxpy(float a, const float* x, float* y, size_t n) {

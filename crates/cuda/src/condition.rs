@@ -5,13 +5,10 @@
 //! condition accordingly.
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUstreamCaptureStatus,
-    CUstreamUpdateCaptureDependencies_flags,
+    CUgraph, CUgraphNode, CUstreamCaptureStatus, CUstreamUpdateCaptureDependencies_flags,
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::lock::lock;
@@ -20,6 +17,10 @@ use gpustream_hal::{
     RawFunction, RawGraph, RawGraphNode, RawStream, Repeat, Result, Work,
 };
 
+use crate::declarations::{
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraphConditionalNodeType,
+    CUgraphNodeParams, CUgraphNodeParams_union, CUgraphNodeType,
+};
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{graph_of, node_of, stream_of};
@@ -143,9 +144,12 @@ impl CudaDevice {
             )
         }
         .ok()?;
-        // SAFETY: a C struct of integers and pointers, for which zeros are valid.
-        let mut params: CUgraphNodeParams = unsafe { MaybeUninit::zeroed().assume_init() };
-        params.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        let mut params = CUgraphNodeParams {
+            type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            reserved0: [0; 3],
+            __bindgen_anon_1: CUgraphNodeParams_union { reserved1: [0; 29] },
+            reserved2: 0,
+        };
         params.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
             handle,
             type_: match repeat {

@@ -1,18 +1,18 @@
 //! Memory that other processes map: the driver's virtual memory, whose handles travel as file descriptors.
 
 use std::ffi::{c_int, c_void};
-use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUuuid,
+    CUdevice, CUmemAccess_flags, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationType, CUuuid,
 };
 use gpustream_hal::{ErrorKind, Exports, RawBuffer, Result, SharedMapping};
 
 use crate::api::Api;
 use crate::buffer::location;
+use crate::declarations::{CUmemAccessDesc, CUmemAllocationProp};
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::address_of;
@@ -75,12 +75,13 @@ unsafe impl Exports for CudaDevice {
 
 impl CudaDevice {
     fn properties(&self) -> CUmemAllocationProp {
-        // SAFETY: a structure of integers and a pointer; the enumerations are given values below, and all have a zero.
-        let mut properties: CUmemAllocationProp = unsafe { zeroed() };
-        properties.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.requestedHandleTypes = DESCRIPTOR;
-        properties.location = location(self.context.device);
-        properties
+        CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: DESCRIPTOR,
+            location: location(self.context.device),
+            win32HandleMetaData: ptr::null_mut(),
+            allocFlags: [0; 8],
+        }
     }
 
     /// Returns how many bytes the driver maps for so many.

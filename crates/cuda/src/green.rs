@@ -3,14 +3,15 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use cudarc::driver::sys::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-use cudarc::driver::sys::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM;
+use cudarc::driver::sys::CUdevice;
 use cudarc::driver::sys::CUstream_flags::CU_STREAM_NON_BLOCKING;
-use cudarc::driver::sys::{CUdevResource, CUdevice, CUgreenCtx};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{RawStream, Result};
 
 use crate::api::Api;
+use crate::declarations::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+use crate::declarations::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM;
+use crate::declarations::{CUdevResource, CUgreenCtx};
 
 /// Multiprocessors of a device, as the driver describes them.
 #[derive(Clone, Copy)]

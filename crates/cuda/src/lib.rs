@@ -11,9 +11,23 @@
 //! they panic where the library or a symbol is missing. The module `api` holds a table of function pointers that
 //! return a plain integer instead, each checked against cudarc's prototype when this crate is compiled.
 //!
+//! cudarc compiles its bindings for one version of CUDA, which all crates of an application share, and does not compile if two
+//! are chosen. So this crate chooses none. The application may, in one of these ways:
+//!
+//! * It does nothing. cudarc takes the version of the `nvcc` on the path, or its newest one without an `nvcc`.
+//! * It depends on cudarc with a feature such as `cuda-12080`:
+//!   `cudarc = { version = "0.19", default-features = false, features = ["cuda-12080"] }`.
+//! * It is built with the environment variable `CUDARC_CUDA_VERSION=12080`, and no crate has such a feature. This also helps if
+//!   cudarc does not know the version of the `nvcc` that it finds, and refuses to compile.
+//!
+//! The version must be 12.0 or newer, in any cudarc of 0.19. It makes no difference to what this crate can do: newer functions
+//! are called if the driver has them, by our own declarations if the bindings do not (the module `declarations`). How an
+//! application has cudarc linked (`dynamic-linking`, `static-linking` or `dynamic-loading`) is its choice too: this crate asks
+//! for `fallback-dynamic-loading`, which only counts if nothing else is chosen, and refers to none of NVIDIA's symbols.
+//!
 //! # Reading order
 //!
-//! `library` says where the driver may be, `api` lists its functions, `driver` opens it and keeps a `context` for each
+//! `library` says where the driver may be, `api` lists its functions with the types of `declarations`, `driver` opens it and keeps a `context` for each
 //! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
 //! that crate's handles into the driver's, `error` and `log` its failures into errors. `trace` says when operations ran, by
 //! `cupti`, and shows them to profilers, by `nvtx`.
@@ -42,6 +56,7 @@ mod compiler;
 mod condition;
 mod context;
 mod cupti;
+mod declarations;
 mod device;
 mod driver;
 mod error;

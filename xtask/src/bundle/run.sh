@@ -6,6 +6,8 @@
 #   tests      the conformance suite, and the operations between ranks, all of which are the device
 #   examples   every example at its default size
 #   bench      every operation against the raw driver call, as text and JSON, and all-reduce against NCCL
+#   soak       everything at once for GPUSTREAM_SOAK_MINUTES (10 unless set), with a verdict, samples and a picture of whether
+#              the process grows
 #   sanitize   memcheck, racecheck and synccheck of compute-sanitizer, which are sections of their own, too: the suite
 #              under the first, the tests of the library's kernels under the others
 #   shim       the suite through the HIP backend, over a libamdhip64 that forwards to CUDA
@@ -28,7 +30,7 @@ while [ "$#" -gt 0 ]; do
     case "$1" in
         --device) device="${2:?--device needs a name}"; shift ;;
         -h | --help) usage; exit 0 ;;
-        tests | examples | bench | sanitize | memcheck | racecheck | synccheck | shim) sections+=("$1") ;;
+        tests | examples | bench | soak | sanitize | memcheck | racecheck | synccheck | shim) sections+=("$1") ;;
         *) usage >&2; echo "run.sh: unknown argument: $1" >&2; exit 2 ;;
     esac
     shift
@@ -85,6 +87,11 @@ section_bench() {
     case "$device" in
         cuda*) check "bench of ranks" "$here/bench/ranks" ;;
     esac
+}
+
+section_soak() {
+    check "soak on $device" "$here/tests/soak" --device "$device" --minutes "${GPUSTREAM_SOAK_MINUTES:-10}" \
+        --out "$results/soak"
 }
 
 # sanitizer TOOL ARGUMENTS...: runs the suite under a tool of compute-sanitizer.
