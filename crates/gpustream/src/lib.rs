@@ -62,6 +62,7 @@ pub mod fuzzing {
 }
 
 mod buffer;
+mod choice;
 mod condition;
 mod copy;
 mod device;
@@ -128,8 +129,9 @@ pub use bytemuck::Pod;
 pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
+pub use choice::{backends, best_backend};
 pub use copy::batch::CopyBatch;
-pub use device::{Device, backends};
+pub use device::Device;
 pub use event::{Event, TimedEvent};
 pub use export::Export;
 pub use external::{Failures, check_outside_closures};
@@ -182,8 +184,8 @@ pub use graph_builder::{GraphBuilder, Node};
 pub use graph_watcher::GraphWatcher;
 pub use hal::{
     AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
-    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source,
-    StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
+    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PciAddress, PinnedOptions, Result,
+    Source, StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;
