@@ -49,6 +49,12 @@ use crate::trace;
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceCore>);
 
+/// Has listeners hear what the library does, from before the first device is looked for.
+fn listen() {
+    #[cfg(feature = "tracing")]
+    crate::events::listen();
+}
+
 impl Device {
     /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names, or else the first device of the first
     /// backend that has one: CUDA, HIP, the CPU.
@@ -100,6 +106,7 @@ impl Device {
 
     fn open_best(among: Among, options: DeviceOptions) -> Result<Self> {
         inside::check_outside()?;
+        listen();
         Self::open_choice(&choice::best(among)?, options)
     }
 
@@ -129,6 +136,7 @@ impl Device {
     /// As for [`open`](Self::open).
     pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
         inside::check_outside()?;
+        listen();
         Self::open_choice(&choice::named(name)?, options)
     }
 
@@ -144,6 +152,7 @@ impl Device {
     /// [`ErrorKind::NoDevice`], [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         inside::check_outside()?;
+        listen();
         Self::open_because(backend, ordinal, options, "the program gives the backend and the number")
     }
 
@@ -187,6 +196,7 @@ impl Device {
         if let Err(error) = inside::check_outside() {
             return vec![Err(error)];
         }
+        listen();
         let mut devices = Vec::new();
         for backend in backends() {
             trace::expect(backend);

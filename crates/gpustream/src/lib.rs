@@ -68,6 +68,8 @@ mod copy;
 mod device;
 mod dot;
 mod event;
+#[cfg(feature = "tracing")]
+mod events;
 mod export;
 mod external;
 mod flag;
