@@ -49,16 +49,15 @@ pub mod poisson {
 /// The option that names the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceArg {
-    /// Device to run on: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
+    /// Device to run on: cpu, gpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
 
 impl DeviceArg {
-    /// Returns the device's name, where the option or the environment names one.
-    fn name(&self) -> Option<String> {
-        let named = || std::env::var("GPUSTREAM_DEVICE").ok().filter(|name| !name.is_empty());
-        self.device.clone().or_else(named)
+    /// Returns the device's name if the option names one.
+    fn given(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 
     /// Opens the device.

@@ -7,7 +7,7 @@ use std::{io, iter};
 
 use anyhow::{Context, Result, bail, ensure};
 use gpustream::hal::Backend;
-use gpustream::{Device, DeviceOptions, backends};
+use gpustream::{Device, DeviceOptions, backends, best_backend};
 use gpustream_collectives::{Broken, Communicator, World};
 
 use crate::DeviceArg;
@@ -77,12 +77,9 @@ impl RanksArg {
 
     /// Opens the device of this process among those on its host.
     fn device_in(&self, world: &World) -> Result<Device> {
-        let backend = match self.device.name() {
+        let backend = match self.device.given() {
             Some(name) => backend_named(name.split(':').next().unwrap_or_default())?,
-            None => *backends()
-                .iter()
-                .find(|backend| backend.device_count().is_ok_and(|count| count > 0))
-                .context("this machine has no device")?,
+            None => best_backend()?,
         };
         let ordinal = match (backend.device_count()?, world.local_rank()) {
             // The CPU, or the one GPU that the launcher shows this process.

@@ -39,7 +39,7 @@ mod kernels {
 /// Measures gpustream against the raw driver, cudarc's safe layer, or a plain loop
 #[derive(Parser)]
 struct Args {
-    /// Device to measure: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
+    /// Device to measure: cpu, gpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Write the results, with every sample, to this file

@@ -1,8 +1,9 @@
 //! Devices: opening and describing them, and their peers.
 
-use gpustream_hal::ErrorKind;
+use gpustream_hal::{ErrorKind, Identity};
 
-use super::{Vendor, assert_call, assert_one, pick, start, stream};
+use super::startup::in_own_process;
+use super::{Vendor, assert_call, assert_one, names, pick, start, stream};
 use crate::{VENDOR, backend, load_with, options};
 
 /// The version that the fake plays, as the backend writes it.
@@ -36,6 +37,37 @@ fn device_is_described_as_the_driver_describes_it() {
     assert!(info.driver.ends_with(VERSION), "{}", info.driver);
     let begin = pick(["cuda:0 Fake H200 (sm_90, 141.0 GiB", "hip:0 Fake Instinct MI210 (gfx90a, 141.0 GiB"]);
     assert!(info.to_string().starts_with(begin), "{info}");
+    let uuid = pick(["GPU-41414141-4141-4141-4141-414141414141", "GPU-AAAAAAAAAAAAAAAA"]);
+    assert_eq!(info.uuid.as_deref(), Some(uuid));
+    assert_eq!(info.pci.map(|pci| pci.to_string()).as_deref(), Some("0000:3b:00.0"));
+}
+
+#[test]
+fn device_is_named_without_being_opened() {
+    let recorder = load_with(options());
+    backend().device_count().unwrap();
+    let (identity, calls) = recorder.record(|| backend().identity(1).unwrap());
+    let uuid = pick(["GPU-42424242-4242-4242-4242-424242424242", "GPU-BBBBBBBBBBBBBBBB"]);
+    assert_eq!(identity, Identity { uuid: Some(uuid.to_owned()), pci: "0000:3c:00.0".parse().ok() });
+    let only_asks = |name: &&str| name.starts_with("cuDeviceGet") || name.starts_with("hipDeviceGet");
+    assert!(names(&calls).iter().all(|name| only_asks(name) || *name == "hipGetDeviceCount"), "{calls:?}");
+    assert_eq!(backend().identity(2).unwrap_err().kind(), ErrorKind::NoDevice);
+}
+
+#[test]
+fn names_that_the_driver_lacks_are_none() {
+    in_own_process(&[], || {
+        let mut options = options();
+        let absent = pick([
+            ["cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId"],
+            ["hipDeviceGetUuid", "hipDeviceGetPCIBusId"],
+        ]);
+        options.without.extend(absent);
+        let _recorder = load_with(options);
+        assert_eq!(backend().identity(0).unwrap(), Identity::default());
+        let device = backend().open(0).unwrap();
+        assert_eq!((device.info().uuid.as_deref(), device.info().pci), (None, None));
+    });
 }
 
 #[test]
@@ -51,7 +83,9 @@ fn unknown_ordinal_says_which_exist() {
 fn probe_names_library_and_version() {
     let _recorder = load_with(options());
     let probe = backend().probe();
-    assert!(probe.library.is_some());
+    let library = backend().library().unwrap();
+    assert_eq!(probe.library, Some(library.path));
+    assert_eq!(probe.tried.last(), Some(&library.found_by));
     assert_eq!(probe.runtime_version.as_deref(), Some(VERSION));
     assert_eq!(probe.tried.first().map(String::as_str), Some(pick(["libcuda.so.1", "libamdhip64.so.7"])));
     if let Vendor::Rocm(version) = VENDOR {

@@ -108,8 +108,8 @@ fn each_code_has_its_kind() {
     const KINDS: &[(&[u32], ErrorKind)] = &[
         (&[1], ErrorKind::InvalidArgument),
         (&[2], ErrorKind::OutOfMemory),
-        (&[35, 803], ErrorKind::DriverMissing),
-        (&[46, 100, 101], ErrorKind::NoDevice),
+        (&[35, 46, 803], ErrorKind::DriverUnusable),
+        (&[100, 101], ErrorKind::NoDevice),
         (&[200, 218], ErrorKind::InvalidModule),
         (&[209, 222], ErrorKind::NoImageForDevice),
         (&[214, 700, 702, 710, 714, 715, 716, 717, 718, 719], ErrorKind::DeviceLost),
@@ -121,7 +121,7 @@ fn each_code_has_its_kind() {
         (&[400, 999, 10_000, 123_456, u32::MAX], ErrorKind::Driver),
     ];
     let (recorder, device) = start();
-    let of_cuda = [(&[3, 34][..], ErrorKind::DriverMissing), (&[221], ErrorKind::NoImageForDevice)];
+    let of_cuda = [(&[3, 34, 102][..], ErrorKind::DriverUnusable), (&[221], ErrorKind::NoImageForDevice)];
     for (codes, kind) in KINDS.iter().chain(pick([&of_cuda[..], &[]])) {
         for &code in *codes {
             recorder.fail_next(pick(["cuMemAlloc_v2", "hipMalloc"]), code);

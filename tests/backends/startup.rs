@@ -42,10 +42,10 @@ fn assert_refused(kind: ErrorKind, words: &[&str]) {
 const LIBRARY: [&str; 2] = ["GPUSTREAM_CUDA_LIBRARY", "GPUSTREAM_HIP_LIBRARY"];
 
 #[test]
-fn missing_library_says_what_was_tried_and_what_to_install() {
+fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
     let variables = [(pick(LIBRARY), "/nowhere/lib.so.1")];
     in_own_process(&variables, || {
-        assert_refused(ErrorKind::DriverMissing, &["/nowhere/lib.so.1", "install", pick(LIBRARY)]);
+        assert_refused(ErrorKind::DriverUnusable, &["/nowhere/lib.so.1", "install", pick(LIBRARY)]);
         let probe = backend().probe();
         assert_eq!((probe.library, probe.tried.len()), (None, 1));
         assert!(probe.tried[0].contains("/nowhere/lib.so.1"), "{:?}", probe.tried);
@@ -57,7 +57,7 @@ fn library_of_another_kind_is_known_by_what_it_lacks() {
     in_own_process(&[(pick(LIBRARY), "libm.so.6")], || {
         let words =
             pick([["libm.so.6", "is no libcuda", "cuInit"], ["libm.so.6", "is no libamdhip64", "hipInit"]]);
-        assert_refused(ErrorKind::DriverMissing, &words);
+        assert_refused(ErrorKind::DriverUnusable, &words);
     });
 }
 
@@ -68,7 +68,7 @@ fn missing_functions_are_all_named() {
         let mut options = options();
         options.without.extend([one, two]);
         let _recorder = load_with(options);
-        assert_refused(ErrorKind::DriverMissing, &[one, two, "install"]);
+        assert_refused(ErrorKind::DriverUnusable, &[one, two, "install"]);
         let error = backend().open(0).err().unwrap();
         assert!(!error.message().contains("Free"), "{error}");
     });
@@ -79,7 +79,7 @@ fn old_driver_is_refused_with_its_version() {
     in_own_process(&[], || {
         let _recorder = load_with(Options { version: pick([11_080, 40_521_401]), ..options() });
         let words = pick([["CUDA 11.8", "12.0", "install"], ["HIP 4.5.21401", "5.0.0", "install"]]);
-        assert_refused(ErrorKind::DriverMissing, &words);
+        assert_refused(ErrorKind::DriverUnusable, &words);
     });
 }
 
@@ -99,14 +99,34 @@ fn assert_no_device(init: u32) {
     });
 }
 
-/// 999 is both vendors' unknown error.
-#[test]
-fn driver_that_does_not_start_counts_as_missing() {
+/// Asserts that a driver whose initialisation gives this code cannot be used, and the words of its error.
+fn assert_unusable(init: u32, advice: &str) {
     in_own_process(&[], || {
-        let _recorder = load_with(Options { init: 999, ..options() });
-        let error = backend().open(0).err().unwrap();
-        assert_eq!((error.kind(), error.code()), (ErrorKind::DriverMissing, Some(999)));
+        let _recorder = load_with(Options { init, ..options() });
+        assert_refused(ErrorKind::DriverUnusable, &[advice]);
+        assert_eq!(backend().open(0).err().unwrap().code(), Some(init.into()));
     });
+}
+
+/// Both vendors' unknown error.
+#[test]
+fn driver_that_does_not_start_cannot_be_used() {
+    assert_unusable(999, pick(["kernel modules", ""]));
+}
+
+#[test]
+fn driver_of_another_version_than_the_kernels_cannot_be_used() {
+    assert_unusable(803, pick(["reboot", ""]));
+}
+
+#[test]
+fn driver_that_waits_for_the_fabric_cannot_be_used() {
+    assert_unusable(802, pick(["fabric manager", ""]));
+}
+
+#[test]
+fn driver_whose_devices_another_process_holds_cannot_be_used() {
+    assert_unusable(46, pick(["another process", ""]));
 }
 
 #[test]

@@ -123,6 +123,14 @@ impl Report {
                 let _ = writeln!(text, "  {line}");
             }
         }
+        let devices = self.backends.iter().flat_map(|backend| &backend.devices);
+        let names: Vec<_> = devices.filter_map(DeviceReport::other_names).collect();
+        if !names.is_empty() {
+            text.push_str("\nOther names of devices, for GPUSTREAM_DEVICE and Device::open\n");
+            for (name, others) in &names {
+                let _ = writeln!(text, "  {name:<8}{}", others.join("  "));
+            }
+        }
         if self.backends.iter().any(|backend| backend.links.devices.len() > 1) {
             text.push_str("\nLinks between devices\n");
             for backend in &self.backends {
@@ -276,10 +284,20 @@ impl DeviceReport {
         }
     }
 
+    /// Returns the device's name and those by UUID and PCI address, if it has any.
+    fn other_names(&self) -> Option<(&str, Vec<String>)> {
+        let info = self.info.as_ref()?;
+        let names = [info.uuid.clone(), info.pci.map(|pci| pci.to_string())].into_iter().flatten();
+        let names: Vec<_> = names.map(|name| format!("{}:{name}", info.backend)).collect();
+        (!names.is_empty()).then_some((&*self.name, names))
+    }
+
     fn json(&self) -> Value {
         let info = self.info.as_ref();
         json!({
             "device": self.name,
+            "uuid": info.map(|info| &info.uuid),
+            "pci": info.and_then(|info| info.pci).map(|pci| pci.to_string()),
             "name": info.map(|info| &info.name),
             "arch": info.map(|info| &info.arch),
             "total_memory_bytes": info.map(|info| info.total_memory),
@@ -356,6 +374,27 @@ mod tests {
         let report = Report { backends: Vec::new(), compilers, engines: Vec::new(), told: Told::collect() };
         assert!(!report.usable());
         assert_eq!(report.json()["usable"], json!(false));
+    }
+
+    #[test]
+    fn a_device_is_shown_with_the_names_that_open_it() {
+        let mut info = DeviceInfo::new("cuda", 0);
+        info.uuid = Some("GPU-1".into());
+        info.pci = "0000:3b:00.0".parse().ok();
+        let device = |info| DeviceReport { name: "cuda:0".into(), info, free: None, problem: None };
+        let (probe, links) = (Probe::default(), Links::default());
+        let devices = vec![device(Some(info)), device(None)];
+        let backends = vec![BackendReport { name: "cuda", probe, devices, links }];
+        let report = Report {
+            backends,
+            compilers: vec![Tool::new("C++", "", cxx())],
+            engines: Vec::new(),
+            told: Told::collect(),
+        };
+        assert!(report.text().contains("cuda:0  cuda:GPU-1  cuda:0000:3b:00.0\n"), "{}", report.text());
+        let json = &report.json()["backends"][0]["devices"];
+        assert_eq!((&json[0]["uuid"], &json[0]["pci"]), (&json!("GPU-1"), &json!("0000:3b:00.0")));
+        assert_eq!((&json[1]["uuid"], &json[1]["pci"]), (&Value::Null, &Value::Null));
     }
 
     #[test]

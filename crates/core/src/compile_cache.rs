@@ -7,7 +7,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
+use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{self as hal, Compiled, Result, Source};
 use sha2::{Digest as _, Sha256};
 
@@ -17,19 +19,32 @@ use crate::private_folder::PrivateFolder;
 const MAGIC: &[u8] = b"gpustream image 3\n";
 
 /// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
-/// success.
+/// success. Listeners are told here, so the caller holds no lock.
 ///
 /// # Errors
 /// Those of [`compile`](hal::Modules::compile).
 pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled> {
     let info = device.info();
-    let key = key(source, info.backend, &info.arch, &device.compiler()?);
+    let compiler = device.compiler()?;
+    let key = key(source, info.backend, &info.arch, &compiler);
     let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
     if let Some(compiled) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(compiled);
     }
+    let (name, arch) = (|| source.name.to_owned(), || info.arch.clone());
+    notice::now(Level::Debug, || {
+        let folder = folder.as_ref().and_then(|_| self::folder());
+        Notice::CacheMiss { source: name(), arch: arch(), folder }
+    });
+    let begun = Instant::now();
     // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
     let compiled = unsafe { device.compile(source) }?;
+    notice::now(Level::Info, || Notice::Compiled {
+        source: name(),
+        arch: arch(),
+        compiler,
+        took: begun.elapsed(),
+    });
     if let Some(folder) = folder {
         store(&folder, &key, &compiled);
     }

@@ -33,6 +33,7 @@
 //! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
+//! | [`events`]: the thread that tells listeners | the end of the process | what is told |
 //! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
 //! | [`process`], [`sync`]: the process's end, locks | the standard library | the rest |
 #![warn(clippy::missing_errors_doc)]
@@ -48,6 +49,7 @@ pub mod device_core;
 pub mod device_options;
 pub mod door_mutex;
 pub mod environment;
+pub mod events;
 pub mod failures;
 pub mod foreign;
 pub mod host_call;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::OnceLock;
 
+use gpustream_hal::notice::{self, Level, Notice};
+
 use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 
@@ -13,7 +15,7 @@ pub fn is_on() -> bool {
     *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))
 }
 
-/// Says on standard error that the caller's line serialises, and why, if the lint is on.
+/// Says on standard error, and to listeners, that the caller's line serialises, and why, if the lint is on.
 #[track_caller]
 #[inline]
 pub fn serialises(why: &str) {
@@ -34,7 +36,10 @@ fn report(why: &str, location: &'static Location<'static>) {
     if trace::is_on() {
         trace::instant("lint", Some(location), InstantKind::Lint(why.to_owned()));
     }
-    if lock(&SEEN).insert((location.file().to_owned(), location.line(), why.to_owned())) {
+    let is_new = lock(&SEEN).insert((location.file().to_owned(), location.line(), why.to_owned()));
+    if is_new {
         eprintln!("gpustream: {}:{}: {why}", location.file(), location.line());
+        // Streams may be locked here.
+        notice::later(Level::Warn, || Notice::Serialises { location, why: why.to_owned() });
     }
 }

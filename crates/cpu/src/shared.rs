@@ -65,7 +65,7 @@ impl Shared {
             lost: AtomicBool::new(false),
             forked: AtomicBool::new(false),
             end: OnceLock::new(),
-            fault: Fault::default(),
+            fault: Fault::of("cpu", ordinal),
         }
     }
 

@@ -208,7 +208,10 @@ functions! {
     }
 
     optional "12.0" {
+        // Of a MIG instance, the first gives the GPU's and the second the instance's own.
+        cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
         cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+        cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: CUdevice);
         cuMemGetAllocationGranularity(
             granularity: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags
         );

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{Backend, Device, Probe, Result};
+use gpustream_hal::{Backend, Device, DriverLibrary, Identity, Probe, Result};
 
 use crate::compiler::{Nvrtc, compiler};
 use crate::cupti::{Cupti, cupti};
 use crate::device::CudaDevice;
-use crate::driver::{driver, found};
+use crate::driver::{Found, driver, found};
 use crate::error::BACKEND;
 use crate::info::kernel_driver;
 
@@ -31,6 +31,16 @@ unsafe impl Backend for Cuda {
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
         Ok(Arc::new(CudaDevice::open(driver()?, ordinal)?))
+    }
+
+    fn identity(&self, ordinal: usize) -> Result<Identity> {
+        driver()?.identity(ordinal)
+    }
+
+    fn library(&self) -> Option<DriverLibrary> {
+        let Found { driver, tried } = found();
+        let path = driver.as_ref().ok()?.path.clone();
+        Some(DriverLibrary { path, found_by: tried.last()?.clone() })
     }
 
     fn probe(&self) -> Probe {

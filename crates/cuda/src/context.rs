@@ -7,6 +7,7 @@ use gpustream_hal::hint::cold_path;
 use gpustream_hal::{Fault, Result};
 
 use crate::api::Api;
+use crate::error::BACKEND;
 
 /// A retained primary context.
 ///
@@ -35,7 +36,7 @@ impl Context {
             api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
             api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
-        Ok(Self { raw, device, api: api.for_device(Fault::default()) })
+        Ok(Self { raw, device, api: api.for_device(Fault::of(BACKEND, ordinal)) })
     }
 
     /// Makes this the thread's current context (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).

@@ -7,11 +7,12 @@ use std::sync::{Mutex, OnceLock};
 
 use gpustream_hal::driver::list_missing;
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Error, ErrorKind, RawFunction, Result};
+use gpustream_hal::{Error, ErrorKind, Identity, RawFunction, Result};
 
 use crate::api::Api;
 use crate::context::Context;
 use crate::error::error;
+use crate::identity::{identity, name};
 use crate::library::driver_names;
 use crate::version::Version;
 
@@ -54,13 +55,12 @@ impl Found {
     /// Opens the library that the environment names, or the first that is installed.
     fn open() -> Self {
         // SAFETY: the names are those of NVIDIA's driver.
-        let Search { library, tried } = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
+        let search = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
+        let failure = search.failure();
+        let Search { library, tried, .. } = search;
         let driver = match library {
             Some(library) => Driver::initialise(library, tried.last().map_or("libcuda", String::as_str)),
-            None => Err(error(
-                ErrorKind::DriverMissing,
-                format!("libcuda cannot be opened: {}; {INSTALL}", tried.join("; ")),
-            )),
+            None => Err(error(failure, format!("libcuda cannot be opened: {}; {INSTALL}", tried.join("; ")))),
         };
         Self { driver, tried }
     }
@@ -75,7 +75,7 @@ impl Driver {
         let path = path.unwrap_or_else(|| PathBuf::from(name));
         if !missing.is_empty() {
             return Err(error(
-                ErrorKind::DriverMissing,
+                ErrorKind::DriverUnusable,
                 format!(
                     "{} is no libcuda of CUDA {} or later: it lacks {}; {INSTALL}",
                     path.display(),
@@ -92,7 +92,7 @@ impl Driver {
         let version = Version(number);
         if version < Version::OLDEST {
             return Err(error(
-                ErrorKind::DriverMissing,
+                ErrorKind::DriverUnusable,
                 format!("{} is CUDA {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
             ));
         }
@@ -114,14 +114,27 @@ impl Driver {
         }
     }
 
-    /// Returns the primary context of device `ordinal`, retained on first use.
-    pub(crate) fn context(&self, ordinal: usize) -> Result<&Context> {
+    /// Returns the names by which NVIDIA's tools know device `ordinal`.
+    pub(crate) fn identity(&self, ordinal: usize) -> Result<Identity> {
+        self.slot(ordinal)?;
+        let mut device = 0;
+        // SAFETY: the pointer is to a local; the ordinal is one that the driver counted.
+        unsafe { self.api.cuDeviceGet(&raw mut device, ordinal as c_int) }.ok()?;
+        Ok(identity(&self.api, device, &name(&self.api, device)?))
+    }
+
+    fn slot(&self, ordinal: usize) -> Result<&OnceLock<Context>> {
         let count = self.device_count()?;
-        let Some(slot) = self.contexts.get(ordinal) else {
+        self.contexts.get(ordinal).ok_or_else(|| {
             let message =
                 format!("there is no device cuda:{ordinal}: devices are cuda:0 to cuda:{}", count - 1);
-            return Err(error(ErrorKind::NoDevice, message));
-        };
+            error(ErrorKind::NoDevice, message)
+        })
+    }
+
+    /// Returns the primary context of device `ordinal`, retained on first use.
+    pub(crate) fn context(&self, ordinal: usize) -> Result<&Context> {
+        let slot = self.slot(ordinal)?;
         if let Some(context) = slot.get() {
             return Ok(context);
         }

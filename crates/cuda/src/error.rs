@@ -33,10 +33,9 @@ impl Codes for Api {
 
     fn kind(status: Status) -> ErrorKind {
         match status.0 {
-            // Stub library; not initialised or shutting down; not ready, compatibility and multi-process service.
-            3 | 34 | 802 | 804..=808 => ErrorKind::DriverMissing,
-            // Unknown device, and a device whose licence or state forbids use.
-            102 => ErrorKind::NoDevice,
+            // Not initialised or shutting down, stub library, a device without a licence; not ready, compatibility and
+            // multi-process service.
+            3 | 34 | 102 | 802 | 804..=808 => ErrorKind::DriverUnusable,
             // No compiler in the driver.
             221 => ErrorKind::NoImageForDevice,
             // Uncorrectable link error, contained and unrecoverable faults of newer devices; tensor memory leak;

@@ -1,15 +1,16 @@
 //! Reading a device's name, limits and abilities.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 use gpustream_hal::driver::Status;
-use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
+use gpustream_hal::{DeviceInfo, Identity, Result, StreamPriorities};
 
 use crate::api::Api;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::BACKEND;
+use crate::identity::{identity, name};
 use crate::version::Version;
 
 /// Reads everything once. The device's context is current, which the priority range needs.
@@ -25,6 +26,8 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
         Some(version) => format!("{version}, CUDA {}", driver.version),
         None => format!("CUDA {}", driver.version),
     };
+    let Identity { uuid, pci } = identity(api, device, &info.name);
+    (info.uuid, info.pci) = (uuid, pci);
     info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     info.warp_size = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
@@ -82,15 +85,6 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
 /// The size up to which a copy's bytes go along with the command. On an H200 such a copy takes 1.0 µs for a byte, 1.7
 /// µs for 4 KiB and 2.3 µs for 16 KiB; one through page-locked memory takes 2.3 to 3 µs, and less from 64 KiB on.
 const INLINE_COPIES: usize = 32 << 10;
-
-fn name(api: &Api, device: CUdevice) -> Result<String> {
-    let mut name: [c_char; 256] = [0; 256];
-    let room = name.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
-    unsafe { api.cuDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
-    // SAFETY: the last byte is zero whatever was written before it.
-    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
-}
 
 fn total_memory(api: &Api, device: CUdevice) -> Result<u64> {
     let mut bytes = 0;

@@ -65,6 +65,7 @@ mod export;
 mod graph;
 mod green;
 mod handle;
+mod identity;
 mod image;
 mod info;
 mod launch;

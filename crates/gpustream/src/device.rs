@@ -14,11 +14,13 @@ use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
 use gpustream_core::queue::{Origin, StreamCore};
 use gpustream_core::track::Tracking;
+use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, RawStream, Result,
     StreamOptions, StreamPriorities,
 };
 
+use crate::choice::{self, Among, Choice, backends};
 use crate::module::{self, Module, ModuleSource};
 use crate::stream::{Stream, streams};
 use crate::trace;
@@ -47,39 +49,25 @@ use crate::trace;
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceCore>);
 
-/// Returns the backends compiled in, in the order in which [`Device::best`] tries them.
-pub fn backends() -> Vec<&'static dyn Backend> {
-    vec![
-        #[cfg(feature = "cuda")]
-        gpustream_cuda::backend(),
-        #[cfg(feature = "hip")]
-        gpustream_hip::backend(),
-        #[cfg(feature = "cpu")]
-        gpustream_cpu::backend(),
-    ]
-}
-
-/// Splits `cuda:1` into backend and ordinal.
-fn parse_name(name: &str) -> Result<(&str, usize)> {
-    let (backend, ordinal) = name.split_once(':').unwrap_or((name, "0"));
-    let ordinal = ordinal.parse().map_err(|_| {
-        Error::new(
-            ErrorKind::InvalidArgument,
-            format!(
-                "`{name}` is no device name; write a backend and a number, such as `cuda:0`, `hip:1` or `cpu`"
-            ),
-        )
-    })?;
-    Ok((backend, ordinal))
+/// Has listeners hear what the library does, from before the first device is looked for.
+fn listen() {
+    #[cfg(feature = "tracing")]
+    crate::events::listen();
 }
 
 impl Device {
-    /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names, or else the first one present
-    /// of `cuda:0`, `hip:0`, `cpu:0`.
+    /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names, or else the first device of the first
+    /// backend that has one: CUDA, HIP, the CPU.
+    ///
+    /// A backend is passed over only if its driver library was not found, or its driver works and counts no device. A GPU
+    /// that is there and broken is an error, so that a program never runs on the CPU because of it, or on the other vendor's
+    /// GPU. The error says what each backend said. Name a device, with the variable or [`open`](Self::open), to use it all
+    /// the same.
     ///
     /// # Errors
-    /// The error of opening the named device. Without the variable, [`ErrorKind::NoDevice`] with every backend's own
-    /// reason.
+    /// The error of opening the named device. Without the variable, the error of the first backend that may have a device
+    /// and fails, such as [`ErrorKind::DriverUnusable`]; [`ErrorKind::NoDevice`] if all backends were passed over, with
+    /// every backend's own reason.
     pub fn best() -> Result<Self> {
         Self::best_with(DeviceOptions::default())
     }
@@ -89,32 +77,55 @@ impl Device {
     /// # Errors
     /// As for [`best`](Self::best).
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
-        inside::check_outside()?;
-        if let Some(name) = std::env::var_os("GPUSTREAM_DEVICE").filter(|name| !name.is_empty()) {
-            let name = name.to_string_lossy();
-            return Self::open_with(&name, options)
-                .map_err(|error| error.with_context(format_args!("GPUSTREAM_DEVICE={name}")));
-        }
-        let mut reasons = String::new();
-        for backend in backends() {
-            match Self::open_on(backend, 0, options) {
-                Ok(device) => return Ok(device),
-                Err(error) => reasons += &format!("\n  {}: {}", backend.name(), error.message()),
-            }
-        }
-        if reasons.is_empty() {
-            reasons += "\n  no backend is compiled in: turn on one of the features `cpu`, `cuda`, `hip`";
-        }
-        Err(Error::new(ErrorKind::NoDevice, format!("no device can be opened:{reasons}")))
+        Self::open_best(Among::All, options)
     }
 
-    /// Opens a device by name: `cpu`, `cuda:0`, `hip:1`.
+    /// Opens a GPU as [`best`](Self::best) does, and never the CPU.
     ///
-    /// Opening a device twice makes two handles that share the driver's context and no objects.
+    /// ```
+    /// # use gpustream::{Device, ErrorKind};
+    /// match Device::best_gpu() {
+    ///     Ok(gpu) => assert_ne!(gpu.info().backend, "cpu"),
+    ///     Err(error) => println!("no GPU: {error}"),
+    /// }
+    /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a malformed name, [`ErrorKind::Unsupported`] for a backend that is not
-    /// compiled in, [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::NoDevice`].
+    /// As for [`best`](Self::best); [`ErrorKind::InvalidArgument`] if `GPUSTREAM_DEVICE` names the CPU.
+    pub fn best_gpu() -> Result<Self> {
+        Self::best_gpu_with(DeviceOptions::default())
+    }
+
+    /// Opens a device as [`best_gpu`](Self::best_gpu) does, with options.
+    ///
+    /// # Errors
+    /// As for [`best_gpu`](Self::best_gpu).
+    pub fn best_gpu_with(options: DeviceOptions) -> Result<Self> {
+        Self::open_best(Among::Gpus, options)
+    }
+
+    fn open_best(among: Among, options: DeviceOptions) -> Result<Self> {
+        inside::check_outside()?;
+        listen();
+        Self::open_choice(&choice::best(among)?, options)
+    }
+
+    /// Opens a device by name:
+    ///
+    /// | name | device |
+    /// |---|---|
+    /// | `cpu`, `cuda:0`, `hip:1` | of a backend, by its number there, which depends on what the environment hides (`CUDA_VISIBLE_DEVICES`) |
+    /// | `cuda:GPU-…`, `cuda:MIG-…`, `hip:GPU-…` | by its UUID, as `nvidia-smi -L` and `rocminfo` show it |
+    /// | `cuda:0000:3b:00.0` | by its place on the PCI bus, unless several devices share it |
+    /// | `gpu` | the first GPU, chosen as by [`best_gpu`](Self::best_gpu) without the environment |
+    ///
+    /// [`DeviceInfo::uuid`] and [`DeviceInfo::pci`] are these names of an opened device. Opening a device twice makes two
+    /// handles that share the driver's context and no objects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a malformed name, or one of several devices; [`ErrorKind::Unsupported`] for a
+    /// backend that is not compiled in; [`ErrorKind::DriverMissing`] with the libraries that were tried;
+    /// [`ErrorKind::DriverUnusable`] with what to do; [`ErrorKind::NoDevice`] with the devices that there are.
     pub fn open(name: &str) -> Result<Self> {
         Self::open_with(name, DeviceOptions::default())
     }
@@ -124,30 +135,33 @@ impl Device {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
-        let (wanted, ordinal) = parse_name(name)?;
-        let all = backends();
-        if let Some(backend) = all.iter().find(|backend| backend.name() == wanted) {
-            return Self::open_on(*backend, ordinal, options);
-        }
-        let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
-        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let why = if ["cpu", "cuda", "hip"].contains(&wanted) {
-            format!(
-                "the backend `{wanted}` is not compiled in: turn on the feature `{wanted}` of the crate gpustream"
-            )
-        } else {
-            format!("there is no backend named `{wanted}`")
-        };
-        Err(Error::new(ErrorKind::Unsupported, format!("{why}; the backends of this program: {names}")))
+        inside::check_outside()?;
+        listen();
+        Self::open_choice(&choice::named(name)?, options)
+    }
+
+    fn open_choice(choice: &Choice, options: DeviceOptions) -> Result<Self> {
+        let opened = Self::open_because(choice.backend, choice.ordinal, options, &choice.why);
+        opened.map_err(|error| choice.explain(error))
     }
 
     /// Opens a device of any backend, a third party's included.
     ///
     /// # Errors
-    /// [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::NoDevice`],
-    /// [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
+    /// [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::DriverUnusable`],
+    /// [`ErrorKind::NoDevice`], [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         inside::check_outside()?;
+        listen();
+        Self::open_because(backend, ordinal, options, "the program gives the backend and the number")
+    }
+
+    fn open_because(
+        backend: &dyn Backend,
+        ordinal: usize,
+        options: DeviceOptions,
+        why: &str,
+    ) -> Result<Self> {
         process::check_not_forked()?;
         let environment = Environment::read()?;
         trace::expect(backend);
@@ -156,7 +170,13 @@ impl Device {
             .map_err(|error| error.with_backend(backend.name()))?;
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
-        Ok(Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) })))
+        let device = Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) }));
+        notice::now(Level::Info, || Notice::Opened {
+            info: Box::new(device.info().clone()),
+            library: backend.library(),
+            why: why.to_owned(),
+        });
+        Ok(device)
     }
 
     /// Opens every device of every backend. The list has each device, or the error of opening it, and one error for
@@ -177,6 +197,7 @@ impl Device {
         if let Err(error) = inside::check_outside() {
             return vec![Err(error)];
         }
+        listen();
         let mut devices = Vec::new();
         for backend in backends() {
             trace::expect(backend);
@@ -493,19 +514,5 @@ impl fmt::Debug for Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.info.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names() {
-        assert_eq!(parse_name("cpu").unwrap(), ("cpu", 0));
-        assert_eq!(parse_name("hip:3").unwrap(), ("hip", 3));
-        for bad in ["cuda:", "cuda:x", "cuda:-1", "cuda:1:2"] {
-            assert_eq!(parse_name(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
-        }
     }
 }

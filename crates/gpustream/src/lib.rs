@@ -62,11 +62,14 @@ pub mod fuzzing {
 }
 
 mod buffer;
+mod choice;
 mod condition;
 mod copy;
 mod device;
 mod dot;
 mod event;
+#[cfg(feature = "tracing")]
+mod events;
 mod export;
 mod external;
 mod flag;
@@ -128,8 +131,9 @@ pub use bytemuck::Pod;
 pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
+pub use choice::{backends, best_backend};
 pub use copy::batch::CopyBatch;
-pub use device::{Device, backends};
+pub use device::Device;
 pub use event::{Event, TimedEvent};
 pub use export::Export;
 pub use external::{Failures, check_outside_closures};
@@ -182,8 +186,8 @@ pub use graph_builder::{GraphBuilder, Node};
 pub use graph_watcher::GraphWatcher;
 pub use hal::{
     AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
-    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source,
-    StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
+    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PciAddress, PinnedOptions, Result,
+    Source, StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;

@@ -13,6 +13,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::events;
+
 /// The field of an event that holds its text.
 const MESSAGE: &str = "message";
 
@@ -47,7 +49,8 @@ const MESSAGE: &str = "message";
 /// A span is noted when it is exited, on the track of the thread that entered and exited it, once for each time that it was
 /// entered; so a span around a future shows each poll. It has the line that made it, and the fields that it has by then.
 /// An event is a moment on its thread's track, labelled with its message. Levels and targets are not noted: a filter of
-/// `tracing-subscriber` chooses by these what the layer is given.
+/// `tracing-subscriber` chooses by these what the layer is given. The library's own events are left out, because traces have
+/// what they tell.
 ///
 /// While no trace goes on, a span or an event costs the layer one load. A span that was made then has no fields in a
 /// trace that begins later, but those that were recorded since; one that was entered then is not noted at that exit.
@@ -118,7 +121,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if trace::is_heard() {
+        let is_ours = event.metadata().target().starts_with(events::TARGETS);
+        if trace::is_heard() && !is_ours {
             let mut fields = Fields::new();
             let mut visitor = Visitor { fields: &mut fields, message: Some(String::new()) };
             event.record(&mut visitor);

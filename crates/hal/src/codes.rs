@@ -15,10 +15,10 @@ impl ErrorKind {
             // Invalid configuration, out of resources, cooperative launch too large, invalid cluster size (in HIP
             // 912 is an invalid texture, which nothing here can cause).
             9 | 701 | 720 | 912 => Self::InvalidLaunch,
-            // Insufficient driver, system driver mismatch.
-            35 | 803 => Self::DriverMissing,
-            // Devices unavailable, no device, invalid device.
-            46 | 100 | 101 => Self::NoDevice,
+            // Insufficient driver, devices that another process holds, system driver mismatch.
+            35 | 46 | 803 => Self::DriverUnusable,
+            // No device, invalid device.
+            100 | 101 => Self::NoDevice,
             // Invalid image, invalid PTX (CUDA) or kernel file (HIP), invalid source, file not found, missing
             // symbol, failed initialisation of a shared object.
             200 | 218 | 300..=303 => Self::InvalidModule,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Buffers, Events, Exports, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Traces, Work,
+    Buffers, Events, Exports, Graphs, Identity, Launch, Modules, PciAddress, RawStream, Result, Streams,
+    Textures, Traces, Work,
 };
 
 /// Device memory at a moment, in bytes.
@@ -147,8 +148,10 @@ pub unsafe trait Backend: Send + Sync {
     /// Returns how many devices the driver offers.
     ///
     /// # Errors
-    /// [`DriverMissing`](crate::ErrorKind::DriverMissing) with what was tried and what to install.
-    /// Zero devices is [`NoDevice`](crate::ErrorKind::NoDevice).
+    /// [`DriverMissing`](crate::ErrorKind::DriverMissing) if no library was found, with what was tried and what to install.
+    /// Zero devices is [`NoDevice`](crate::ErrorKind::NoDevice). After any other error, as
+    /// [`DriverUnusable`](crate::ErrorKind::DriverUnusable), a device may be there, and the safe crate does not go on to
+    /// another backend by itself.
     fn device_count(&self) -> Result<usize>;
 
     /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
@@ -158,6 +161,21 @@ pub unsafe trait Backend: Send + Sync {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a setting in the environment that is not allowed.
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
+    /// Returns the names by which the vendor's tools know device `ordinal`. Opens no device: a context takes time and
+    /// memory, and most devices that are asked are not the wanted one.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open). A driver that cannot tell a name is none.
+    fn identity(&self, ordinal: usize) -> Result<Identity> {
+        let _ = ordinal;
+        Ok(Identity::default())
+    }
+
+    /// Returns the driver library that is open; `None` if there is none, or the backend needs none.
+    fn library(&self) -> Option<DriverLibrary> {
+        None
+    }
+
     /// Tells that the process is going to be traced: a library that measures may have to be there before the driver starts.
     /// Called before anything else is asked of the backend, and possibly again. A missing library is reported by
     /// [`trace_begin`](crate::Traces::trace_begin).
@@ -165,6 +183,15 @@ pub unsafe trait Backend: Send + Sync {
 
     /// Returns what was found of the driver and the run-time compiler, for diagnosis. Never fails.
     fn probe(&self) -> Probe;
+}
+
+/// The driver library that a backend has opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverLibrary {
+    /// Its file.
+    pub path: PathBuf,
+    /// The name that led there: one that the linker resolved, a path, or a path from the environment, with its variable.
+    pub found_by: String,
 }
 
 /// The findings of a backend on this machine, as `cargo xtask doctor` prints them.
@@ -203,6 +230,11 @@ pub struct DeviceInfo {
     pub arch: String,
     /// The driver's version, as the vendor writes it.
     pub driver: String,
+    /// The UUID as the vendor's tools write it, of a MIG instance its own: see [`Identity::uuid`]. `None` where the driver does
+    /// not tell.
+    pub uuid: Option<String>,
+    /// The place on the PCI bus; the instances of a divided GPU all have the GPU's. `None` where the driver does not tell.
+    pub pci: Option<PciAddress>,
     /// Total device memory.
     pub total_memory: u64,
     /// Multiprocessors (CUDA), compute units (HIP), worker threads (CPU).
@@ -284,6 +316,8 @@ impl DeviceInfo {
             name: String::new(),
             arch: String::new(),
             driver: String::new(),
+            uuid: None,
+            pci: None,
             total_memory: 0,
             multiprocessors: 1,
             warp_size: 32,

@@ -111,12 +111,12 @@ impl<A: Codes> Answer<'_, A> {
     /// Returns the outcome of the driver's initialisation.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDevice`] where every device is hidden, or there is none; any other failure is one of the driver's
-    /// installation, [`ErrorKind::DriverMissing`].
+    /// [`ErrorKind::NoDevice`] if every device is hidden, or there is none; any other failure is
+    /// [`ErrorKind::DriverUnusable`].
     pub fn initialised(self) -> Result<()> {
         match self.status {
             Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => self.ok_or(ErrorKind::NoDevice),
-            _ => self.ok_or(ErrorKind::DriverMissing),
+            _ => self.ok_or(ErrorKind::DriverUnusable),
         }
     }
 

@@ -13,9 +13,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The vendor's driver library is not installed, cannot be opened, or is too old.
+    /// The vendor's driver library is not installed.
     DriverMissing,
-    /// The driver is there but has no such device.
+    /// The vendor's driver library is there, or the environment names one, and it cannot be used: it cannot be opened, is too
+    /// old, is no driver, does not start, or does not give the device, which another process may hold.
+    DriverUnusable,
+    /// The driver works and has no such device.
     NoDevice,
     /// The device or the host has no memory left for the request.
     OutOfMemory,
@@ -185,6 +188,7 @@ impl Error {
     #[cold]
     pub fn with_fault(mut self, fault: &Fault) -> Self {
         if self.0.kind == ErrorKind::DeviceLost {
+            fault.tell(&self.0.message);
             self.0.first = fault.first_report().map(Arc::new);
         }
         if self.0.first.is_none() && fault.is_reported() {

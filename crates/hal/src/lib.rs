@@ -66,6 +66,7 @@ pub mod file_limit;
 pub mod graph;
 mod handle;
 pub mod hint;
+pub mod identity;
 pub mod launch;
 pub mod library;
 pub mod lock;
@@ -74,6 +75,7 @@ pub mod module;
 pub mod names;
 #[cfg(feature = "noop")]
 pub mod noop;
+pub mod notice;
 pub mod share;
 pub mod stream;
 pub mod texture;
@@ -87,7 +89,7 @@ pub use buffer::{
     BatchCopy, Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
     copy_each,
 };
-pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
+pub use device::{Backend, Device, DeviceInfo, DriverLibrary, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};
@@ -96,6 +98,7 @@ pub use graph::{
     Conditional, DriverNode, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec,
     RawGraphNode, Repeat,
 };
+pub use identity::{Identity, PciAddress};
 pub use launch::{DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};

@@ -129,6 +129,7 @@ functions! {
     }
 
     optional "4.2" {
+        hipDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: c_int);
         hipStreamWaitValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint, mask: c_uint);
         hipStreamWriteValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint);
     }

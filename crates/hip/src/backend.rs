@@ -1,14 +1,16 @@
 //! Finding and opening HIP devices.
 
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{Backend, Device, Error, ErrorKind, Probe, Result};
+use gpustream_hal::{Backend, Device, DriverLibrary, Error, ErrorKind, Identity, Probe, Result};
 
 use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
 use crate::driver::{Driver, Found};
 use crate::error::{BACKEND, error};
+use crate::identity::identity;
 use crate::info::kernel_driver;
 use crate::rocprofiler::{self, Rocprofiler};
 
@@ -42,6 +44,17 @@ impl Hip {
     fn driver(&self) -> Result<&Arc<Driver>> {
         self.found().driver.as_ref().map_err(Error::clone)
     }
+
+    /// Returns the driver of device `ordinal`, and how many devices there are.
+    fn driver_of(&self, ordinal: usize) -> Result<(&Arc<Driver>, usize)> {
+        let driver = self.driver()?;
+        let count = driver.device_count()?;
+        if ordinal < count {
+            return Ok((driver, count));
+        }
+        let message = format!("there is no device hip:{ordinal}: devices are hip:0 to hip:{}", count - 1);
+        Err(error(ErrorKind::NoDevice, message))
+    }
 }
 
 // SAFETY: each opening makes a device of its own, under this name.
@@ -55,13 +68,19 @@ unsafe impl Backend for Hip {
     }
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
-        let driver = self.driver()?;
-        let count = driver.device_count()?;
-        if ordinal >= count {
-            let message = format!("there is no device hip:{ordinal}: devices are hip:0 to hip:{}", count - 1);
-            return Err(error(ErrorKind::NoDevice, message));
-        }
+        let (driver, count) = self.driver_of(ordinal)?;
         Ok(Arc::new(HipDevice::open(Arc::clone(driver), ordinal, count)?))
+    }
+
+    fn identity(&self, ordinal: usize) -> Result<Identity> {
+        let (driver, _) = self.driver_of(ordinal)?;
+        Ok(identity(&driver.api, ordinal as c_int))
+    }
+
+    fn library(&self) -> Option<DriverLibrary> {
+        let Found { driver, tried } = self.found();
+        let path = driver.as_ref().ok()?.path.clone();
+        Some(DriverLibrary { path, found_by: tried.last()?.clone() })
     }
 
     fn expect_traces(&self) {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::fs::File;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,7 +16,7 @@ use gpustream_hal::{Error, ErrorKind, Fault, Result};
 
 use crate::api::Api;
 use crate::compiler::Hiprtc;
-use crate::error::error;
+use crate::error::{BACKEND, error};
 use crate::library::driver_names;
 use crate::memset::MemsetOrder;
 use crate::version::Version;
@@ -51,18 +53,19 @@ impl Found {
     /// `choice` names a libamdhip64.
     pub(crate) unsafe fn open(choice: Option<&Path>) -> Self {
         // SAFETY: the names are HIP's, and `choice` as this function's caller vouches.
-        let Search { library, tried } = unsafe {
+        let search = unsafe {
             match choice {
                 Some(path) => Search::only(path),
                 None => Search::open("GPUSTREAM_HIP_LIBRARY", driver_names()),
             }
         };
+        let failure = search.failure();
+        let Search { library, tried, .. } = search;
         let driver = match library {
             Some(library) => Driver::initialise(library, tried.last().map_or("libamdhip64", String::as_str)),
-            None => Err(error(
-                ErrorKind::DriverMissing,
-                format!("libamdhip64 cannot be opened: {}; {INSTALL}", tried.join("; ")),
-            )),
+            None => {
+                Err(error(failure, format!("libamdhip64 cannot be opened: {}; {INSTALL}", tried.join("; "))))
+            }
         };
         Self { driver: driver.map(Arc::new), tried }
     }
@@ -77,7 +80,7 @@ impl Driver {
         let path = path.unwrap_or_else(|| PathBuf::from(name));
         if !missing.is_empty() {
             return Err(error(
-                ErrorKind::DriverMissing,
+                ErrorKind::DriverUnusable,
                 format!(
                     "{} is no libamdhip64 of HIP {} or later: it lacks {}; {INSTALL}",
                     path.display(),
@@ -94,7 +97,7 @@ impl Driver {
         let version = Version::from(number);
         if version < Version::OLDEST {
             return Err(error(
-                ErrorKind::DriverMissing,
+                ErrorKind::DriverUnusable,
                 format!("{} is HIP {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
             ));
         }
@@ -125,7 +128,7 @@ impl Driver {
     /// Returns the functions for calls on device `ordinal`; all handles of the device share its fault.
     pub(crate) fn api_of(&self, ordinal: usize) -> Api {
         let mut faults = lock(&self.faults);
-        self.api.for_device(faults.entry(ordinal).or_default().clone())
+        self.api.for_device(faults.entry(ordinal).or_insert_with(|| Fault::of(BACKEND, ordinal)).clone())
     }
 
     fn without_device(&self, failure: Error) -> Error {
@@ -134,14 +137,29 @@ impl Driver {
 
     #[cold]
     fn no_device(&self) -> Error {
+        let (version, path) = (self.version, self.path.display());
+        if is_forbidden(Path::new(KFD)) {
+            let message = format!(
+                "HIP {version} ({path}) finds no AMD GPU, and this user may not open {KFD}, through which it would; add the user \
+                 to the group that owns the file (`render` or `video`; in a container: its number), or hide the file"
+            );
+            return error(ErrorKind::DriverUnusable, message);
+        }
         let message = format!(
-            "HIP {} ({}) finds no AMD GPU; check that the amdgpu kernel driver is loaded, that /dev/kfd may be \
-             opened (group `render`), and that HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES hide none",
-            self.version,
-            self.path.display(),
+            "HIP {version} ({path}) finds no AMD GPU; check that the amdgpu kernel driver is loaded, that /dev/kfd may be \
+             opened (group `render`), and that HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES hide none"
         );
         error(ErrorKind::NoDevice, message)
     }
+}
+
+/// The file of the kernel's driver, which every process with an AMD GPU opens.
+const KFD: &str = "/dev/kfd";
+
+/// Returns whether there is such a file, and this process may not open it. HIP then counts no device, as if there were none.
+fn is_forbidden(file: &Path) -> bool {
+    let opened = File::options().read(true).write(true).open(file);
+    opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 impl Api {
@@ -160,5 +178,26 @@ impl Api {
         cold_path();
         // SAFETY: no requirement.
         unsafe { self.hipSetDevice(device) }.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_there_is_forbidden() {
+        assert!(!is_forbidden(Path::new("/nowhere/kfd")));
+        assert!(!is_forbidden(Path::new("/dev/null")));
+        // Root may open everything but an executable that runs, which is another error.
+        let forbidden = std::env::temp_dir().join(format!("gpustream-kfd-{}", std::process::id()));
+        std::fs::write(&forbidden, "").unwrap();
+        let mut permissions = std::fs::metadata(&forbidden).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o000);
+        std::fs::set_permissions(&forbidden, permissions).unwrap();
+        let is_root = File::open(&forbidden).is_ok();
+        let seen = is_forbidden(&forbidden);
+        std::fs::remove_file(&forbidden).unwrap();
+        assert_eq!(seen, !is_root);
     }
 }

@@ -1,8 +1,8 @@
 //! Reading a device's name, limits and abilities.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 
-use gpustream_hal::{DeviceInfo, ErrorKind, Result, StreamPriorities};
+use gpustream_hal::{DeviceInfo, ErrorKind, Identity, Result, StreamPriorities};
 
 use crate::api::Api;
 use crate::arch::Arch;
@@ -10,6 +10,7 @@ use crate::driver::Driver;
 use crate::error::{BACKEND, error};
 #[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
 use crate::ffi::*;
+use crate::identity::{identity, name};
 use crate::version::Version;
 
 /// Reads everything once.
@@ -26,6 +27,8 @@ pub(crate) fn read(
     info.name = name(api, device)?;
     arch.processor().clone_into(&mut info.arch);
     info.driver = driver.version.to_string();
+    let Identity { uuid, pci } = identity(api, device);
+    (info.uuid, info.pci) = (uuid, pci);
     info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(hipDeviceAttributeMultiprocessorCount)?;
     info.warp_size = attribute(hipDeviceAttributeWarpSize)?;
@@ -74,15 +77,6 @@ pub(crate) fn read(
     info.stream_priorities = stream_priorities(api, device).unwrap_or_default();
     info.peer_access = any_peer(api, ordinal, count);
     Ok(info)
-}
-
-fn name(api: &Api, device: c_int) -> Result<String> {
-    let mut name: [c_char; 256] = [0; 256];
-    let room = name.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
-    unsafe { api.hipDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
-    // SAFETY: the last byte is zero whatever was written before it.
-    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 fn total_memory(api: &Api, device: c_int) -> Result<u64> {

@@ -46,6 +46,7 @@ mod export;
 mod ffi;
 mod graph;
 mod handle;
+mod identity;
 mod info;
 mod launch;
 mod library;

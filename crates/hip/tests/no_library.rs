@@ -12,7 +12,7 @@ fn file_that_is_no_library_is_an_error() {
     // SAFETY: the file is no library.
     let error = unsafe { Hip::at(&path) }.device_count().unwrap_err();
     fs::remove_file(&path).unwrap();
-    assert_eq!(error.kind(), ErrorKind::DriverMissing);
+    assert_eq!(error.kind(), ErrorKind::DriverUnusable);
 }
 
 /// This program contains the backend and, in its debug information, every prototype of hip-runtime-sys; yet it needs

@@ -12,12 +12,17 @@ fn main() {
     match Device::open("hip") {
         Ok(device) => println!("found {device}"),
         Err(error) => match error.kind() {
-            ErrorKind::DriverMissing | ErrorKind::NoDevice => println!("{:?}: {error}", error.kind()),
+            ErrorKind::DriverMissing | ErrorKind::DriverUnusable | ErrorKind::NoDevice => {
+                println!("{:?}: {error}", error.kind());
+            }
             other => panic!("{other:?}: {error}"),
         },
     }
-    // Without a GPU of either vendor the same program runs on the CPU.
-    println!("best {}", Device::best().unwrap());
+    // Without a GPU the same program runs on the CPU; but not because a library that was named is not there.
+    match Device::best() {
+        Ok(device) => println!("best {device}"),
+        Err(error) => println!("none {:?}: {error}", error.kind()),
+    }
 }
 "#;
 
@@ -79,9 +84,14 @@ fn turning_hip_on_needs_nothing_else() {
     // The program runs with the libraries of this machine, and with none.
     let output = user.cargo(&["run", "--quiet"], &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("best ") || stdout.contains("none DriverUnusable"), "{stdout}");
     let output = user.cargo(&["run", "--quiet"], &[("GPUSTREAM_HIP_LIBRARY", "/nowhere/libamdhip64.so")]);
     let stdout = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(stdout.starts_with("DriverMissing: ") && stdout.contains("/nowhere/libamdhip64.so"), "{stdout}");
-    assert!(stdout.contains("best cpu:0 "), "{stdout}");
+    assert!(stdout.starts_with("DriverUnusable: ") && stdout.contains("/nowhere/libamdhip64.so"), "{stdout}");
+    assert!(
+        stdout.contains("\nnone DriverUnusable: ") && stdout.contains("cpu: has the device cpu:0"),
+        "{stdout}"
+    );
 }

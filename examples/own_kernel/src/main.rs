@@ -20,7 +20,7 @@ const LIMIT: u32 = 500;
 /// Draws the Mandelbrot set with a kernel of this crate
 #[derive(Parser)]
 struct Args {
-    /// Device to run on: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
+    /// Device to run on: cpu, gpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Columns of the picture

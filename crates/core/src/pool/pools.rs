@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, Result};
+use gpustream_hal::notice::{self, Level, Notice};
+use gpustream_hal::{self as hal, DeviceInfo, Error, ErrorKind, Operation, Result};
 use gpustream_timeline::text::Bytes;
 
 use super::arena::{Owner, Taken};
@@ -318,6 +319,17 @@ impl Pools {
             arena.take_new(slab, exact, holder)
         };
         state.miss();
+        // The thread that asks for memory may hold locks.
+        notice::later(Level::Debug, || {
+            let DeviceInfo { backend, ordinal, .. } = self.device.info();
+            Notice::PoolGrew {
+                device: format!("{backend}:{ordinal}"),
+                memory: kind.name(),
+                bytes: slab.size as u64,
+                reserved: state.reserved() as u64,
+                location: holder.operation.location,
+            }
+        });
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
         Ok(self.block(state, request, taken))
     }

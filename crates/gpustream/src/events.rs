@@ -1,0 +1,100 @@
+//! The library's notices as events of the crate `tracing`.
+
+use gpustream_core::events;
+use gpustream_hal::DeviceInfo;
+use gpustream_hal::notice::{self, Level, Listener, Notice};
+use tracing::dispatcher::{self, Dispatch};
+use tracing::field::debug;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::NoSubscriber;
+
+/// The beginning of our events' targets, by which [`TraceLayer`](crate::TraceLayer) tells them from the program's.
+pub(crate) const TARGETS: &str = "gpustream::";
+
+/// Has the library's notices become events.
+pub(crate) fn listen() {
+    notice::listen(Listener { wants, now, later });
+}
+
+/// Looks at one number, which subscribers have set.
+fn wants(level: Level) -> bool {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    level <= LevelFilter::current()
+}
+
+/// Returns this thread's subscriber. There is none on a thread that is telling a subscriber: what the subscriber makes the library
+/// do is not told. An event there would not only be lost: if it were the first of its kind, `tracing` would remember that nobody
+/// wants the kind.
+fn subscriber() -> Option<Dispatch> {
+    Some(dispatcher::get_default(Dispatch::clone)).filter(|subscriber| !subscriber.is::<NoSubscriber>())
+}
+
+fn now(notice: &Notice) {
+    if subscriber().is_some() {
+        emit(notice);
+    }
+}
+
+/// Takes this thread's subscriber along, which need not be the program's only one.
+fn later(notice: Notice) {
+    if let Some(subscriber) = subscriber() {
+        events::tell(Box::new(move || dispatcher::with_default(&subscriber, || emit(&notice))));
+    }
+}
+
+fn emit(notice: &Notice) {
+    match notice {
+        Notice::Opened { info, library, why } => {
+            let DeviceInfo { backend, ordinal, name, arch, driver, uuid, pci, .. } = &**info;
+            tracing::info!(
+                target: "gpustream::device",
+                device = %format_args!("{backend}:{ordinal}"),
+                name,
+                arch,
+                driver,
+                uuid = uuid.as_deref(),
+                pci = pci.map(display),
+                library = library.as_ref().map(|library| display(library.path.display())),
+                library_found_by = library.as_ref().map(|library| library.found_by.as_str()),
+                why,
+                "device opened"
+            );
+        }
+        Notice::PassedOver { backend, why } => {
+            tracing::info!(target: "gpustream::device", backend, why, "backend passed over");
+        }
+        Notice::CacheMiss { source, arch, folder } => tracing::debug!(
+            target: "gpustream::compile",
+            source,
+            arch,
+            folder = folder.as_ref().map(|folder| display(folder.display())),
+            "no image in the cache"
+        ),
+        Notice::Compiled { source, arch, compiler, took } => {
+            let took = debug(took);
+            tracing::info!(target: "gpustream::compile", source, arch, compiler, took, "compiled at run time");
+        }
+        Notice::PoolGrew { device, memory, bytes, reserved, location } => tracing::debug!(
+            target: "gpustream::pool",
+            device,
+            memory,
+            bytes,
+            reserved,
+            location = %location,
+            "the pool took memory from the driver"
+        ),
+        Notice::Fault { device, message } => {
+            tracing::error!(target: "gpustream::fault", device, error = message, "device lost");
+        }
+        Notice::Serialises { location, why } => {
+            tracing::warn!(target: "gpustream::lint", location = %location, why, "operations wait for each other");
+        }
+        // A newer backend's.
+        other => tracing::info!(target: "gpustream::notice", notice = ?other),
+    }
+}

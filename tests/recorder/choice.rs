@@ -1,0 +1,223 @@
+//! Which device a program gets, on machines whose drivers work, are broken, or have no device. Each machine is a process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::env;
+
+use fake_hip::Profile;
+use gpustream::{Device, Error, ErrorKind};
+use recorder::Recorder;
+
+use crate::fakes::in_child;
+
+/// The code of `cuInit` and of `hipInit` that there is no device.
+const NONE: u32 = 100;
+
+/// Puts both drivers into the process, with two devices and these answers of `cuInit` and `hipInit`.
+fn machine(cuda: u32, hip: u32) -> Recorder {
+    drop(fake_cuda::load_with(fake_cuda::Options { init: cuda, ..fake_cuda::Options::default() }));
+    fake_hip::load_with(fake_hip::Options { init: hip, ..fake_hip::Options::of(Profile::Rocm6) })
+}
+
+/// Runs a scene in a process of its own without a device's name in the environment, once for each of these codes.
+fn with_each(codes: &[u32], scene: impl Fn(u32)) {
+    const CODE: &str = "GPUSTREAM_TEST_CODE";
+    for code in codes {
+        let here = || scene(env::var(CODE).unwrap().parse().unwrap());
+        if in_child(&[("GPUSTREAM_DEVICE", ""), (CODE, &code.to_string())], here).is_none() {
+            return;
+        }
+    }
+}
+
+#[track_caller]
+fn refused(opened: gpustream::Result<Device>, kind: ErrorKind, words: &[&str]) -> Error {
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word:?} in {error}");
+    }
+    error
+}
+
+#[test]
+fn broken_driver_ends_the_choice_and_the_error_says_what_all_backends_say() {
+    with_each(&[46, 802, 803, 999], |code| {
+        let _machine = machine(code, NONE);
+        let words =
+            ["cuda: ", "hip: HIP 6.4", "finds no AMD GPU", "cpu: has the device cpu:0", "GPUSTREAM_DEVICE"];
+        let alone = Device::open("cuda:0").unwrap_err();
+        for opened in [Device::best(), Device::best_gpu(), Device::open("gpu")] {
+            let error = refused(opened, ErrorKind::DriverUnusable, &words[..3]);
+            assert_eq!((error.code(), error.backend()), (Some(code.into()), Some("cuda")));
+            assert!(error.message().ends_with(alone.message()), "the same advice: {error}");
+        }
+        refused(Device::best(), ErrorKind::DriverUnusable, &words);
+        assert!(!Device::best_gpu().unwrap_err().message().contains("cpu:0"));
+        assert_eq!(Device::open("cpu").unwrap().info().backend, "cpu");
+    });
+}
+
+#[test]
+fn broken_driver_is_not_passed_over_for_the_other_vendors() {
+    with_each(&[802], |code| {
+        let _machine = machine(code, 0);
+        refused(Device::best(), ErrorKind::DriverUnusable, &["hip: has 2 devices, hip:0 and so on"]);
+        assert_eq!(Device::open("hip:1").unwrap().info().ordinal, 1);
+    });
+}
+
+#[test]
+fn broken_driver_is_not_passed_over_for_the_cpu() {
+    with_each(&[999], |code| {
+        let _machine = machine(NONE, code);
+        refused(Device::best(), ErrorKind::DriverUnusable, &["cuda: CUDA 13.0", "finds no NVIDIA GPU"]);
+    });
+}
+
+#[test]
+fn device_that_is_counted_and_not_opened_ends_the_choice() {
+    with_each(&[46, 2], |code| {
+        let machine = machine(0, 0);
+        for opened in [Device::best, Device::best_gpu] {
+            machine.fail_next("cuDevicePrimaryCtxRetain", code);
+            let error = opened().unwrap_err();
+            assert_eq!(error.code(), Some(code.into()), "{error}");
+            assert!(error.message().contains("hip: has 2 devices"), "{error}");
+        }
+        assert_eq!(Device::best().unwrap().info().backend, "cuda");
+    });
+}
+
+#[test]
+fn machine_without_a_gpu_has_the_cpu_for_those_who_do_not_ask_for_a_gpu() {
+    with_each(&[NONE], |_| {
+        let _machine = machine(NONE, NONE);
+        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        for opened in [Device::best_gpu(), Device::open("gpu")] {
+            refused(opened, ErrorKind::NoDevice, &["no GPU", "finds no NVIDIA GPU", "finds no AMD GPU"]);
+        }
+    });
+}
+
+#[test]
+fn the_environment_asks_for_a_gpu() {
+    in_child(&[("GPUSTREAM_DEVICE", "gpu")], || {
+        let _machine = machine(NONE, NONE);
+        refused(Device::best(), ErrorKind::NoDevice, &["GPUSTREAM_DEVICE=gpu", "finds no NVIDIA GPU"]);
+    });
+}
+
+#[test]
+fn first_gpu_is_the_best() {
+    with_each(&[0], |_| {
+        let _machine = machine(NONE, 0);
+        for opened in [Device::best(), Device::best_gpu(), Device::open("gpu")] {
+            assert_eq!(opened.unwrap().info().backend, "hip");
+        }
+    });
+}
+
+#[test]
+fn name_in_the_environment_counts_more() {
+    in_child(&[("GPUSTREAM_DEVICE", "hip:1")], || {
+        let _machine = machine(0, 0);
+        for opened in [Device::best(), Device::best_gpu()] {
+            let device = opened.unwrap();
+            assert_eq!((device.info().backend, device.info().ordinal), ("hip", 1));
+        }
+        assert_eq!(Device::open("gpu").unwrap().info().backend, "cuda");
+    });
+}
+
+#[test]
+fn the_environments_cpu_is_no_gpu() {
+    in_child(&[("GPUSTREAM_DEVICE", "cpu")], || {
+        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        refused(Device::best_gpu(), ErrorKind::InvalidArgument, &["GPUSTREAM_DEVICE=cpu", "asks for a GPU"]);
+    });
+}
+
+#[test]
+fn library_that_the_environment_names_is_meant_to_be_used() {
+    for (variable, name) in [
+        ("GPUSTREAM_CUDA_LIBRARY", "/nowhere/libcuda.so.1"),
+        ("GPUSTREAM_HIP_LIBRARY", "libgpustream-nowhere.so"),
+        ("GPUSTREAM_CUDA_LIBRARY", "libm.so.6"),
+    ] {
+        let here = || {
+            // The other driver has no device.
+            let _cuda = (variable == "GPUSTREAM_HIP_LIBRARY").then(|| machine(NONE, NONE));
+            refused(Device::best(), ErrorKind::DriverUnusable, &["cpu: has the device cpu:0"]);
+        };
+        if in_child(&[("GPUSTREAM_DEVICE", ""), (variable, name)], here).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn devices_are_opened_by_uuid_and_by_their_place_on_the_bus() {
+    with_each(&[0], |_| {
+        let _machine = machine(0, 0);
+        for ordinal in 0..2 {
+            for backend in ["cuda", "hip"] {
+                let info = Device::open(&format!("{backend}:{ordinal}")).unwrap().info().clone();
+                let (uuid, pci) = (info.uuid.unwrap(), info.pci.unwrap());
+                for name in [uuid.clone(), uuid.to_lowercase(), pci.to_string(), format!("0000{pci}")] {
+                    let found = Device::open(&format!("{backend}:{name}")).unwrap();
+                    assert_eq!((found.info().backend, found.info().ordinal), (backend, ordinal), "{name}");
+                }
+            }
+        }
+        let there = [
+            "cuda:0 (GPU-41414141-4141-4141-4141-414141414141, 0000:3b:00.0), cuda:1",
+            "CUDA_VISIBLE_DEVICES",
+        ];
+        for name in ["cuda:GPU-00000000-0000-0000-0000-000000000000", "cuda:0000:01:00.0", "cuda:MIG-x"] {
+            refused(Device::open(name), ErrorKind::NoDevice, &[&[name][..], &there].concat());
+        }
+        refused(Device::open("cpu:0000:3b:00.0"), ErrorKind::NoDevice, &["cpu:0 (no UUID, no PCI address)"]);
+        refused(Device::open("cuda:x"), ErrorKind::InvalidArgument, &["`cuda:x`", "cuda:GPU-", "`gpu`"]);
+    });
+}
+
+#[test]
+fn the_environment_has_a_uuid() {
+    in_child(&[("GPUSTREAM_DEVICE", "cuda:GPU-42424242-4242-4242-4242-424242424242")], || {
+        let _machine = machine(0, NONE);
+        assert_eq!(Device::best().unwrap().info().ordinal, 1);
+    });
+}
+
+#[test]
+fn instances_of_one_gpu_share_its_place_and_have_uuids_of_their_own() {
+    with_each(&[0], |_| {
+        let _cuda =
+            fake_cuda::load_with(fake_cuda::Options { instances: true, ..fake_cuda::Options::default() });
+        let second = "MIG-42424242-4242-4242-4242-424242424242";
+        let device = Device::open(&format!("cuda:{second}")).unwrap();
+        assert_eq!((device.info().ordinal, device.info().uuid.as_deref()), (1, Some(second)));
+        let place = format!("cuda:{}", device.info().pci.unwrap());
+        refused(Device::open(&place), ErrorKind::InvalidArgument, &[&place, "several devices", second]);
+    });
+}
+
+/// The fakes stand for a driver once they are loaded, and here they are not.
+#[test]
+fn machine_without_any_driver_has_the_cpu() {
+    with_each(&[0], |_| {
+        let missing = |name| Device::open(name).is_err_and(|error| error.kind() == ErrorKind::DriverMissing);
+        if !missing("cuda") || !missing("hip") {
+            eprintln!("SKIPPED: this machine has a driver");
+            return;
+        }
+        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        refused(
+            Device::best_gpu(),
+            ErrorKind::NoDevice,
+            &["libcuda cannot be opened", "libamdhip64 cannot be opened"],
+        );
+    });
+}
