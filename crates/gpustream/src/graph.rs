@@ -5,13 +5,11 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use gpustream_core::inside;
-use gpustream_core::memory::HostReplay;
 use gpustream_core::operation::operation;
 use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_core::trace;
 use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, RawGraph, Result};
 
 use crate::device::Device;
@@ -190,13 +188,8 @@ impl Graph {
         self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
         let parts = &self.parts;
-        let uses = &parts.contents.uses;
-        // Held until the run is entered: a guard that is taken meanwhile waits for the run.
-        let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
-        let _replay = entry.named(replay)?;
         let launch = || {
-            let work = trace::Work::Graph { operations: self.node_count() as u32 };
-            entry.submit_outside_captures("launch a graph inside it", work, uses.accesses(), |device, raw| {
+            entry.launch_graph(self.node_count() as u32, &parts.contents.uses, |device, raw| {
                 let _alone = lock(&parts.calls);
                 parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
                 // SAFETY: both are alive, and the graph owns what it refers to.
