@@ -1,7 +1,13 @@
 //! The fault of a device: whether the program was told of it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    /// Whether the errors that this thread makes now go to nobody.
+    static UNHEARD: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Whether a device's fault was reported; shared by all handles of the device. [`Error::with_fault`](crate::Error::with_fault)
 /// makes the reports.
@@ -15,31 +21,22 @@ impl Fault {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the first report of the fault, unless there was one.
-    pub(crate) fn first_report(&self) -> Option<FirstReport> {
-        let known = self.0.swap(true, Ordering::Relaxed);
-        (!known).then(|| FirstReport { fault: self.clone(), seen: AtomicBool::new(false) })
+    /// Notes a report of the fault, unless nobody hears it. Returns whether there was one before.
+    pub(crate) fn report(&self) -> bool {
+        if UNHEARD.get() { self.is_reported() } else { self.0.swap(true, Ordering::Relaxed) }
     }
 }
 
-/// The first report of a fault, which an error and its clones own together. A report counts only once somebody has
-/// looked at one of these.
-#[derive(Debug)]
-pub(crate) struct FirstReport {
-    fault: Fault,
-    seen: AtomicBool,
-}
-
-impl FirstReport {
-    pub(crate) fn set_seen(&self) {
-        self.seen.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for FirstReport {
-    fn drop(&mut self) {
-        if !*self.seen.get_mut() {
-            self.fault.0.store(false, Ordering::Relaxed);
+/// Does `work` and drops its errors, so that none of them counts as the first report of a device's fault: the program is to get
+/// that in the fault's own words.
+pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
+    /// The way back, also if the work panics.
+    struct Return(bool);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            UNHEARD.set(self.0);
         }
     }
+    let _return = Return(UNHEARD.replace(true));
+    work()
 }

@@ -4,7 +4,9 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy, unheard,
+};
 
 use super::section::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
@@ -257,7 +259,7 @@ impl StreamCore {
             // others between that submission and the mark.
             if !self.known_done(oldest.number) {
                 // SAFETY: the event is alive and was recorded on this stream.
-                if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
+                if !matches!(unheard(|| unsafe { self.device.event_query(oldest.cell.raw) }), Ok(true)) {
                     break;
                 }
                 self.set_reached(oldest);
