@@ -222,7 +222,6 @@ impl Graph {
         let pending = !conditional && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
-        let owns = parts.contents.owns_values();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
         let outcome = if conditional {
@@ -232,18 +231,22 @@ impl Graph {
             unsafe { recorded.device.graph_update(exec, recorded.raw) }?
         };
         // Pending runs may still use the old recording's contents.
-        let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
+        let (old, values): (Box<dyn Send>, _) = if outcome == GraphUpdate::Updated {
             let contents = new.take();
             parts.recorded = recorded;
             let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
-            Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
+            let mut old = std::mem::replace(&mut parts.contents, contents);
+            let values = old.take_values();
+            (Box::new((exec, old)), values)
         } else {
             let mut anew = Parts::new(recorded, Contents::default())?;
             anew.contents = new.take();
-            Box::new(std::mem::replace(parts, anew))
+            let mut old = std::mem::replace(parts, anew);
+            let values = old.contents.take_values();
+            (Box::new(old), values)
         };
         self.table = None;
-        self.device.park(old, owns);
+        self.device.park(old, values);
         Ok(outcome)
     }
 
@@ -314,9 +317,9 @@ impl Drop for Graph {
     /// Parks the parts until pending runs are done, and returns at once.
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
-        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        let owns = parts.contents.owns_values();
-        self.device.park(Box::new(parts), owns);
+        let mut parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        let values = parts.contents.take_values();
+        self.device.park(Box::new(parts), values);
     }
 }
 
