@@ -174,6 +174,8 @@ impl<'s> Entry<'s> {
     /// # Errors
     /// [`HostBorrowed`](gpustream_hal::ErrorKind::HostBorrowed) if one that is held conflicts with `uses`; otherwise as for
     /// [`submit_outside_captures`](Self::submit_outside_captures).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub fn launch_graph(
         &self,
         operations: u32,
