@@ -1,8 +1,11 @@
 //! Another library's work in our streams: ordered, waited for, recorded and reported like a launch. The other library is
 //! the driver itself, reached through the backend's own device.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::{self, ThreadId};
 
 use conformance::executor::{block_on, is_pending};
 use conformance::toolbox::Toolbox;
@@ -22,7 +25,8 @@ tests! {
         events_are_waited_for_both_ways, events_stand_for_the_work_of_others,
         strict_tracking_reports_a_missing_order, random_hand_overs_match_plain_rust,
         threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
-        failures_reach_the_streams_that_come_after, the_lint_reports_a_stray_capture;
+        failures_reach_the_streams_that_come_after, errors_that_nobody_is_told_of_may_call_the_library,
+        the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
 
@@ -392,7 +396,7 @@ fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
                 a.synchronize()?;
             }
             let failures = a.failures();
-            std::thread::spawn(move || failures.keep(Error::external("the other host is gone")))
+            thread::spawn(move || failures.keep(Error::external("the other host is gone")))
                 .join()
                 .expect("nothing panics there");
             refused(wait(&a, &x), ErrorKind::External, &["the other host is gone"]);
@@ -443,6 +447,62 @@ fn failures_reach_the_streams_that_come_after(device: &Device) -> Result<()> {
             assert_all(&a, &x, 8)?;
         }
     }
+    Ok(())
+}
+
+/// An error of the program. Its destructor waits for a stream, says whether that went well, and panics on another thread.
+struct Calling(Weak<Stream>, Sender<bool>, ThreadId);
+
+impl fmt::Debug for Calling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calling")
+    }
+}
+
+impl fmt::Display for Calling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the other host is gone")
+    }
+}
+
+impl std::error::Error for Calling {}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0.upgrade() {
+            let _ = self.1.send(stream.synchronize().is_ok());
+            if thread::current().id() != self.2 {
+                resume_unwind(Box::new("on purpose"));
+            }
+        }
+    }
+}
+
+/// Where another failure takes their place, also that of a closure on a thread of the driver, and where there are too many.
+fn errors_that_nobody_is_told_of_may_call_the_library(device: &Device) -> Result<()> {
+    const KEPT_FOR_OTHERS: usize = 64;
+    let (a, b) = (device.stream()?, Arc::new(device.stream()?));
+    let (told, dropped) = mpsc::channel();
+    let error = || Calling(Arc::downgrade(&b), told.clone(), thread::current().id());
+    let keep = || a.failures().keep(Error::external(error()));
+    // The first is kept for other streams too.
+    keep();
+    for _ in 0..10 {
+        keep();
+    }
+    a.host_fn(|| resume_unwind(Box::new("closed")))?;
+    refused(a.synchronize(), ErrorKind::HostPanic, &["closed"]);
+    for _ in 0..10 {
+        assert!(dropped.recv().expect("this thread has a sender"));
+    }
+    // Of these, each is kept for other streams.
+    for _ in 0..KEPT_FOR_OTHERS {
+        let x = a.zeros::<u32>(N)?;
+        keep();
+        refused(a.download(&x), ErrorKind::External, &["the other host is gone"]);
+    }
+    assert!(dropped.recv().expect("this thread has a sender"));
+    drop(b);
     Ok(())
 }
 

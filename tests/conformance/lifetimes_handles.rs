@@ -2,7 +2,8 @@
 //! the handle is closed.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use conformance::{Gate, kernels_and_streams, open_again, sync, synchronize, tests, until};
@@ -17,7 +18,8 @@ tests! {
         a_handle_closes_while_a_graph_is_pending,
         a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle, a_handle_closes_inside_a_capture,
         a_forgotten_graph_harms_nobody, the_closure_of_a_dropped_pending_graph_is_dropped_too,
-        the_watcher_of_a_dropped_pending_graph_is_dropped_too, a_handle_opened_later_gets_other_memory;
+        the_watcher_of_a_dropped_pending_graph_is_dropped_too,
+        closures_of_a_dropped_pending_graph_may_upload, a_handle_opened_later_gets_other_memory;
 }
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
@@ -313,6 +315,41 @@ fn the_watcher_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Res
             let _ = &owned;
         };
         s.watch_launches(&Arc::new(GraphWatcher::new(|| Ok(()), launched)))
+    })
+}
+
+/// A later call finds that the graph is done, and may hold locks then: an upload holds that of its stream's memory.
+fn closures_of_a_dropped_pending_graph_may_upload(device: &Device) -> Result<()> {
+    struct Uploading(Weak<Stream>, Sender<bool>);
+    impl Drop for Uploading {
+        fn drop(&mut self) {
+            let uploaded = self.0.upgrade().is_some_and(|stream| stream.upload(&[1u32; 10_000]).is_ok());
+            let _ = self.1.send(uploaded);
+        }
+    }
+
+    let kernels = sync::Kernels::load(device)?;
+    let s = Arc::new(device.stream()?);
+    let (told, dropped) = mpsc::channel();
+    let owned = Uploading(Arc::downgrade(&s), told);
+    let graph = s.capture(|s| {
+        s.host_fn_repeat(move || {
+            let _ = &owned;
+        })
+    })?;
+    let gate = Gate::on(&kernels, &s)?;
+    graph.launch(&s)?;
+    drop(graph);
+    gate.open();
+    s.synchronize()?;
+    // These ask the pool for memory again and again.
+    let values = vec![1u32; 300_000];
+    for _ in 0..20 {
+        s.upload(&values)?;
+    }
+    until(|| {
+        drop(device.stream()?);
+        Ok(dropped.try_recv().map(|uploaded| assert!(uploaded)).is_ok())
     })
 }
 

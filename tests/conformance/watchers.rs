@@ -1,13 +1,15 @@
 //! Watchers of graphs, by which another library looks after its work there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::{mem, thread};
 
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, until};
-use gpustream::{Device, Error, ErrorKind, GraphWatcher, Result, Section};
+use gpustream::{Device, Error, ErrorKind, GraphWatcher, Pinned, Result, Section};
 
 tests! {
     Plain: watcher_is_told_of_each_launch, watcher_of_a_child_is_told_of_its_parents_launches,
         watcher_may_refuse_a_launch, failures_of_a_run_are_reported, updated_graph_has_the_new_watcher_alone,
+        watchers_and_other_threads_read_what_the_graph_writes, guard_of_a_watcher_keeps_the_launch_out,
         watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording, runs_of_a_replay_have_no_watchers;
 }
 
@@ -124,6 +126,54 @@ fn updated_graph_has_the_new_watcher_alone(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     assert_eq!((count(&old_runs), count(&new_runs)), (0, 1));
     assert_all(&a, &x, 3)
+}
+
+/// Nothing is locked while a watcher's closures run.
+fn watchers_and_other_threads_read_what_the_graph_writes(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let (x, mut host) = (a.full(N, 7u32)?, device.pinned::<u32>(N)?);
+    let (memory, seen) = (Arc::new(OnceLock::<Pinned<u32>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let look = || {
+        let (memory, seen) = (memory.clone(), seen.clone());
+        move || -> Result<()> {
+            let read = || memory.get().expect("the graph was captured").read().map(|values| values[0]);
+            let other = thread::scope(|scope| scope.spawn(read).join()).expect("reading does not panic")?;
+            seen.lock().expect("nothing panics with it").push([read()?, other]);
+            Ok(())
+        }
+    };
+    let (before, after) = (look(), look());
+    let watcher = Arc::new(GraphWatcher::new(before, move |_, _| after().expect("the memory can be read")));
+    let graph = a.capture(|s| {
+        s.watch_launches(&watcher)?;
+        s.copy(&x, &mut host)
+    })?;
+    assert!(memory.set(host).is_ok());
+    graph.launch(&a)?;
+    assert_eq!(*seen.lock().expect("nothing panics with it"), [[0; 2], [7; 2]]);
+    Ok(())
+}
+
+/// The look for guards comes after the watchers' closures.
+fn guard_of_a_watcher_keeps_the_launch_out(device: &Device) -> Result<()> {
+    let (_, [a]) = kernels_and_streams(device)?;
+    let (x, mut host) = (a.full(N, 7u32)?, device.pinned::<u32>(N)?);
+    let memory = Arc::new(OnceLock::<Pinned<u32>>::new());
+    let read = memory.clone();
+    let before = move || {
+        mem::forget(read.get().expect("the graph was captured").read()?);
+        Ok(())
+    };
+    let watcher = Arc::new(GraphWatcher::new(before, |_, _| panic!("told")));
+    let graph = a.capture(|s| {
+        s.watch_launches(&watcher)?;
+        s.copy(&x, &mut host)
+    })?;
+    assert!(memory.set(host).is_ok());
+    refused(graph.launch(&a), ErrorKind::HostBorrowed, &["guard"]);
+    a.synchronize()?;
+    assert_eq!(memory.get().expect("it was set").read()?[..], [0; N]);
+    Ok(())
 }
 
 fn watcher_lives_as_long_as_the_graphs_runs(device: &Device) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod fakes;
 
+use std::cell::RefCell;
 use std::thread;
 
 use fake_cuda::codes;
@@ -254,6 +255,33 @@ fn an_external_operation_costs_what_a_launch_does() {
         assert_eq!(chain(&a), ["launch", "fill", "launch"]);
         assert_eq!(chain(&b), ["launch", "record", "wait", "fill", "record", "wait", "launch"]);
         assert_eq!(a.download(&x).unwrap(), [6; 10]);
+    });
+}
+
+/// The context cannot be entered, and the error becomes one of the caller's own, whose code then uses the stream.
+#[test]
+fn stream_is_unlocked_where_an_error_becomes_the_callers() {
+    thread_local!(static STREAM: RefCell<Option<Stream>> = const { RefCell::new(None) });
+    #[derive(Debug)]
+    struct Theirs(Error);
+    impl From<Error> for Theirs {
+        fn from(error: Error) -> Self {
+            STREAM.with_borrow(|stream| stream.as_ref().unwrap().record()).unwrap();
+            Self(error)
+        }
+    }
+    play(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        STREAM.set(Some(device.stream().unwrap()));
+        let outcome = STREAM.with_borrow(|stream| {
+            let stream = stream.as_ref().unwrap();
+            recorder.fail_next(fake.context_check, codes::NOT_SUPPORTED);
+            // SAFETY: nothing is enqueued.
+            unsafe { stream.external("theirs", &[], |_| Ok::<(), Theirs>(())) }
+        });
+        assert!(recorder.disarm(), "the context was looked at");
+        assert_eq!(outcome.unwrap_err().0.kind(), ErrorKind::Unsupported);
+        STREAM.take();
     });
 }
 

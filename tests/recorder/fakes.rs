@@ -16,15 +16,24 @@ pub(crate) struct Fake {
     pub(crate) target: &'static str,
     /// The name of the driver function that launches.
     pub(crate) launch: &'static str,
+    /// The name of the driver function by which the library looks at the thread's context.
+    pub(crate) context_check: &'static str,
 }
 
 pub(crate) const FAKES: [Fake; 2] = [
-    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernelEx" },
+    Fake {
+        name: "cuda",
+        load: fake_cuda::load,
+        target: "sm_90",
+        launch: "cuLaunchKernelEx",
+        context_check: "cuCtxGetCurrent",
+    },
     Fake {
         name: "hip",
         load: || fake_hip::load(fake_hip::Profile::Rocm6),
         target: "gfx90a",
         launch: "hipModuleLaunchKernel",
+        context_check: "hipGetDevice",
     },
 ];
 

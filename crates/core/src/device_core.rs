@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
+use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy, unheard};
 
 use crate::device_options::DeviceOptions;
 use crate::environment::Environment;
+use crate::foreign::drop_elsewhere;
 use crate::inside;
 use crate::memory::Kind;
 use crate::operation::Rules;
@@ -24,11 +25,17 @@ use crate::track::Point;
 /// the value any more.
 struct Parked {
     /// The value, which is only ever dropped.
-    _what: Box<dyn Send>,
+    what: Box<dyn Send>,
+    /// The values of the program that go after it. They may own anything, even the last handles of their device.
+    values: Option<Box<dyn Send>>,
     until: Vec<Point>,
     device: Arc<dyn hal::Device>,
-    /// Whether the value may own values of the program's, even the last handles of its device.
-    owns: bool,
+}
+
+impl Parked {
+    fn is_done(&self) -> bool {
+        self.until.iter().all(|&point| known_done(point))
+    }
 }
 
 /// The parked values of all devices. A parked value may own the last handles of its own device; a list kept in that
@@ -142,48 +149,51 @@ impl DeviceCore {
         self.visited.store(true, Ordering::Release);
     }
 
-    /// Asks the driver which streams are idle, and drops the parked values that waited for them.
-    pub(crate) fn refresh(&self) {
+    /// Asks the driver which streams are idle.
+    fn poll_own(&self) {
         for stream in self.own_streams() {
             // An error does not say that work is done; the next wait reports the error.
-            let _ = stream.poll();
+            let _ = unheard(|| stream.poll());
         }
-        self.drop_parked();
     }
 
     /// Asks the driver which work is done, and gives the pool the memory that the device's streams keep for their next
     /// short copies.
     pub fn take_back_kept(&self) {
-        self.refresh();
+        self.poll_own();
+        self.drop_parked();
         for stream in self.own_streams() {
             stream.short_path.take().for_each(|block| self.pools.release(block));
         }
     }
 
-    /// Drops the parked values that nothing uses any more, and lets go of idle streams that nobody holds.
+    /// Drops the parked values that nothing uses any more, and lets go of idle streams that nobody holds. The caller may be an
+    /// allocation, in which locks are held, so values of the program go elsewhere.
     pub fn drop_parked(&self) {
         if inside::is_inside() {
             return;
         }
-        StreamTable::shared().drop_orphans(&self.raw);
+        unheard(|| StreamTable::shared().drop_orphans(&self.raw));
         self.poll_others();
         let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
-        let done = |parked: &Parked| parked.until.iter().all(|&point| known_done(point));
-        let free: Vec<Parked> =
-            lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
-        // Dropped with no lock held: a graph's closures may own anything. If a closure owns the last handle of another
-        // device, the end of that device waits for work, which may in turn wait for this very thread.
-        let (own, others): (Vec<_>, Vec<_>) = free.into_iter().partition(is_own);
-        drop(own);
-        if !others.is_empty() {
-            inside::elsewhere(move || drop(others));
+        let is_free = |parked: &mut Parked| (parked.values.is_some() || is_own(parked)) && parked.is_done();
+        let free: Vec<Parked> = lock(&PARKED).extract_if(.., is_free).collect();
+        for parked in free {
+            match parked {
+                Parked { what, values: None, .. } => drop(what),
+                Parked { what, values: Some(values), .. } if Arc::ptr_eq(&parked.device, &self.raw) => {
+                    drop(what);
+                    drop_elsewhere(values);
+                }
+                Parked { what, values, .. } => drop_elsewhere((what, values)),
+            }
         }
     }
 
     /// Asks about the streams that parked closures of other devices wait for, because such a closure may be all that is
     /// left of its device.
     fn poll_others(&self) {
-        let others = |parked: &&Parked| parked.owns && !Arc::ptr_eq(&parked.device, &self.raw);
+        let others = |parked: &&Parked| parked.values.is_some() && !Arc::ptr_eq(&parked.device, &self.raw);
         let until: Vec<Point> =
             lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
         for point in until {
@@ -191,21 +201,26 @@ impl DeviceCore {
                 && !stream.known_done(point.number)
             {
                 // An error does not say that work is done; the next wait reports the error.
-                let _ = stream.poll();
+                let _ = unheard(|| stream.poll());
             }
         }
     }
 
-    /// Keeps `what` until everything submitted so far is done. If `what` owns values of the program's (`owns`), and
-    /// with them perhaps this device, any other device may drop `what`.
-    pub fn park(&self, what: Box<dyn Send>, owns: bool) {
+    /// Drops `what` and then the program's `values` once everything submitted so far is done: now if it is, since the program is
+    /// dropping their handle. The values may own this device, so any other device may drop what is kept.
+    pub fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
         // Streams of another device matter only if they have used this one's memory. Nobody asks the driver about such
         // streams here, so without that condition `what` would stay longer than needed.
         let until =
             self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.counted() });
-        let until = until.collect();
-        lock(&PARKED).push(Parked { _what: what, until, device: self.raw.clone(), owns });
-        self.refresh();
+        let parked = Parked { what, values, until: until.collect(), device: self.raw.clone() };
+        self.poll_own();
+        if parked.is_done() {
+            drop(parked);
+        } else {
+            lock(&PARKED).push(parked);
+        }
+        self.drop_parked();
     }
 
     /// Blocks until everything submitted to the device's own streams is done, and reports failures.
@@ -221,7 +236,7 @@ impl DeviceCore {
         // The first wait is one by events, during which other threads can capture, so that the wait for the context is
         // short. The wait for the context reports failures.
         for stream in &streams {
-            let _ = stream.wait_end();
+            let _ = unheard(|| stream.wait_end());
         }
         let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
@@ -236,7 +251,7 @@ impl Users for DeviceCore {
     /// Marks each stream's end too, so that the next look can tell more.
     fn poll(&self) {
         for stream in self.users() {
-            stream.poll_and_mark();
+            unheard(|| stream.poll_and_mark());
         }
         self.drop_parked();
     }

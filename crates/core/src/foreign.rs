@@ -1,12 +1,19 @@
-//! The owners of things that the library did not make.
+//! Values of the program that the library has to drop. Their destructors may do anything: panic, wait, or call the library,
+//! which may hold a lock at that place. So they run on a thread of the library, where nothing is locked.
 
 use std::any::Any;
+use std::error::Error as _;
+
+use gpustream_hal::{Error, Result};
 
 use crate::inside;
 
-/// The owner of memory or of a module that the program made itself or got from another library. The owner is dropped on a
-/// thread of this library's, because it is the program's and may do anything: panic, wait, or drop the last handle of a
-/// device.
+/// Drops values of the program on a thread of the library.
+pub(crate) fn drop_elsewhere(values: impl Send + 'static) {
+    inside::elsewhere(move || drop(values));
+}
+
+/// The owner of memory or of a module that the program made itself or got from another library.
 pub struct ForeignOwner(Option<Box<dyn Any + Send>>);
 
 impl ForeignOwner {
@@ -18,7 +25,31 @@ impl ForeignOwner {
 impl Drop for ForeignOwner {
     fn drop(&mut self) {
         if let Some(owner) = self.0.take() {
-            inside::elsewhere(move || drop(owner));
+            drop_elsewhere(owner);
+        }
+    }
+}
+
+/// An error that waits until the program is told of it. Another may take its place, or its stream may end before, and its source
+/// is a value of the program.
+#[derive(Clone)]
+pub(crate) struct Untold(Option<Error>);
+
+impl Untold {
+    pub(crate) fn new(error: Error) -> Self {
+        Self(Some(error))
+    }
+
+    /// Fails with the error, for the program.
+    pub(crate) fn tell(mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some(error) = self.0.take().filter(|error| error.source().is_some()) {
+            drop_elsewhere(error);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use gpustream_hal::thread::with_signals_blocked;
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Result, unheard};
 
 use crate::process;
 use crate::sync::{Mutex, lock};
@@ -120,7 +120,7 @@ pub fn outside(work: impl FnOnce() + Send + 'static) {
     if is_inside() {
         elsewhere(work);
     } else {
-        process::at_driver(work);
+        process::at_driver(|| unheard(work));
     }
 }
 
@@ -147,7 +147,7 @@ fn clear_up() {
         drop(left);
         // The work may drop values of the user's. A panic of one such value must not keep the rest of the work from
         // being done.
-        let run = || panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
+        let run = || panic::catch_unwind(AssertUnwindSafe(|| unheard(work))).map_err(mem::forget);
         if process::at_driver(run).is_none() {
             // The process is ending; the rest stays where it is.
             return;

@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::hint;
+use std::marker::PhantomData;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -39,7 +40,8 @@ pub(crate) fn this_thread() -> NonZeroUsize {
 }
 
 /// A mutex without a value, which its holder unlocks by hand. Unlike the standard library's it keeps no account of panics,
-/// which would be a tenth of a launch's instructions and two cache lines more.
+/// which would be a tenth of a launch's instructions and two cache lines more. It is also fair in the end: a thread that locks
+/// it again and again hands it to a thread that waits, every half a millisecond or so.
 #[cfg(not(shuttle))]
 pub(crate) struct RawMutex(parking_lot::RawMutex);
 
@@ -77,7 +79,7 @@ pub(crate) struct RawMutex {
 
 #[cfg(shuttle)]
 impl RawMutex {
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { locked: Mutex::new(false), unlocked: Condvar::new() }
     }
 
@@ -98,6 +100,30 @@ impl RawMutex {
     pub(crate) unsafe fn unlock(&self) {
         *lock(&self.locked) = false;
         self.unlocked.notify_one();
+    }
+}
+
+impl RawMutex {
+    /// Locks the mutex until the guard is dropped.
+    #[inline]
+    pub(crate) fn hold(&self) -> RawMutexGuard<'_> {
+        self.lock();
+        RawMutexGuard { mutex: self, not_send: PhantomData }
+    }
+}
+
+/// A [`RawMutex`] that is locked.
+pub(crate) struct RawMutexGuard<'a> {
+    mutex: &'a RawMutex,
+    /// A mutex is unlocked by the thread that locked it.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for RawMutexGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the guard has locked the mutex.
+        unsafe { self.mutex.unlock() };
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tensors for other libraries.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
@@ -108,7 +109,7 @@ pub fn into_dlpack_with_owner<F: Form, T: Element>(
 unsafe extern "C" fn delete<F: Form>(managed: *mut F) {
     // SAFETY: the caller's promise; the tensor is the first field of this box.
     let Exported { memory, owner, .. } = *unsafe { Box::from_raw(managed.cast::<Exported<F>>()) };
-    // Owners may panic when they are dropped, and C cannot unwind.
-    drop(catch_unwind(AssertUnwindSafe(|| drop(memory))));
-    drop(catch_unwind(AssertUnwindSafe(|| drop(owner))));
+    // Owners may panic when they are dropped, and so may what they panic with; C cannot unwind.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(memory))).map_err(mem::forget);
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(owner))).map_err(mem::forget);
 }

@@ -213,11 +213,11 @@ impl Device {
         devices
     }
 
-    /// Keeps `what` until everything submitted so far is done. `owns` is set where `what` owns values of the program's.
-    pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
+    /// Keeps `what`, and then the program's `values`, until everything submitted so far is done.
+    pub(crate) fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
         let device = self.clone();
         // Asks the streams how far they are.
-        inside::outside(move || device.0.park(what, owns));
+        inside::outside(move || device.0.park(what, values));
     }
 
     /// Returns the device's name, limits and abilities.

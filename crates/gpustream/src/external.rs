@@ -102,14 +102,17 @@ impl Stream {
             return self.submit_external(&entry, &accesses, call, submit).map(|(value, ())| value);
         };
         let outcome = match self.core.device.enter() {
-            Ok(()) => inside::run_external(|| call(self.core.raw())),
-            Err(error) => entry.named(Err(error)).map_err(E::from),
+            Ok(()) => Ok(inside::run_external(|| call(self.core.raw()))),
+            Err(error) => Err(error),
         };
-        let enqueued = if outcome.is_ok() { Ok(()) } else { Err(not_enqueued()) };
+        let enqueued = if matches!(outcome, Ok(Ok(_))) { Ok(()) } else { Err(not_enqueued()) };
         let accesses = accesses.iter().copied();
         let finished = entry.finish(begun, accesses, Waited::Alone, enqueued);
-        // The caller's own error comes first.
-        outcome.and_then(|value| finished.map(|()| value).map_err(E::from))
+        // The stream is unlocked: `E::from` is the program's code. The caller's own error comes first.
+        match outcome {
+            Ok(outcome) => outcome.and_then(|value| finished.map(|()| value).map_err(E::from)),
+            Err(error) => entry.named(Err(error)).map_err(E::from),
+        }
     }
 
     /// As [`external`](Self::external), for work that is watched: also returns the operation's [`Section`] of the

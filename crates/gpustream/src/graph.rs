@@ -5,13 +5,11 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use gpustream_core::inside;
-use gpustream_core::memory::HostReplay;
 use gpustream_core::operation::{Caller, operation};
 use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_core::trace;
 use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, RawGraph, Result};
 
 use crate::device::Device;
@@ -196,13 +194,8 @@ impl Graph {
         let entry = stream.enter(operation("graph"))?;
         entry.named(self.check_order(&entry.caller))?;
         let parts = &self.parts;
-        let uses = &parts.contents.uses;
-        // Held until the run is entered: a guard that is taken meanwhile waits for the run.
-        let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
-        let _replay = entry.named(replay)?;
         let launch = || {
-            let work = trace::Work::Graph { operations: self.node_count() as u32 };
-            entry.submit_outside_captures("launch a graph inside it", work, uses.accesses(), |device, raw| {
+            entry.launch_graph(self.node_count() as u32, &parts.contents.uses, |device, raw| {
                 let _alone = lock(&parts.calls);
                 parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.failures));
                 // SAFETY: both are alive, and the graph owns what it refers to.
@@ -247,7 +240,6 @@ impl Graph {
         let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
-        let owns = parts.contents.owns_values();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
         let outcome = if anew {
@@ -259,18 +251,22 @@ impl Graph {
             unsafe { recorded.device.graph_update(exec, recorded.raw) }?
         };
         // Pending runs may still use the old recording's contents.
-        let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
+        let (old, values): (Box<dyn Send>, _) = if outcome == GraphUpdate::Updated {
             let contents = new.take();
             (parts.recorded, parts.is_mixed) = (recorded, false);
             let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
-            Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
+            let mut old = std::mem::replace(&mut parts.contents, contents);
+            let values = old.take_values();
+            (Box::new((exec, old)), values)
         } else {
             let mut anew = Parts::new(recorded, Contents::default())?;
             anew.contents = new.take();
-            Box::new(std::mem::replace(parts, anew))
+            let mut old = std::mem::replace(parts, anew);
+            let values = old.contents.take_values();
+            (Box::new(old), values)
         };
         self.table = None;
-        self.device.park(old, owns);
+        self.device.park(old, values);
         Ok(outcome)
     }
 
@@ -374,9 +370,9 @@ impl Drop for Graph {
     /// Parks the parts until pending runs are done, and returns at once.
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
-        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        let owns = parts.contents.owns_values();
-        self.device.park(Box::new(parts), owns);
+        let mut parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        let values = parts.contents.take_values();
+        self.device.park(Box::new(parts), values);
     }
 }
 

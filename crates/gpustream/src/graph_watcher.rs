@@ -44,7 +44,9 @@ impl GraphWatcher {
     /// Creates a watcher, by what it does before and after each launch, on the launching thread.
     ///
     /// Where `before_launch` returns an error, the graph is not launched, and the launch returns that. `launched` is given the
-    /// run, as a [`Section`] of the stream, and the place for its [`Failures`].
+    /// run, as a [`Section`] of the stream, and the place for its [`Failures`]. Nothing is locked while either runs: they may
+    /// read what the graph touches, and launch. A guard that `before_launch` keeps makes the launch an
+    /// [`ErrorKind::HostBorrowed`](crate::ErrorKind::HostBorrowed) if it conflicts, as any guard does.
     pub fn new(
         before_launch: impl Fn() -> Result<()> + Send + Sync + 'static,
         launched: impl Fn(Arc<Section>, Failures) + Send + Sync + 'static,

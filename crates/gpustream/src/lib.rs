@@ -39,8 +39,8 @@
 //! # Errors
 //!
 //! A call's documentation names the kinds of error of its own. Besides, any call that reaches the driver answers
-//! [`ErrorKind::DeviceLost`] once the device has failed, and the message of each such error after the first that was
-//! looked at begins with "the device failed earlier"; [`ErrorKind::InHostClosure`] inside a host closure,
+//! [`ErrorKind::DeviceLost`] once the device has failed, and the message of each such error after the first that the
+//! program was given begins with "the device failed earlier"; [`ErrorKind::InHostClosure`] inside a host closure,
 //! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] where the driver
 //! refuses it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
 //! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for operations that a capture

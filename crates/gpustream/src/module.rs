@@ -55,7 +55,7 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // The blocks of variables too, which keep the module loaded.
-        self.device.park(Box::new((self.core.clone(), self.globals.take())), false);
+        self.device.park(Box::new((self.core.clone(), self.globals.take())), None);
     }
 }
 

@@ -80,7 +80,7 @@ impl Replay {
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Self {
         let old = self.step.replace(step(&self.device, in_order));
-        self.device.park(Box::new(old), false);
+        self.device.park(Box::new(old), None);
         self
     }
 
@@ -101,7 +101,7 @@ impl Replay {
         let outcome = work(stream);
         let ended = run.end();
         if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
-            self.device.park(retired, false);
+            self.device.park(retired, None);
         }
         // A refusal by the driver came before any error that `work` made of its own.
         ended.and(outcome)
@@ -128,7 +128,7 @@ impl Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if let Some(step) = self.step.take() {
-            self.device.park(Box::new(step), false);
+            self.device.park(Box::new(step), None);
         }
     }
 }

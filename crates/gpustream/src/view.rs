@@ -193,7 +193,7 @@ impl<'a, T: Plain> View<'a, T> {
     #[track_caller]
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
-        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
+        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
         queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
         // SAFETY: the range is inside pinned memory and aligned for T. Writers were just waited for, with the guard held,
         // which keeps new ones out, as the shared borrow does.
@@ -207,11 +207,12 @@ impl<'a, T: Plain> View<'a, T> {
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         // The guard first: until it is held, a graph may be launched at any moment.
-        match HostGuard::try_hold(self.block, self.bytes(), Mode::Read) {
-            // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_done()? => Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) }),
-            _ => Err(busy("writing to")),
+        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
+        if !self.is_done()? {
+            return Err(busy("writing to"));
         }
+        // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
+        Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
     }
 
     /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
@@ -312,7 +313,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         let range = self.view.bytes();
-        let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;
+        let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
         queue::wait_for(self.view.block, &range, Mode::Write)?;
         // SAFETY: the device was just waited for, with the guard held.
         Ok(unsafe { self.write_guard(host, guard) })
@@ -334,11 +335,12 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::WouldBlock`] while the device still uses this range.
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
-        match HostGuard::try_hold(self.view.block, self.view.bytes(), Mode::Write) {
-            // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_done()? => Ok(unsafe { self.write_guard(host, guard) }),
-            _ => Err(busy("using")),
+        let guard = HostGuard::hold(self.view.block, self.view.bytes(), Mode::Write);
+        if !self.is_done()? {
+            return Err(busy("using"));
         }
+        // SAFETY: the device is done, and the guard was held before it was asked.
+        Ok(unsafe { self.write_guard(host, guard) })
     }
 
     /// Returns whether the device is done with this range, so that [`write`](Self::write) returns at once. Never

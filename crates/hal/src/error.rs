@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::fault::{Fault, FirstReport};
+use crate::fault::Fault;
 
 /// The result of every fallible call of the project.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -97,8 +97,6 @@ struct Inner {
     call: Option<&'static str>,
     code: Option<i64>,
     operation: Option<Operation>,
-    /// Present where this is the first report of a device's fault.
-    first: Option<Arc<FirstReport>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -114,7 +112,6 @@ impl Error {
             call: None,
             code: None,
             operation: None,
-            first: None,
             source: None,
         }))
     }
@@ -181,40 +178,28 @@ impl Error {
         self
     }
 
-    /// Says that the device failed earlier, where its fault was reported before. Otherwise a
-    /// [`DeviceLost`](ErrorKind::DeviceLost) is the first report of the fault, unless it is dropped before anybody has
-    /// looked at it.
+    /// Says that the device failed earlier, if its fault was reported before. Otherwise a
+    /// [`DeviceLost`](ErrorKind::DeviceLost) is the first report of the fault, unless it is made [`unheard`](crate::unheard).
     #[must_use]
     #[cold]
     pub fn with_fault(mut self, fault: &Fault) -> Self {
-        if self.0.kind == ErrorKind::DeviceLost {
-            fault.tell(&self.0.message);
-            self.0.first = fault.first_report().map(Arc::new);
-        }
-        if self.0.first.is_none() && fault.is_reported() {
+        let is_loss = self.0.kind == ErrorKind::DeviceLost;
+        let was_reported = if is_loss { fault.report(&self.0.message) } else { fault.is_reported() };
+        if was_reported {
             self.0.message.insert_str(0, EARLIER);
         }
         self
     }
 
-    /// Notes that somebody looks at this error.
-    #[inline]
-    fn look(&self) -> &Inner {
-        if let Some(first) = &self.0.first {
-            first.set_seen();
-        }
-        &self.0
-    }
-
     /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
-        self.look().kind
+        self.0.kind
     }
 
     /// Returns what happened and what to do, in part in the driver's words, without the call and operation that
     /// [`Display`](fmt::Display) adds.
     pub fn message(&self) -> &str {
-        &self.look().message
+        &self.0.message
     }
 
     /// Returns the backend that the error came from: `cpu`, `cuda`, `hip`.
@@ -269,6 +254,7 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unheard;
 
     #[test]
     fn another_librarys_error_is_the_source_and_ours_stays_ours() {
@@ -329,14 +315,34 @@ mod tests {
         assert_eq!(loss().with_fault(&Fault::default()).message(), "illegal address", "of another device");
     }
 
+    /// The texts of two errors are the same, whatever is done with the first one.
     #[test]
-    fn an_error_that_nobody_looks_at_is_no_report() {
+    fn looking_at_an_error_or_dropping_it_changes_no_other() {
+        let with_first: [fn(Error); 4] = [
+            drop,
+            |first| assert_eq!(first.kind(), ErrorKind::DeviceLost),
+            |first| drop(first.to_string()),
+            |first| drop(first.clone()),
+        ];
+        for with_first in with_first {
+            let fault = Fault::default();
+            let first = loss().with_fault(&fault);
+            assert_eq!(first.message(), "illegal address");
+            with_first(first);
+            assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_made_for_nobody_is_no_report() {
         let fault = Fault::default();
-        drop(loss().with_fault(&fault));
-        let first = loss().with_fault(&fault);
-        drop(first.clone());
-        assert_eq!(first.kind(), ErrorKind::DeviceLost);
-        drop(first);
-        assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
+        unheard(|| drop(loss().with_fault(&fault)));
+        let caught = std::panic::catch_unwind(|| unheard(|| panic!("on purpose")));
+        assert!(caught.is_err());
+        assert_eq!(loss().with_fault(&fault).message(), "illegal address");
+        assert_eq!(
+            unheard(|| loss().with_fault(&fault)).message(),
+            "the device failed earlier: illegal address"
+        );
     }
 }

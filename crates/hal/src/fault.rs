@@ -1,9 +1,15 @@
 //! The fault of a device: whether the program was told of it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::notice::{self, Level, Notice};
+
+thread_local! {
+    /// Whether the errors that this thread makes now go to nobody.
+    static UNHEARD: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Whether a device's fault was reported; shared by all handles of the device. [`Error::with_fault`](crate::Error::with_fault)
 /// makes the reports.
@@ -27,7 +33,7 @@ impl Fault {
     }
 
     /// Has listeners told of the fault, unless they were.
-    pub(crate) fn tell(&self, message: &str) {
+    fn tell(&self, message: &str) {
         if !self.0.told.swap(true, Ordering::Relaxed) {
             // Errors are made under all kinds of locks.
             notice::later(Level::Error, || Notice::Fault {
@@ -43,31 +49,24 @@ impl Fault {
         self.0.reported.load(Ordering::Relaxed)
     }
 
-    /// Returns the first report of the fault, unless there was one.
-    pub(crate) fn first_report(&self) -> Option<FirstReport> {
-        let known = self.0.reported.swap(true, Ordering::Relaxed);
-        (!known).then(|| FirstReport { fault: self.clone(), seen: AtomicBool::new(false) })
+    /// Notes a report of the fault, unless nobody hears it, and tells listeners of the fault, once. Returns whether there was
+    /// a report before.
+    pub(crate) fn report(&self, message: &str) -> bool {
+        self.tell(message);
+        if UNHEARD.get() { self.is_reported() } else { self.0.reported.swap(true, Ordering::Relaxed) }
     }
 }
 
-/// The first report of a fault, which an error and its clones own together. A report counts only once somebody has
-/// looked at one of these.
-#[derive(Debug)]
-pub(crate) struct FirstReport {
-    fault: Fault,
-    seen: AtomicBool,
-}
-
-impl FirstReport {
-    pub(crate) fn set_seen(&self) {
-        self.seen.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for FirstReport {
-    fn drop(&mut self) {
-        if !*self.seen.get_mut() {
-            self.fault.0.reported.store(false, Ordering::Relaxed);
+/// Does `work` and drops its errors, so that none of them counts as the first report of a device's fault: the program is to get
+/// that in the fault's own words.
+pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
+    /// The way back, also if the work panics.
+    struct Return(bool);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            UNHEARD.set(self.0);
         }
     }
+    let _return = Return(UNHEARD.replace(true));
+    work()
 }

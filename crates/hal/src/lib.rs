@@ -93,7 +93,7 @@ pub use device::{Backend, Device, DeviceInfo, DriverLibrary, MemoryInfo, Probe, 
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};
-pub use fault::Fault;
+pub use fault::{Fault, unheard};
 pub use graph::{
     Conditional, DriverNode, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec,
     RawGraphNode, Repeat,

@@ -308,6 +308,69 @@ fn a_write_is_ordered_with_another_threads_fetch() {
     });
 }
 
+/// A launch holds no borrow, so a guard may come at any moment of it. Either the guard waits for the run, or the launch is
+/// refused; a graph that only reads is never refused because of a reader.
+#[test]
+fn no_graph_writes_what_the_host_reads() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let (mut x, mut host) = (a.alloc::<u32>(4).unwrap(), device.pinned::<u32>(4).unwrap());
+        let writes = a.capture(|a| a.fill(&mut host, 2)).unwrap();
+        let reads = b.capture(|b| b.copy(&host, &mut x)).unwrap();
+        let writing = thread::spawn(move || {
+            let outcome = writes.launch(&a);
+            (outcome.map_err(|error| error.kind()), writes, a)
+        });
+        let guard = host.read().unwrap();
+        let (outcome, ..) = writing.join().unwrap();
+        assert_eq!(driver.pending(), 0, "a graph is about to write under the guard");
+        reads.launch(&b).unwrap();
+        drop(guard);
+        let ran = match outcome {
+            Ok(()) => 2,
+            Err(kind) => {
+                assert_eq!(kind, ErrorKind::HostBorrowed);
+                1
+            }
+        };
+        assert_eq!(driver.steps().len(), ran);
+    });
+}
+
+/// Nobody writes what is read here, so that no reader waits for a launch that has no room.
+#[test]
+fn guards_wait_for_no_room() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let a = device.stream().unwrap();
+        let mut x = a.alloc::<u32>(4).unwrap();
+        let (mut read, mut half) = (device.pinned::<u32>(4).unwrap(), device.pinned::<u32>(8).unwrap());
+        let graph = a.capture(|a| {
+            a.copy(&read, &mut x)?;
+            a.fill(&mut half.slice_mut(..4)?, 3)
+        });
+        let graph = graph.unwrap();
+        driver.set_full(true);
+        let launching = thread::spawn(move || {
+            graph.launch(&a).unwrap();
+            (graph, a)
+        });
+        driver.until_waited_for();
+        drop((read.read().unwrap(), read.try_read().unwrap()));
+        drop(half.slice(4..).unwrap().read().unwrap());
+        drop(half.slice_mut(4..).unwrap().write().unwrap());
+        assert_eq!(driver.pending(), 0, "the launch waits for room");
+        driver.set_full(false);
+        drop(read.write().unwrap());
+        assert_eq!(driver.ran(), [COPY, 3], "a writer waits for the run");
+        let kept = launching.join().unwrap();
+        drop(kept);
+    });
+}
+
 /// Drivers do not lock their graphs, so the library must.
 #[test]
 fn one_graph_is_launched_by_one_thread_at_a_time() {

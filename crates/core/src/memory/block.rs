@@ -137,7 +137,7 @@ impl Block {
             capacity: 0,
             history: Latch::new(History::new(0, false)),
             in_graph: AtomicBool::new(false),
-            guards: Latch::new(Guards::default()),
+            guards: Latch::new(Guards::new()),
             place: Place::Nowhere,
             home,
         }

@@ -26,7 +26,8 @@ pub(crate) use access::Remembered;
 pub use array::ArrayMemory;
 pub use block::{Block, Kind};
 pub(crate) use block::{Filling, Home, Place, Returned};
-pub use guard::{HostGuard, HostReplay};
+pub use guard::HostGuard;
+pub(crate) use guard::{check_guards, enter_graph_memory};
 pub use page_locked::PAGE_LOCKED;
 pub use registration::Registration;
 

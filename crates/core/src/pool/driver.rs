@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gpustream_hal::{Operation, RawBuffer, Result};
+use gpustream_hal::{Operation, RawBuffer, Result, unheard};
 
 use super::arena::Slab;
 use super::source::{DeviceMemory, Source};
@@ -108,7 +108,7 @@ impl DriverPool {
         let frees = std::mem::take(&mut lock(&self.0).frees);
         for returned in frees {
             let (kind, size) = (returned.kind, returned.size);
-            match free(pools, returned) {
+            match unheard(|| free(pools, returned)) {
                 Some(returned) => lock(&self.0).frees.push(returned),
                 None => pools.source.give_back(kind, size),
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat};
+use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat, unheard};
 
 use super::arena::{Owner, Slab};
 use super::source::Source;
@@ -176,7 +176,7 @@ impl Pools {
     pub(super) fn drop_unused(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.
-        drop(gone);
+        unheard(|| drop(gone));
     }
 
     /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
@@ -193,7 +193,7 @@ impl Pools {
         let bytes = removed.iter().map(|slab| slab.size as u64).sum();
         for slab in removed {
             // SAFETY: the slab was idle from end to end, and has left the pool.
-            unsafe { self.source.free(kind, slab) };
+            unheard(|| unsafe { self.source.free(kind, slab) });
         }
         bytes
     }

@@ -297,13 +297,15 @@ impl Capture {
             }
         }
 
-        let inner = &mut *lock(&self.inner);
+        let mut inner = lock(&self.inner);
         // Dropped only after the driver has let go of the streams: until then other threads are refused.
-        let members = Members(self, inner);
+        let members = Members(self, &mut inner);
         let ended = members.1.end(self.origin);
         members.1.keep_parts();
         let contents = members.1.scope.finish();
         drop(members);
+        // The contents of a graph that came to nothing are dropped after that: they own closures of the program.
+        drop(inner);
         Ok((ended?, contents))
     }
 }

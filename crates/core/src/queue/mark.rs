@@ -4,7 +4,9 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use gpustream_hal::hint::cold_path;
-use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy, unheard,
+};
 
 use super::section::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
@@ -269,7 +271,7 @@ impl StreamCore {
             // others between that submission and the mark.
             if !self.known_done(oldest.number) {
                 // SAFETY: the event is alive and was recorded on this stream, which is not captured: its caller records.
-                if !matches!(unsafe { oldest.cell.query() }, Ok(true)) {
+                if !matches!(unheard(|| unsafe { oldest.cell.query() }), Ok(true)) {
                     break;
                 }
                 self.set_reached(oldest);

@@ -11,9 +11,10 @@ use smallvec::SmallVec;
 
 use super::mark::Owed;
 use super::{Entry, Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
-use crate::memory::{Access, Remembered};
+use crate::memory::{Access, Remembered, check_guards, enter_graph_memory};
 use crate::operation::{Call, Submission, Waited, hazard};
-use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
+use crate::record::GraphUses;
+use crate::sync::{LatchGuard, RawMutexGuard};
 use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
 
@@ -164,15 +165,49 @@ impl<'s> Entry<'s> {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let stream = self.stream;
-        let run = || {
-            let mut state = stream.running(what)?;
-            stream.caught_up_for(&mut state, self.caller.operation)?;
-            let traced = trace::is_on().then_some(work);
-            let begun = self.prepare(state, accesses.clone())?;
-            self.run(begun, accesses, Waited::Alone, traced, || call(&*stream.device, stream.raw))
+        let prepare = |state| self.prepare(state, accesses.clone());
+        self.named(self.submit_prepared(what, work, accesses.clone(), prepare, call))
+    }
+
+    /// Runs a graph of so many operations. Its memory is not borrowed, so host guards may be held there.
+    ///
+    /// # Errors
+    /// [`HostBorrowed`](gpustream_hal::ErrorKind::HostBorrowed) if one that is held conflicts with `uses`; otherwise as for
+    /// [`submit_outside_captures`](Self::submit_outside_captures).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub fn launch_graph(
+        &self,
+        operations: u32,
+        uses: &GraphUses,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        let check = || if uses.touch_host_memory() { check_guards(uses.accesses()) } else { Ok(()) };
+        let prepare = |mut state: StateGuard<'s>| {
+            self.stream.pay(&mut state, &uses.accesses())?;
+            self.prepare_among_others(state, uses.accesses(), check)
         };
-        self.named(run())
+        let work = trace::Work::Graph { operations };
+        self.named(self.submit_prepared("launch a graph inside it", work, uses.accesses(), prepare, call))
+    }
+
+    /// Submits an operation that no recording can take, and that gets its place by `prepare`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    fn submit_prepared<'a>(
+        &self,
+        what: &str,
+        work: trace::Work,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        prepare: impl FnOnce(StateGuard<'s>) -> Result<Begun<'s>>,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        let stream = self.stream;
+        let mut state = stream.running(what)?;
+        stream.caught_up_for(&mut state, self.caller.operation)?;
+        let traced = trace::is_on().then_some(work);
+        let begun = prepare(state)?;
+        self.run(begun, accesses, Waited::Alone, traced, || call(&*stream.device, stream.raw))
     }
 
     /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
@@ -194,16 +229,18 @@ impl<'s> Entry<'s> {
             return Ok(Begun { state });
         }
         cold_path();
-        self.prepare_among_others(state, accesses)
+        self.prepare_among_others(state, accesses, || Ok(()))
     }
 
-    /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to.
+    /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to. With graphs, `check` has the last
+    /// word, under the lock under which the uses are entered.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn prepare_among_others<'a>(
         &self,
         mut state: StateGuard<'s>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        check: impl FnOnce() -> Result<()>,
     ) -> Result<Begun<'s>> {
         let in_graph = accesses.clone().any(|access| access.borrow().block.in_graph.load(Ordering::Acquire));
         let mut entering = in_graph.then(enter_graph_memory);
@@ -212,6 +249,7 @@ impl<'s> Entry<'s> {
         {
             state = self.order(state, accesses.clone(), &mut entering)?;
         }
+        check()?;
         self.enter_all(&mut state, accesses);
         Ok(Begun { state })
     }
@@ -306,7 +344,7 @@ impl<'s> Entry<'s> {
         &self,
         mut state: StateGuard<'s>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
-        entering: &mut Option<MutexGuard<'static, ()>>,
+        entering: &mut Option<RawMutexGuard<'static>>,
     ) -> Result<StateGuard<'s>> {
         let mut missing = self.missing(&state, accesses.clone());
         if missing.is_empty() {
@@ -431,15 +469,6 @@ pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &
     if history.is_crowded() {
         prune(&mut history);
     }
-}
-
-/// Admits one thread at a time to memory that graphs refer to, from the look at its uses to the entry of the new one. Other
-/// memory needs no such lock: borrows keep conflicting operations of other threads out. A graph's launch holds no borrow, and
-/// two launches that conflict would each miss the other. Never held across a driver's call.
-#[inline]
-fn enter_graph_memory() -> MutexGuard<'static, ()> {
-    static ENTERING: Mutex<()> = Mutex::new(());
-    lock(&ENTERING)
 }
 
 /// Leaves out the points that come before others anyway, so that each wait is needed.

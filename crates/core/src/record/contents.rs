@@ -1,6 +1,7 @@
 //! The contents of a graph: the memory it touches, the values it keeps alive, and the order of its operations.
 
 use std::any::Any;
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,9 +60,10 @@ impl Contents {
             && one.map(|operation| &operation.after).eq(other_one.map(|operation| &operation.after))
     }
 
-    /// Returns whether values of the program's are kept, which may own anything.
-    pub fn owns_values(&self) -> bool {
-        !self.calls.is_empty() || self.watched
+    /// Takes out the values of the program, if any are kept. They may own anything.
+    pub fn take_values(&mut self) -> Option<Box<dyn Send>> {
+        let owns = !self.calls.is_empty() || self.watched;
+        owns.then(|| Box::new((mem::take(&mut self.calls), mem::take(&mut self.keep))) as _)
     }
 
     /// Returns the values of that type that are kept.

@@ -19,6 +19,7 @@ use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::IDLE;
+use crate::foreign::Untold;
 use crate::process;
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -80,7 +81,7 @@ unsafe impl Sync for Team {}
 struct TeamState {
     inside: usize,
     closed: bool,
-    failure: Option<Error>,
+    failure: Option<Untold>,
 }
 
 impl Team {
@@ -98,7 +99,7 @@ impl Team {
         let mut state = lock(&self.state);
         if let Err(error) = outcome {
             self.claims.stop();
-            state.failure.get_or_insert(error);
+            state.failure.get_or_insert(Untold::new(error));
         }
         state.inside -= 1;
         drop(state);
@@ -106,7 +107,7 @@ impl Team {
     }
 
     /// Closes the call, waits for the helpers inside, and returns the failure of one, if any failed.
-    fn close(&self) -> Option<Error> {
+    fn close(&self) -> Option<Untold> {
         lock(&self.state).closed = true;
         stay_awake(|| lock(&self.state).inside == 0);
         let mut state = lock(&self.state);
@@ -165,7 +166,7 @@ pub fn run(
         team.claims.stop();
     }
     let failure = team.close();
-    own.and(failure.map_or(Ok(()), Err))
+    own.and_then(|()| failure.map_or(Ok(()), Untold::tell))
 }
 
 /// The helpers of the process, which wait for calls and end after some time without any.

@@ -9,6 +9,7 @@ use gpustream::hal::{
     DeviceInfo, Error, ErrorKind, FillPattern, GraphNode, RawEvent, RawStream, Result, Work as Operation,
 };
 use gpustream_hal::noop::{Call, Model, Noop};
+use shuttle::sync as model;
 
 /// An operation of a stream.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ enum Work {
     Graph(Vec<u32>),
 }
 
-/// The value that stands for a copy on the device among the steps.
+/// The value that stands for a copy among the steps.
 pub(crate) const COPY: u32 = u32::MAX;
 
 /// Returns the value that stands for an operation among the steps.
@@ -29,7 +30,7 @@ fn step_of(work: &Operation<'_>) -> u32 {
         Operation::Fill { pattern: FillPattern::U8(value), .. } => u32::from(*value),
         Operation::Fill { pattern: FillPattern::U16(value), .. } => u32::from(*value),
         Operation::Fill { pattern: FillPattern::U32(value), .. } => *value,
-        Operation::CopyOnDevice { .. } => COPY,
+        Operation::CopyOnDevice { .. } | Operation::CopyToDevice { .. } => COPY,
         // SAFETY: the second argument of the model's only kernel is a `u32`.
         Operation::Kernel { args, .. } => unsafe { args[1].cast::<u32>().read() },
         _ => panic!("{work:?}"),
@@ -112,9 +113,17 @@ impl World {
     }
 }
 
+/// The room that a driver has for launches of graphs.
+#[derive(Default)]
+struct Room {
+    is_full: bool,
+    /// Whether a launch waits for room.
+    is_waited_for: bool,
+}
+
 /// A context of the driver. Devices opened on it share its streams.
 #[derive(Clone, Default)]
-pub(crate) struct Driver(Arc<Mutex<World>>);
+pub(crate) struct Driver(Arc<Mutex<World>>, Arc<(model::Mutex<Room>, model::Condvar)>);
 
 impl Driver {
     /// Makes a driver whose captures forbid the use of events that were recorded on their streams before.
@@ -152,6 +161,32 @@ impl Driver {
                 .any(|work| matches!(work, Work::After(it, until) if *it == other.0 && *until > before))
         };
         operations(a).all(|x| operations(b).all(|y| follows((a, x), (b, y)) || follows((b, y), (a, x))))
+    }
+
+    /// Returns the number of operations that have not run.
+    pub(crate) fn pending(&self) -> usize {
+        let world = &*self.0.lock().unwrap();
+        world.streams.values().map(|queue| queue.work.len() - queue.done).sum()
+    }
+
+    /// Takes the room for launches of graphs away, or gives it back.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.change_room(|room| room.is_full = is_full);
+    }
+
+    /// Waits until a thread's launch waits for room.
+    pub(crate) fn until_waited_for(&self) {
+        self.wait_for_room(|room| room.is_waited_for);
+    }
+
+    fn change_room(&self, change: impl FnOnce(&mut Room)) {
+        change(&mut self.1.0.lock().unwrap());
+        self.1.1.notify_all();
+    }
+
+    fn wait_for_room(&self, is_so: impl Fn(&Room) -> bool) {
+        let (room, changed) = &*self.1;
+        drop(changed.wait_while(room.lock().unwrap(), |room| !is_so(room)).unwrap());
     }
 
     /// Returns the steps that have run so far, in their order.
@@ -308,6 +343,8 @@ unsafe impl Model for Driver {
             Call::GraphSize(graph) => self.call(|world| world.captures[&graph.0].len()),
             Call::GraphInstantiate(graph) => Ok(graph.0),
             Call::GraphLaunch(exec, stream) => {
+                self.change_room(|room| room.is_waited_for = room.is_full);
+                self.wait_for_room(|room| !room.is_full);
                 self.tell(|world| {
                     assert!(world.launching.insert(exec.0), "two threads launch one executable");
                 })?;
