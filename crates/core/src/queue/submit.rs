@@ -165,8 +165,9 @@ impl<'s> Entry<'s> {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let prepare = |state| self.prepare(state, accesses.clone());
-        self.named(self.submit_prepared(what, work, accesses.clone(), prepare, call))
+        let of_place = accesses.clone();
+        let prepare = |state| self.prepare(state, of_place);
+        self.named(self.submit_prepared(what, work, accesses, prepare, call))
     }
 
     /// Runs a graph of so many operations. Its memory is not borrowed, so host guards may be held there.
