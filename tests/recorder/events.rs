@@ -132,17 +132,17 @@ fn choice_says_the_device_the_library_and_why() {
             let passed = ["backend=\"cuda\"", "finds no NVIDIA GPU"];
             hear(&heard, "gpustream::device", Level::INFO, &passed);
             let opened = [
-                "device=hip:0",
+                "device=\"hip:0\"",
                 "gfx90a",
                 "uuid=\"GPU-AAAAAAAAAAAAAAAA\"",
-                "pci=0000:3b:00.0",
+                "pci=\"0000:3b:00.0\"",
                 "gpustream-shim",
                 "library_found_by=\"libamdhip64.so.7\"",
                 "first backend with a driver and a device",
             ];
             hear(&heard, "gpustream::device", Level::INFO, &opened);
             let _named = Device::open("hip:1").unwrap();
-            hear(&heard, "gpustream::device", Level::INFO, &["device=hip:1", "asks for hip:1"]);
+            hear(&heard, "gpustream::device", Level::INFO, &["device=\"hip:1\"", "asks for hip:1"]);
         });
     });
 }

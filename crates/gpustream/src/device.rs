@@ -171,10 +171,18 @@ impl Device {
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
         let device = Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) }));
-        notice::now(Level::Info, || Notice::Opened {
-            info: Box::new(device.info().clone()),
-            library: backend.library(),
-            why: why.to_owned(),
+        notice::now(Level::Info, || {
+            let info = device.info().clone();
+            Notice::Opened {
+                device: format!("{}:{}", info.backend, info.ordinal),
+                name: info.name,
+                arch: info.arch,
+                driver: info.driver,
+                uuid: info.uuid,
+                pci: info.pci.map(|pci| pci.to_string()),
+                library: backend.library().map(|library| (library.path, library.found_by)),
+                why: why.to_owned(),
+            }
         });
         Ok(device)
     }

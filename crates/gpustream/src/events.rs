@@ -1,7 +1,6 @@
 //! The library's notices as events of the crate `tracing`.
 
 use gpustream_core::events;
-use gpustream_hal::DeviceInfo;
 use gpustream_hal::notice::{self, Level, Listener, Notice};
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::debug;
@@ -49,22 +48,19 @@ fn later(notice: Notice) {
 
 fn emit(notice: &Notice) {
     match notice {
-        Notice::Opened { info, library, why } => {
-            let DeviceInfo { backend, ordinal, name, arch, driver, uuid, pci, .. } = &**info;
-            tracing::info!(
-                target: "gpustream::device",
-                device = %format_args!("{backend}:{ordinal}"),
-                name,
-                arch,
-                driver,
-                uuid = uuid.as_deref(),
-                pci = pci.map(display),
-                library = library.as_ref().map(|library| display(library.path.display())),
-                library_found_by = library.as_ref().map(|library| library.found_by.as_str()),
-                why,
-                "device opened"
-            );
-        }
+        Notice::Opened { device, name, arch, driver, uuid, pci, library, why } => tracing::info!(
+            target: "gpustream::device",
+            device,
+            name,
+            arch,
+            driver,
+            uuid,
+            pci,
+            library = library.as_ref().map(|(file, _)| display(file.display())),
+            library_found_by = library.as_ref().map(|(_, found_by)| found_by),
+            why,
+            "device opened"
+        ),
         Notice::PassedOver { backend, why } => {
             tracing::info!(target: "gpustream::device", backend, why, "backend passed over");
         }

@@ -12,8 +12,6 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::{DeviceInfo, DriverLibrary};
-
 /// How much a notice matters, most first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the usual words")]
@@ -30,10 +28,20 @@ pub enum Level {
 pub enum Notice {
     /// A device was opened.
     Opened {
-        /// The device.
-        info: Box<DeviceInfo>,
-        /// The driver library that it is used through.
-        library: Option<DriverLibrary>,
+        /// The device, `cuda:0`.
+        device: String,
+        /// The product's name.
+        name: String,
+        /// The target that kernels are compiled for.
+        arch: String,
+        /// The driver's version.
+        driver: String,
+        /// The UUID, if the driver tells it.
+        uuid: Option<String>,
+        /// The PCI address, if the driver tells it.
+        pci: Option<String>,
+        /// The driver's library, if there is one, and the name that led to it.
+        library: Option<(PathBuf, String)>,
         /// What made the library choose it.
         why: String,
     },
