@@ -169,6 +169,27 @@ impl Stream {
     /// such operations of each stream: the one in front has the memory wait for its place, and with the one behind later work
     /// waits for what was enqueued. Makes no device's context current.
     ///
+    /// ```
+    /// use gpustream::{Arg, hal::FillPattern};
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let (a, b) = (device.stream()?, device.stream()?);
+    /// let (mut x, mut y) = (a.zeros::<u32>(100)?, b.zeros::<u32>(100)?);
+    /// let (to_x, to_y, raw) = (x.as_raw(), y.as_raw(), device.raw());
+    /// // SAFETY: between the operations each stream gets a fill of its memory.
+    /// unsafe {
+    ///     let (raw_a, in_front_a) = a.external_place("fill", &[Arg::write(&mut x)], None)?;
+    ///     let (raw_b, in_front_b) = b.external_place("fill", &[Arg::write(&mut y)], None)?;
+    ///     raw.fill(to_x, FillPattern::U32(1), 100, raw_a)?;
+    ///     raw.fill(to_y, FillPattern::U32(2), 100, raw_b)?;
+    ///     // Nothing came between, so the sections grow.
+    ///     assert!(a.external_place("fill", &[Arg::write(&mut x)], in_front_a.as_ref())?.1.is_none());
+    ///     assert!(b.external_place("fill", &[Arg::write(&mut y)], in_front_b.as_ref())?.1.is_none());
+    /// }
+    /// // Each stream waits for the other's fill.
+    /// assert_eq!((b.download(&x)?, a.download(&y)?), (vec![1; 100], vec![2; 100]));
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`external_section`](Self::external_section).
     ///
