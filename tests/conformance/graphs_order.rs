@@ -13,7 +13,7 @@ tests! {
         ordered_nodes_may_be_set_to_common_memory, a_node_set_between_a_copy_and_its_source_is_refused,
         reads_and_disjoint_parts_need_no_order, the_short_way_is_for_memory_of_the_same_node,
         what_a_child_touches_is_compared, memory_inside_a_graph_is_compared, many_nodes_are_set_at_once,
-        a_node_that_the_driver_refused_counts_as_both, whoever_orders_is_asked_for_nodes_that_are_set,
+        a_node_that_the_driver_refused_counts_as_both, tracking_decides_whether_set_nodes_are_compared,
         an_update_records_its_edges_anew, cooperative_kernels_follow_each_other;
     Plain if has_conditions: what_a_body_touches_is_compared, cooperative_bodies_follow_each_other;
 }
@@ -258,7 +258,7 @@ fn a_node_that_the_driver_refused_counts_as_both(device: &Device) -> Result<()> 
     assert_all(&s, &y, next(next(2, 2), 2))
 }
 
-fn whoever_orders_is_asked_for_nodes_that_are_set(device: &Device) -> Result<()> {
+fn tracking_decides_whether_set_nodes_are_compared(device: &Device) -> Result<()> {
     let strict = DeviceOptions::default().tracking(Tracking::Strict);
     // SAFETY: nothing else uses the memory of the nodes below, and both write the same there.
     let untracked = unsafe { DeviceOptions::default().without_tracking() };

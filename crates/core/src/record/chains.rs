@@ -93,8 +93,8 @@ impl Chains {
         })
     }
 
-    /// Returns an operation and a later one that conflict, and of which the later does not come after the earlier.
-    /// `touched` returns what an operation touches: the memory's name, the range there, and the mode.
+    /// Returns two operations that conflict and are not ordered, the earlier one first. `touched` returns what an operation
+    /// touches: the memory's name, the range there, and the mode.
     pub(crate) fn unordered<'a, Name: Ord, Touched: Iterator<Item = (Name, &'a Range<usize>, Mode)>>(
         &self,
         touched: impl Fn(usize) -> Touched,

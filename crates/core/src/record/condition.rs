@@ -22,10 +22,10 @@ pub struct Condition<'a> {
 /// recursion.
 const MOST_LEVELS: usize = 64;
 
-/// Checks that a graph of so many levels, of which one is new, is not too deep.
+/// Checks the number of levels that a graph would have with one more child or body.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] if it is.
+/// [`ErrorKind::InvalidArgument`] if there are too many.
 pub fn check_levels(levels: usize) -> Result<()> {
     if levels <= MOST_LEVELS {
         return Ok(());

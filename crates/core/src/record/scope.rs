@@ -68,8 +68,8 @@ impl Scope {
         first.map_or(Ok(missing), |old| Err(hazard(caller.operation, old)))
     }
 
-    /// Returns the point that an operation which needs the whole device must come after, and does not come after yet. Nobody
-    /// but the library knows of it, whoever orders operations on memory.
+    /// Returns the point that an operation which needs the whole device must come after, and does not come after yet. This
+    /// order is the library's own, so it does not depend on the tracking.
     pub(crate) fn missing_device(&self, (chain, clock): (StreamId, &Clock)) -> Option<Point> {
         self.on_whole_device.filter(|&last| last.stream != chain && !clock.covers(last))
     }
