@@ -205,7 +205,9 @@ extern "C" fn end() {
         && !before.is_empty()
     {
         watch::set("a driver that was asked for the last times of a trace");
-        before.iter().for_each(|handler| handler());
+        for handler in before {
+            handler();
+        }
         watch::lift();
     }
     if ENDING.swap(true, Ordering::SeqCst) {

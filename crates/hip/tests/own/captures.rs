@@ -94,7 +94,9 @@ fn earlier_work_is_asked_about_and_waited_for_inside_a_capture() {
             let threads = Pending::USES.map(|work| scope.spawn(move || work(pending)));
             recorder.release();
             waits.join().unwrap()?;
-            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            for thread in threads {
+                thread.join().unwrap().unwrap();
+            }
             wait_for(future)?;
             // This thread too.
             assert_eq!(*pending.host.read()?, [1; 10]);
@@ -122,7 +124,9 @@ fn earlier_work_of_a_stream_that_joins_is_waited_for_inside_the_capture() {
             pending.s.fill(&mut y, 2)?;
             let threads = Pending::USES.map(|work| scope.spawn(move || work(pending)));
             recorder.release();
-            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            for thread in threads {
+                thread.join().unwrap().unwrap();
+            }
             origin.fill(&mut y, 3)
         });
         let graph = graph.unwrap();
@@ -181,7 +185,12 @@ fn the_driver_captures_another_stream() {
     let graph = s.capture(|s| {
         assert_eq!(s.as_raw().0 as u64, captured[0]);
         // SAFETY: the closure gives the stream nothing.
-        unsafe { s.external("look", &[], |raw| Ok::<_, gpustream::Error>(assert_eq!(raw, s.as_raw()))) }
+        unsafe {
+            s.external("look", &[], |raw| {
+                assert_eq!(raw, s.as_raw());
+                Ok::<_, gpustream::Error>(())
+            })
+        }
     });
     drop(graph);
     assert_eq!(s.as_raw().0 as u64, own);
@@ -235,7 +244,9 @@ fn earlier_work_of_a_shared_stream_is_waited_for_after_the_capture() {
             });
             let graph = graph.unwrap();
             waits.join().unwrap().unwrap();
-            after.unwrap().into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            for thread in after.unwrap() {
+                thread.join().unwrap().unwrap();
+            }
             assert_eq!(graph.node_count(), 2);
             graph.launch(&pending.s).unwrap();
         });
