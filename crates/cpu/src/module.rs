@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +145,7 @@ fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
     }
     let number = FILES.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("gpustream-{}-{number}.so", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     file.write_all(bytes)?;
     Ok((ImageFile::Temporary(path.clone()), path))
 }
