@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests};
 use gpustream::{
-    ArrayShape, Device, DeviceOptions, Error, ErrorKind, MemoryInfo, Piece, PinnedOptions, PoolPolicy,
+    ArrayShape, AsView, Device, DeviceOptions, Error, ErrorKind, MemoryInfo, Piece, PinnedOptions, PoolPolicy,
     Result, Stream,
 };
 
@@ -206,7 +206,7 @@ fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<
     let mut pipeline = device.pipeline().chunks(2);
     pipeline.in_place([&mut device.pinned::<u8>(2 * size_of::<T>())?], |_, _| Ok(()))?;
     pipeline.in_place([&mut kept[2].0], |_, [piece]| {
-        assert!(is_aligned(piece.as_raw().0), "a piece at {:?}", piece.as_raw());
+        assert!(is_aligned(piece.view().as_raw().0), "a piece at {:?}", piece.view().as_raw());
         Ok(())
     })?;
     s.synchronize()?;
