@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use conformance::args::{Kernels, Mixed, Nested};
+use conformance::args::{Kernels, Line, Mixed, Nested};
 use conformance::large::{Most, Table};
 use conformance::{
     ONE, assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps, with_stream,
@@ -18,7 +18,7 @@ tests! {
         kernels_tell_their_limits, attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet,
         early_launches_keep_the_order, occupancy_is_reported,
         threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
-        cloned_kernels_outlive_the_original, large_structs_arrive_by_value;
+        cloned_kernels_outlive_the_original, large_structs_arrive_by_value, aligned_structs_arrive_by_value;
     Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
 
@@ -41,6 +41,35 @@ fn structs_arrive_by_value(device: &Device) -> Result<()> {
     let inner = Mixed { wide: 1.5, pair: [0.0, 2.5], number: -3, halves: [0, 4] };
     kernels.by_value(&s, &ONE, 7, Nested { inner, last: -5 }, 8, &mut out)?;
     assert_eq!(s.download(&out)?, [7.0, 1.5, 2.5, -3.0, 4.0, -5.0, 8.0]);
+    Ok(())
+}
+
+/// Vectors want 16 bytes at most, and a struct may want more.
+fn aligned_structs_arrive_by_value(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    let line = |from: u16| Line { values: std::array::from_fn(|i| f32::from(from + i as u16)) };
+    let more = s.upload(&[line(100)])?;
+    let want: [f32; 16] = std::array::from_fn(|i| 111.0 + 2.0 * i as f32);
+    let mut out = s.zeros::<f32>(16)?;
+    let check = |what: &str, out: &mut Buffer<f32>| -> Result<()> {
+        assert_eq!(s.download(out)?, want, "{what}");
+        s.fill(out, 0.0)
+    };
+    for _ in 0..10 {
+        kernels.aligned(&s, &ONE, 4, line(0), 7, &more, &mut out)?;
+        check("a launch", &mut out)?;
+    }
+    let graph = s.capture(|s| kernels.aligned(s, &ONE, 4, line(0), 7, &more, &mut out))?;
+    for _ in 0..10 {
+        graph.launch(&s)?;
+        check("a graph", &mut out)?;
+    }
+    drop(graph);
+    let mut replay = device.replay();
+    for _ in 0..10 {
+        replay.run(&s, |s| kernels.aligned(s, &ONE, 4, line(0), 7, &more, &mut out))?;
+        check("a replay", &mut out)?;
+    }
     Ok(())
 }
 

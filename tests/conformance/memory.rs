@@ -1,14 +1,18 @@
 //! Allocation, reuse of memory, statistics, and running out of memory.
 
+use bytemuck::{Pod, Zeroable};
 use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream};
+use gpustream::{
+    ArrayShape, AsView, Device, DeviceOptions, Error, ErrorKind, MemoryInfo, Piece, PinnedOptions,
+    PoolPolicy, Result, Stream,
+};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
         too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
         elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
         memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
-        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
+        allocations_are_aligned, every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -81,6 +85,135 @@ fn allocations_are_aligned(device: &Device) -> Result<()> {
         let host = device.pinned::<u8>(len)?;
         assert!((host.read()?.as_ptr() as usize).is_multiple_of(64));
     }
+    Ok(())
+}
+
+/// The table is `DeviceOptions::memory_limit`'s.
+fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
+    const MIB: usize = 1 << 20;
+    let device = open_again(device, DeviceOptions::default().memory_limit(16 * MIB as u64))?;
+    let s = device.stream()?;
+    let refused = |result: Result<()>| refused(result, ErrorKind::OutOfMemory, &["limit of 16 MiB"]);
+    refused(s.alloc::<u8>(17 * MIB).map(drop));
+    if device.info().managed_memory {
+        refused(device.managed::<u8>(17 * MIB).map(drop));
+        // What is freed can be had again, by each kind from each other.
+        drop(device.managed::<u8>(12 * MIB)?);
+    }
+    for _ in 0..2 {
+        if device.info().textures {
+            let square = |side| device.array::<u8>(ArrayShape::new_2d(side, side));
+            refused(square(4096 + 128).map(drop));
+            refused(device.texel_buffer::<u8>(17 * MIB).map(drop));
+            let (array, texels) = (square(3072)?, device.texel_buffer::<u8>(4 * MIB)?);
+            refused(s.alloc::<u8>(6 * MIB).map(drop));
+            refused(square(3072).map(drop));
+            drop((array, texels));
+        }
+        if device.info().shared_memory {
+            refused(device.alloc_shared::<u8>(17 * MIB).map(drop));
+            let shared = device.alloc_shared::<u8>(12 * MIB)?;
+            refused(s.alloc::<u8>(6 * MIB).map(drop));
+            // Other handles of the memory take no more of it.
+            // SAFETY: the memory is not used.
+            let same = unsafe { device.import::<u8>(&shared.export()?) }?;
+            drop((shared, same));
+        }
+        drop(s.full(12 * MIB, 1u8)?);
+    }
+    // That is the host's.
+    let _pinned = (device.pinned::<u8>(20 * MIB)?, device.register(vec![0u8; 20 * MIB])?);
+    drop(s.full(12 * MIB, 1u8)?);
+    Ok(())
+}
+
+/// A type may want a whole page. Whether that works is no matter of what lay free, of the pool, or of the kind of memory.
+fn every_alignment_is_kept(device: &Device) -> Result<()> {
+    for pool in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
+        let device = open_again(device, DeviceOptions::default().pool(pool))?;
+        // Memory of this kind begins in different places from now on.
+        let _odd = [device.pinned::<u8>(100)?, device.pinned::<u8>(600)?];
+        lie_aligned::<Aligned32>(&device)?;
+        lie_aligned::<Aligned512>(&device)?;
+        lie_aligned::<Aligned4096>(&device)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C, align(32))]
+struct Aligned32([u64; 4]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C, align(512))]
+struct Aligned512([u64; 64]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C, align(4096))]
+struct Aligned4096([u64; 512]);
+
+fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let value = *bytemuck::from_bytes::<T>(
+        bytemuck::bytes_of(&Aligned4096(std::array::from_fn(|i| i as u64)))
+            .get(..size_of::<T>())
+            .expect("no longer"),
+    );
+    let is_aligned = |address: usize| address.is_multiple_of(align_of::<T>());
+    let check = |what: &str, host: &mut dyn FnMut() -> Result<(usize, usize)>| -> Result<()> {
+        let (begins, ends) = host()?;
+        assert!(is_aligned(begins), "{what} at {begins:#x} for {} bytes", align_of::<T>());
+        assert!(ends - begins >= size_of::<T>());
+        Ok(())
+    };
+    let span = |values: &[T]| (values.as_ptr().addr(), values.as_ptr_range().end.addr());
+    let mut kept = Vec::new();
+    for len in [1, 2, 5, 1, 3] {
+        let mut pinned = device.pinned::<T>(len)?;
+        check("pinned memory", &mut || Ok(span(&pinned.write()?)))?;
+        pinned.write()?.fill(value);
+        let mut combined = device.pinned_with::<T>(len, PinnedOptions::default().write_combined(true))?;
+        check("write-combined memory", &mut || Ok(span(&combined.write()?)))?;
+        let registered = device.register(vec![value; len])?;
+        check("registered memory", &mut || Ok(span(&registered.read()?)))?;
+        if device.info().managed_memory {
+            let mut managed = device.managed::<T>(len)?;
+            check("managed memory", &mut || Ok(span(&managed.write()?)))?;
+            s.copy(&pinned, &mut managed)?;
+            assert_eq!(*managed.read()?, vec![value; len]);
+        }
+        let full = s.full(len, value)?;
+        assert!(is_aligned(full.as_raw().0), "device memory at {:?}", full.as_raw());
+        assert_eq!(s.download(&full)?, vec![value; len]);
+        let uploaded = s.upload(&vec![value; len])?;
+        assert!(is_aligned(uploaded.as_raw().0), "device memory at {:?}", uploaded.as_raw());
+        s.copy(&uploaded, &mut pinned)?;
+        assert_eq!(*pinned.read()?, vec![value; len]);
+        kept.push((pinned, combined, full, uploaded));
+    }
+    // Memory of a recording, twice, so that the second buffer gets what the first one had.
+    let graph = s.capture(|s| {
+        for _ in 0..2 {
+            let _small = s.alloc::<u8>(100)?;
+            let mut inside = s.alloc::<T>(3)?;
+            assert!(is_aligned(inside.as_raw().0), "memory of a graph at {:?}", inside.as_raw());
+            s.copy(&kept[4].3, &mut inside)?;
+        }
+        Ok(())
+    })?;
+    graph.launch(&s)?;
+    // A pipeline keeps its pieces' memory for elements of other types.
+    let mut pipeline = device.pipeline().chunks(2);
+    pipeline.in_place([&mut device.pinned::<u8>(2 * size_of::<T>())?], |_, _| Ok(()))?;
+    pipeline.in_place([&mut kept[2].0], |_, [piece]| {
+        assert!(is_aligned(piece.view().as_raw().0), "a piece at {:?}", piece.view().as_raw());
+        Ok(())
+    })?;
+    s.synchronize()?;
+    assert_eq!(*kept[2].0.read()?, vec![value; 5]);
+    drop((graph, kept));
+    device.synchronize()?;
+    assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
 
@@ -216,7 +349,21 @@ fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<
     device
         .pipeline()
         .chunks(3)
-        .map(&[(); 10], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))
+        .map(&[(); 10], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))?;
+
+    // More elements go through a pipeline than a number holds.
+    let (mut pieces, mut done) = (0, Vec::new());
+    let source = |piece: &mut [()]| {
+        pieces += 1;
+        Ok::<_, Error>(if pieces < 4 { piece.len() } else { 0 })
+    };
+    let mut pipeline = device.pipeline().chunks(MOST).progress(|so_far| done.push(so_far));
+    assert_eq!(pipeline.run::<(), (), _>(source, |_, _| Ok(()), |_, _| Ok(()))?, MOST);
+    pipeline.generate::<(), Error>(3, |_, _| Ok(()), |_, piece| Ok(assert_eq!(piece.len(), MOST)))?;
+    drop(pipeline);
+    assert_eq!(done, [MOST; 6]);
+    let mut host = device.pinned::<()>(MOST)?;
+    device.pipeline().chunks(MOST / 3).in_place([&mut host], |_, _| Ok(()))
 }
 
 fn options_at_their_extremes_work(device: &Device) -> Result<()> {

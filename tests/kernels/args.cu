@@ -48,6 +48,19 @@ extern "C" __global__ void by_value(unsigned char before, Nested nested, unsigne
     out[6] = (double)after;
 }
 
+/// A struct that is aligned to more than any vector.
+struct alignas(64) Line {
+    float values[16];
+};
+
+/// Such a struct by value, between parameters that misalign it, and in memory.
+/// requires: 16 <= len(out), 1 <= len(more)
+extern "C" __global__ void aligned(unsigned char before, Line line, unsigned char after, const Line* __restrict__ more,
+                                   float* __restrict__ out) {
+    const Line first = line, second = more[0];
+    for (int i = 0; i < 16; ++i) out[i] = first.values[i] + second.values[i] + (float)before + (float)after;
+}
+
 /// Structs in memory: swaps the members of each pair.
 /// requires: n <= len(x)
 /// covers: n

@@ -1,16 +1,18 @@
 //! Images made by run-time compilers, kept on disk.
 //!
-//! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry is named
+//! An image is code that the driver runs, so entries lie in a folder that nobody but this user and root can write to. An entry is named
 //! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
 //! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use gpustream_hal::notice::{self, Level, Notice};
-use gpustream_hal::{self as hal, Compiled, Result, Source};
+use gpustream_hal::{self as hal, Compiled, Result, Source, environment};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::sha256;
@@ -27,7 +29,9 @@ pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled
     let info = device.info();
     let compiler = device.compiler()?;
     let key = key(source, info.backend, &info.arch, &compiler);
-    let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
+    let folder = folder().and_then(|path| {
+        PrivateFolder::open(&path).map_err(|error| not_kept(&format!("{}: {error}", path.display()))).ok()
+    });
     if let Some(compiled) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(compiled);
     }
@@ -45,19 +49,42 @@ pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled
         compiler,
         took: begun.elapsed(),
     });
-    if let Some(folder) = folder {
-        store(&folder, &key, &compiled);
+    if let Some(folder) = folder
+        && let Err(error) = store(&folder, &key, &compiled)
+    {
+        not_kept(&error.to_string());
     }
     Ok(compiled)
 }
 
 /// Returns the cache's folder: `GPUSTREAM_CACHE_DIR`, or `gpustream/images` in the user's cache folder.
 fn folder() -> Option<PathBuf> {
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    from("GPUSTREAM_CACHE_DIR").or_else(|| {
+    let from = |name: &str| environment::trusted(name).map(PathBuf::from);
+    let folder = from("GPUSTREAM_CACHE_DIR").or_else(|| {
         let caches = from("XDG_CACHE_HOME").or_else(|| Some(from("HOME")?.join(".cache")))?;
         Some(caches.join("gpustream").join("images"))
-    })
+    });
+    if folder.is_none() {
+        let why = if environment::is_privileged() {
+            "a program with rights that its caller lacks takes no folder from the environment"
+        } else {
+            "none of GPUSTREAM_CACHE_DIR, XDG_CACHE_HOME and HOME is set"
+        };
+        not_kept(why);
+    }
+    folder
+}
+
+/// Says, once in a process, that each start will compile anew.
+#[cold]
+fn not_kept(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        eprintln!(
+            "gpustream: kernels that are compiled at run time are not kept ({why}), so the next start compiles them \
+             again; set GPUSTREAM_CACHE_DIR to a folder that you own and others cannot write to"
+        );
+    });
 }
 
 /// Returns the key: all that the compiled image depends on. No two sources have the same key, because each text has its
@@ -152,14 +179,13 @@ fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Compiled> {
     decode(&entry, key)
 }
 
-fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) {
+fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) -> io::Result<()> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     // The number differs in every process and call.
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
-    // A cache that cannot be written to costs time alone.
-    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled));
+    folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled))
 }
 
 #[cfg(test)]
@@ -189,16 +215,16 @@ mod tests {
         let key = key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0");
         let path = parent.path().join(entry_name(&key));
         assert_eq!(load(&folder, &key), None);
-        store(&folder, &key, &compiled(b"image"));
+        store(&folder, &key, &compiled(b"image")).unwrap();
         assert_eq!(load(&folder, &key), Some(compiled(b"image")));
         fs::rename(&path, parent.path().join(entry_name(b"another key"))).unwrap();
         assert_eq!(load(&folder, b"another key"), None, "an entry under another one's name");
-        store(&folder, &key, &compiled(b"image"));
+        store(&folder, &key, &compiled(b"image")).unwrap();
         let mut damaged = fs::read(&path).unwrap();
         *damaged.last_mut().unwrap() ^= 1;
         fs::write(&path, &damaged).unwrap();
         assert_eq!(load(&folder, &key), None, "a flipped bit");
-        store(&folder, &key, &compiled(b"image"));
+        store(&folder, &key, &compiled(b"image")).unwrap();
         assert_eq!(load(&folder, &key), Some(compiled(b"image")), "written anew");
     }
 

@@ -51,8 +51,20 @@ impl DeviceOptions {
         self
     }
 
-    /// Sets the most bytes of device memory that this device may reserve; allocations beyond that fail as if the device
-    /// had no more.
+    /// Sets the most bytes of device memory that this handle of the device may take; allocations beyond that fail as if the
+    /// device had no more, after freed memory went back to the driver.
+    ///
+    /// | memory | counts | because |
+    /// |---|---|---|
+    /// | buffers, of streams, graphs and pipelines | yes | by what the pool has reserved, or the driver's pool given out |
+    /// | texel buffers | yes | |
+    /// | arrays | yes | by their texels; a driver may pad them |
+    /// | `Device::alloc_shared` | yes | by the driver's pieces, 2 MiB on GPUs |
+    /// | managed memory | yes | all of it may lie on the device at once, wherever it lies now |
+    /// | memory imported from other processes | no | the exporter has taken it |
+    /// | memory of other libraries, such as `Buffer::from_raw` | no | they have taken it |
+    /// | pinned, write-combined and registered memory, flags, shared events | no | it is the host's |
+    /// | kernels' code and variables, the driver's streams and graphs | no | the driver takes it, and does not say how much |
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory.limit = Some(bytes);

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Result, environment};
 
 use crate::pool::PoolPolicy;
 use crate::staging::StagingOptions;
@@ -65,7 +65,7 @@ impl TraceSettings {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a value that is not allowed.
     pub fn read() -> Result<Self> {
-        let file = std::env::var_os("GPUSTREAM_TRACE").filter(|value| !value.is_empty());
+        let file = environment::trusted("GPUSTREAM_TRACE");
         let file = file.map(|file| match file.to_str() {
             Some(name) => PathBuf::from(name.replace("%p", &std::process::id().to_string())),
             None => PathBuf::from(file),

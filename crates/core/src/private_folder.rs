@@ -1,4 +1,5 @@
-//! A folder that nobody else can write to, for files that are loaded as code.
+//! A folder that nobody but this user and root can write to, for files that are loaded as code. Root is trusted: it can do
+//! all that this user can, and bakes folders into images of containers.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -13,7 +14,7 @@ use gpustream_hal::file_limit;
 /// Length of the longest file that is read, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// An open folder that only this user can write to. Files are opened relative to the open folder and not by its path,
+/// An open folder that only this user, or only root, can write to. Files are opened relative to the open folder and not by its path,
 /// so the folder that was checked is the one that is used, whatever happens to the path meanwhile.
 pub(crate) struct PrivateFolder(File);
 
@@ -21,8 +22,8 @@ impl PrivateFolder {
     /// Opens the folder at `path`, which is created with mode 0700 if it is missing. If others can write to that
     /// folder, or it cannot be opened, opens a folder of this user's own inside it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Self::open_private(path)
-            .or_else(|_| Self::open_private(&path.join(format!("gpustream-{}", effective_user()))))
+        let own = || path.join(format!("gpustream-{}", effective_user()));
+        Self::open_private(path).or_else(|error| Self::open_private(&own()).map_err(|_| error))
     }
 
     fn open_private(path: &Path) -> io::Result<Self> {
@@ -30,21 +31,21 @@ impl PrivateFolder {
         // Without `O_NOFOLLOW` a link would be followed before its owner is checked.
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-        if is_own(&folder.metadata()?) {
+        if is_trusted(&folder.metadata()?) {
             return Ok(Self(folder));
         }
         Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can write to the folder"))
     }
 
-    /// Reads an ordinary file of this user's; any other file is an error.
+    /// Reads an ordinary file of this user's or root's; any other file is an error.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         // Opened without blocking, in case the name belongs to a pipe.
         let mut file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() || !is_own(&metadata) || metadata.len() > MOST {
+        if !metadata.is_file() || !is_trusted(&metadata) || metadata.len() > MOST {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "not an ordinary file of this user's",
+                "not an ordinary file of this user's or root's",
             ));
         }
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
@@ -81,9 +82,13 @@ impl PrivateFolder {
     }
 }
 
-/// Returns whether this user owns the file and nobody else can write to it.
-fn is_own(metadata: &Metadata) -> bool {
-    metadata.uid() == effective_user() && metadata.mode() & 0o022 == 0
+/// Returns whether this user or root owns the file, and nobody else can write to it.
+fn is_trusted(metadata: &Metadata) -> bool {
+    may_trust(metadata.uid(), metadata.mode(), effective_user())
+}
+
+const fn may_trust(owner: u32, mode: u32, user: u32) -> bool {
+    (owner == user || owner == 0) && mode & 0o022 == 0
 }
 
 fn effective_user() -> u32 {
@@ -139,6 +144,29 @@ mod tests {
         assert_eq!(fs::read(own.join("x")).unwrap(), b"mine");
         mode(&own, 0o770);
         assert!(PrivateFolder::open(&open).is_err(), "that one is open to others too");
+    }
+
+    #[test]
+    fn nobody_but_this_user_and_root_is_trusted() {
+        const ME: u32 = 1000;
+        for (owner, mode, trusted) in [
+            (ME, 0o700, true),
+            (ME, 0o755, true),
+            (0, 0o755, true),
+            (0, 0o775, false),
+            (0, 0o777, false),
+            (0, 0o1777, false),
+            (ME, 0o770, false),
+            (1001, 0o755, false),
+            (1001, 0o700, false),
+        ] {
+            assert_eq!(may_trust(owner, mode, ME), trusted, "{owner} {mode:o}");
+        }
+        // A folder of root's, which another user can read and not write.
+        let folder = PrivateFolder::open(Path::new("/usr")).unwrap();
+        if effective_user() != 0 {
+            assert!(folder.write("gpustream-test", "gpustream-test.tmp", b"").is_err());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Version of this interface; a module states the one it was compiled with.
-pub const ABI: u32 = 5;
+pub const ABI: u32 = 6;
 
 /// The one symbol a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
@@ -17,6 +17,9 @@ pub const MAX_THREADS: usize = 1024;
 
 /// Most bytes of all parameters of a kernel.
 pub const PARAMS_MAX: u32 = 32_764;
+
+/// Largest alignment of a parameter, in bytes.
+pub const PARAMS_ALIGN_MAX: usize = 256;
 
 /// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 pub const NARROW_MAX: u64 = 0x7fff_0000;
@@ -256,8 +259,8 @@ pub struct Kernel {
     pub params_size: u32,
     /// Threads that a block may have; 0 for no limit of the kernel's own.
     pub max_threads: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// Alignment of the parameter block, in bytes.
+    pub params_align: u32,
 }
 
 /// A variable of a module (`gs_cpu_global`).

@@ -35,20 +35,28 @@ unsafe impl Send for FunctionRef {}
 // refers to them.
 unsafe impl Sync for FunctionRef {}
 
-/// Parameter blocks up to this size travel inside the operation; longer ones cost an allocation.
+/// Parameter blocks up to this size and alignment travel inside the operation; others cost an allocation.
 const INLINE: usize = 128;
+const INLINE_ALIGN: usize = 16;
 
-/// A kernel's parameter block.
+/// A kernel's parameter block. The kernel reads its parameters in place, so the block is aligned for each of them.
 #[derive(Clone)]
 pub(crate) struct Params {
     inline: Inline,
-    long: Option<Box<[Inline]>>,
+    long: Option<Box<[Wide]>>,
 }
 
-/// Bytes that are aligned for any parameter.
+/// Bytes that are aligned for vectors, and for all that is usual.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Inline([u8; INLINE]);
+
+/// Bytes that are aligned for any parameter.
+#[derive(Clone, Copy)]
+#[repr(C, align(256))]
+struct Wide([u8; abi::PARAMS_ALIGN_MAX]);
+
+const _: () = assert!(align_of::<Inline>() == INLINE_ALIGN && align_of::<Wide>() == abi::PARAMS_ALIGN_MAX);
 
 impl Params {
     /// Copies the values that `args` point to into the kernel's layout.
@@ -57,8 +65,9 @@ impl Params {
     /// `args` matches the kernel's parameters in size.
     pub(crate) unsafe fn new(function: &Function, args: &[*mut c_void]) -> Self {
         let mut params = Self { inline: Inline([0; INLINE]), long: None };
-        if function.params_size > INLINE {
-            params.long = Some(vec![params.inline; function.params_size.div_ceil(INLINE)].into_boxed_slice());
+        if function.params_size > INLINE || function.params_align > INLINE_ALIGN {
+            let count = function.params_size.div_ceil(size_of::<Wide>());
+            params.long = Some(vec![Wide([0; size_of::<Wide>()]); count].into_boxed_slice());
         }
         let block = params.block_mut();
         for (param, arg) in function.params.iter().zip(args) {

@@ -14,6 +14,8 @@ pub(crate) struct Function {
     pub(crate) entry: abi::Entry,
     pub(crate) params: Vec<ParamInfo>,
     pub(crate) params_size: usize,
+    /// The alignment of the parameter block, in bytes.
+    pub(crate) params_align: usize,
     max_threads: u32,
     pub(crate) static_shared: u32,
     pub(crate) locals: Arc<Locals>,
@@ -81,6 +83,7 @@ impl Function {
                 .map(|p| ParamInfo { offset: p.offset as usize, size: p.size as usize })
                 .collect(),
             params_size: kernel.params_size as usize,
+            params_align: kernel.params_align as usize,
             max_threads: kernel.max_threads,
             locals: locals.clone(),
             prints: image.prints,

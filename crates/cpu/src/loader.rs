@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, ptr};
 
@@ -81,7 +82,7 @@ impl ImageFile {
     fn write_temporary(folder: &Path, image: &[u8]) -> io::Result<Self> {
         loop {
             let path = folder.join(format!("gpustream-{:016x}.so", RandomState::new().hash_one(())));
-            match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(mut file) => {
                     let written = Temporary(path);
                     file.write_all(image)?;

@@ -6,8 +6,12 @@ mod support;
 
 use std::sync::LazyLock;
 
-use gpustream_hal::{Device, Error, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo, RawModule, RawStream};
+use gpustream_hal::{
+    Device, Error, ErrorKind, GraphNode, LaunchConfig, MemoryInfo, ParamInfo, RawModule, RawStream, Work,
+};
 use support::{Arg, Bench, compile, options};
+
+const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
 
 const KERNELS: &str = r#"
 struct Pair { char a; double b; };
@@ -23,6 +27,14 @@ extern "C" __global__ void params(char a, const float* p, short b, Pair pair, fl
 extern "C" __global__ void none() {}
 struct Big { int values[300]; };
 extern "C" __global__ void big(int* out, Big big) { out[threadIdx.x] = big.values[threadIdx.x]; }
+struct alignas(64) Line { int values[16]; };
+struct alignas(256) Lines { int values[64]; };
+template <class T> __device__ void read_in_place(const T& value, int* out) {
+    out[0] += (int)((size_t)gs_cpu_current->params % alignof(T));
+    out[1] += value.values[15] % 1000;
+}
+extern "C" __global__ void line(Line by_value, int* out) { read_in_place(by_value, out); }
+extern "C" __global__ void lines(Lines by_value, int* out) { read_in_place(by_value, out); }
 extern "C" __global__ void count(int* out) { *out = atomicAdd(&counter, 1); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
@@ -61,6 +73,34 @@ fn long_parameter_blocks_arrive_whole() {
     values.fill(0);
     bench.sync(stream).unwrap();
     assert!(out.as_ref().iter().enumerate().all(|(i, &v)| v == i as i32 * 3));
+}
+
+/// A kernel reads its parameters in place, by instructions that fault at an address which is not aligned.
+#[test]
+fn parameters_lie_where_their_alignment_wants_them() {
+    const TIMES: usize = 20;
+    let (bench, [stream]) = bench();
+    let out = bench.memory::<i32>(2);
+    let mut pointer = out.buffer.0;
+    // The value itself need not be aligned.
+    let mut bytes = [7_u8; 257];
+    let args = [bytes[1..].as_mut_ptr().cast(), std::ptr::from_mut(&mut pointer).cast()];
+    for function in [bench.function("line"), bench.function("lines")] {
+        let graph = bench.device.graph_create().unwrap();
+        let node = GraphNode::Work(Work::Kernel { function, config: &ONE, args: &args });
+        // SAFETY: the arguments are those that the kernel takes; the graph stays until its launches are done.
+        unsafe {
+            bench.device.graph_add_node(graph, &[], &node).unwrap();
+            let executable = bench.device.graph_instantiate(graph).unwrap();
+            for _ in 0..TIMES {
+                bench.device.launch(function, &ONE, &args, stream).unwrap();
+                bench.device.graph_launch(executable, stream).unwrap();
+            }
+        }
+    }
+    bytes.fill(0);
+    bench.sync(stream).unwrap();
+    assert_eq!(*out.as_ref(), [0, 4 * TIMES as i32 * (0x0707_0707 % 1000)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cudarc::nvrtc::sys as bindings;
 use gpustream_hal::compiler::{Compiler, Output, RawProgram};
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, functions};
+use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, environment, functions};
 
 use crate::api::prove;
 use crate::driver::found;
@@ -205,7 +205,7 @@ fn open_builtins(library: Option<&Path>, major: c_int, minor: c_int) {
 fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
-        if let Some(root) = std::env::var_os(variable) {
+        if let Some(root) = environment::trusted(variable) {
             candidates.push(Path::new(&root).join("include"));
         }
     }

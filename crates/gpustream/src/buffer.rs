@@ -1,5 +1,6 @@
 //! Device memory.
 
+use std::alloc::Layout;
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,12 +19,11 @@ use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::pinned::check_alignment;
 use crate::plain::Plain;
 use crate::raw_memory::RawMemory;
 use crate::shared_memory::Mapping;
 use crate::stream::Stream;
-use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+use crate::view::{AsView, AsViewMut, View, ViewMut, check_alignment, owner_methods};
 
 /// An owned block, which goes back to the pool when dropped.
 pub(crate) struct Owned {
@@ -38,32 +38,32 @@ impl Owned {
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library, and those of the pools.
-    pub(crate) fn alloc(device: &Device, kind: Kind, bytes: usize, operation: Operation) -> Result<Self> {
+    pub(crate) fn alloc(device: &Device, kind: Kind, layout: Layout, operation: Operation) -> Result<Self> {
         let outside = named(operation, inside::check_outside)?;
-        Self::alloc_outside(device, kind, bytes, operation, outside)
+        Self::alloc_outside(device, kind, layout, operation, outside)
     }
 
     /// As [`alloc`](Self::alloc), on a thread that is outside of those closures.
     pub(crate) fn alloc_outside(
         device: &Device,
         kind: Kind,
-        bytes: usize,
+        layout: Layout,
         operation: Operation,
         _: Outside,
     ) -> Result<Self> {
         let core: &DeviceCore = &device.0;
-        let block = core.pools.alloc(core, kind, bytes, None, operation)?;
+        let block = core.pools.alloc(core, kind, layout, None, operation)?;
         Ok(Self::new(device, block))
     }
 
     /// Allocates device memory for the next operations of the entry's stream, or of the recording that it takes part in.
     #[inline]
-    pub(crate) fn alloc_on(entry: &Entry<'_>, device: &Device, bytes: usize) -> Result<Self> {
+    pub(crate) fn alloc_on(entry: &Entry<'_>, device: &Device, layout: Layout) -> Result<Self> {
         let core: &DeviceCore = &device.0;
         let block = if entry.stream.is_recorded() {
-            core.pools.alloc_recorded(core, bytes, entry)?
+            core.pools.alloc_recorded(core, layout, entry)?
         } else {
-            core.pools.alloc(core, Kind::Device, bytes, Some(entry), entry.caller.operation)?
+            core.pools.alloc(core, Kind::Device, layout, Some(entry), entry.caller.operation)?
         };
         Ok(Self::new(device, block))
     }
@@ -152,7 +152,7 @@ impl<T: Plain> Buffer<T> {
         let bytes = named(operation, || {
             inside::check_outside()?;
             let bytes = byte_len::<T>(len)?;
-            check_address(device, address, size_of::<T>(), bytes)?;
+            check_address::<T>(device, address, bytes)?;
             Ok(bytes)
         })?;
         // SAFETY: by this function's contract.
@@ -259,7 +259,7 @@ pub(crate) fn hand_over(
 }
 
 /// Checks an address of somebody else's, as far as that can be done.
-fn check_address(device: &Device, address: RawBuffer, element: usize, bytes: usize) -> Result<()> {
+fn check_address<T: Plain>(device: &Device, address: RawBuffer, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
@@ -269,7 +269,7 @@ fn check_address(device: &Device, address: RawBuffer, element: usize, bytes: usi
             format!("{bytes} bytes at a null address; give the address that the memory's owner reports"),
         ));
     }
-    check_alignment(address.0, element)?;
+    check_alignment::<T>(address.0)?;
     match device.raw().ordinal_of(address)? {
         Some(ordinal) if ordinal != device.info().ordinal => Err(Error::new(
             ErrorKind::DeviceMismatch,

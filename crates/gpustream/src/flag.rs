@@ -1,5 +1,6 @@
 //! A word that host, streams and running kernels share.
 
+use std::alloc::Layout;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +44,7 @@ impl Device {
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn flag(&self) -> Result<Flag> {
-        let memory = Owned::alloc(self, Kind::Pinned, size_of::<u32>(), operation("flag"))?;
+        let memory = Owned::alloc(self, Kind::Pinned, Layout::new::<u32>(), operation("flag"))?;
         memory.block().history.lock().set_written(&(0..size_of::<u32>()));
         let flag = Flag(Arc::new(memory));
         flag.set(0);

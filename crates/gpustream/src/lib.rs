@@ -231,6 +231,23 @@ macro_rules! include_kernels {
     };
 }
 
+/// Refuses bindings that another version of `gpustream-build` wrote; not for use by hand. They use hidden items of this
+/// crate, which change with any version.
+// `macro_rules!` compares literals alone, so the version stands here once more; a test compares it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __bindings_of {
+    ("0.1.0") => {};
+    ($other:literal) => {
+        ::core::compile_error!(::core::concat!(
+            "version ",
+            $other,
+            " of `gpustream-build` wrote these bindings, and this `gpustream` has version 0.1.0: give both the same \
+             version in Cargo.toml, or run `cargo update -p gpustream -p gpustream-build`"
+        ));
+    };
+}
+
 /// The `unsafe` of generated bindings; not for use by hand.
 ///
 /// A launcher is sound because its contract was checked. No type of Rust's can say so, and the bindings must be

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use gpustream_core::inside;
-use gpustream_core::memory::{Kind, byte_len};
+use gpustream_core::memory::{Kind, layout_of};
 use gpustream_core::operation::{Call, operation};
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
@@ -68,8 +68,9 @@ impl Device {
             return Err(Error::unsupported("managed memory that the host may touch while kernels run")
                 .with_backend(self.info().backend));
         }
-        let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(self, Kind::Managed, bytes, operation("managed"))?;
+        let layout = layout_of::<T>(len)?;
+        let (memory, bytes) =
+            (Owned::alloc(self, Kind::Managed, layout, operation("managed"))?, layout.size());
         // SAFETY: the memory is fresh, at least that long, and the host may touch it.
         unsafe { memory.block().host.write_bytes(0, bytes) };
         memory.block().history.lock().set_written(&(0..bytes));

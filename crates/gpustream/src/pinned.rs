@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut, RangeBounds};
 
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
-use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len};
+use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len, layout_of};
 use gpustream_core::operation::operation;
 use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
@@ -15,7 +15,7 @@ use crate::buffer::Owned;
 use crate::device::Device;
 use crate::notify::Synchronize;
 use crate::plain::Plain;
-use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
+use crate::view::{AsView, AsViewMut, View, ViewMut, check_alignment, owner_methods};
 
 /// The host's access to memory that both sides reach, through the view of the whole.
 macro_rules! host_methods {
@@ -146,8 +146,10 @@ impl Device {
             return self.pinned_from(&values);
         }
         inside::check_outside()?;
-        check_alignment(values.as_ptr().addr(), size_of::<T>())?;
-        let registration = Registration::of_box(&self.0.raw, values.into_boxed_slice())?;
+        // Before the check, since it moves the elements if the vector has room for more.
+        let values = values.into_boxed_slice();
+        check_alignment::<T>(values.as_ptr().addr())?;
+        let registration = Registration::of_box(&self.0.raw, values)?;
         Pinned::registered(self, registration, len)
     }
 }
@@ -168,18 +170,11 @@ impl<T: Plain> Pinned<T> {
         operation: Operation,
         fill: impl FnOnce(*mut T),
     ) -> Result<Self> {
-        let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(device, kind, bytes, operation)?;
-        if !memory.block().host.cast::<T>().is_aligned() {
-            let message = format!(
-                "pinned memory is not aligned to the {} bytes that its elements need",
-                align_of::<T>()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        let layout = layout_of::<T>(len)?;
+        let memory = Owned::alloc(device, kind, layout, operation)?;
         // An earlier owner's uses are done: without a stream, the pool hands out only such memory.
         fill(memory.block().host.cast());
-        memory.block().history.lock().set_written(&(0..bytes));
+        memory.block().history.lock().set_written(&(0..layout.size()));
         Ok(Self { memory, len, element: PhantomData })
     }
 
@@ -230,26 +225,12 @@ impl<T: Plain> Pinned<T> {
                 ),
             ));
         }
-        check_alignment(memory.addr(), size_of::<T>())?;
+        check_alignment::<T>(memory.addr())?;
         let owner = Box::new(ForeignOwner::new(owner));
         // SAFETY: by this function's contract.
         let registration = unsafe { Registration::new(&device.0.raw, memory.cast(), bytes, owner) }?;
         Self::registered(device, registration, len)
     }
-}
-
-pub(crate) fn check_alignment(address: usize, element: usize) -> Result<()> {
-    let wanted = kernel_alignment(element);
-    if address.is_multiple_of(wanted) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidArgument,
-        format!(
-            "kernels may read elements of {element} bytes as vectors, and want them at a multiple of {wanted} bytes; \
-             this memory is at {address:#x}: copy it to memory of the library's, or allocate it with that alignment"
-        ),
-    ))
 }
 
 impl<T: Plain> AsView<T> for Pinned<T> {
@@ -338,21 +319,5 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.values.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn vectors_of_kernels_are_aligned() {
-        for (address, element) in [(16, 16), (48, 64), (4, 4), (8, 24), (1, 1), (4, 12), (2, 6), (16, 32)] {
-            check_alignment(address, element).unwrap();
-        }
-        for (address, element) in [(4, 16), (8, 16), (8, 64), (2, 4), (4, 8), (12, 24), (1, 2), (8, 32)] {
-            let error = check_alignment(address, element).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{address} {element}");
-        }
     }
 }

@@ -25,6 +25,11 @@ use bytemuck::{Pod, Zeroable};
 /// assert_eq!((a.len(), b.len()), (1, 1));
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Memory that the library allocates, of whatever kind, begins at a multiple of the elements' alignment, also if that is
+/// `align(4096)`, and of 16 bytes at least. If an alignment is beyond 256 bytes, which is what drivers give, the allocation
+/// is longer by as much. Memory of others must be aligned already: [`Pinned::from_raw`](crate::Pinned::from_raw) and its
+/// kin refuse other memory.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no plain data, of which the memory of devices consists",
     label = "not every sequence of bytes is known to be a `{Self}`",

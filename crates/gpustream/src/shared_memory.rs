@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
-use gpustream_core::memory::byte_len;
+use gpustream_core::memory::{Share, byte_len};
 use gpustream_core::operation::{named, operation};
 use gpustream_hal::{Device as HalDevice, Error, ErrorKind, Result, SharedMapping};
 
@@ -13,6 +13,7 @@ use crate::buffer::{Buffer, Owned};
 use crate::device::Device;
 use crate::export::{BackendName, Content, Export, copy_of, invalid};
 use crate::plain::Plain;
+use crate::view::check_alignment;
 
 /// A mapping of memory that other processes may map too, which ends with the value.
 pub(crate) struct Mapping {
@@ -20,17 +21,21 @@ pub(crate) struct Mapping {
     raw: SharedMapping,
     /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
     imported: Option<OwnedFd>,
+    /// What the memory takes of the device's limit, if this process allocated it.
+    share: Option<Share>,
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         let device = self.device.clone();
         let SharedMapping { address, mapped, handle } = self.raw;
+        let share = self.share.take();
         inside::outside(move || {
             let mapping = SharedMapping { address, mapped, handle };
             // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
             // goes after its own uses.
             let _ = unsafe { device.shared_unmap(mapping) };
+            drop(share);
         });
     }
 }
@@ -47,16 +52,21 @@ impl Device {
     /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
-        let (mapping, bytes) = named(operation("alloc_shared"), || {
+        named(operation("alloc_shared"), || {
             inside::check_outside()?;
             self.check_shares()?;
             let bytes = byte_len::<T>(len)?;
             if bytes == 0 {
                 return Err(invalid("memory of no bytes cannot be shared; ask for one element at least"));
             }
-            Ok((self.raw().shared_alloc(bytes)?, bytes))
-        })?;
-        Ok(self.shared_buffer(mapping, None, bytes, len))
+            let mapping = self.0.pools.with_room(&*self.0, bytes, |mut share| {
+                let raw = self.raw().shared_alloc(bytes)?;
+                let grown = share.grow(raw.mapped);
+                let mapping = Mapping { device: self.raw().clone(), raw, imported: None, share: Some(share) };
+                grown.map(|()| mapping)
+            })?;
+            self.shared_buffer(mapping, bytes, len)
+        })
     }
 
     /// Maps memory that another process, or this one, has [exported](Buffer::export). Its contents count as written. The
@@ -80,7 +90,7 @@ impl Device {
     /// which have to be trusted in that.
     #[track_caller]
     pub unsafe fn import<T: Plain>(&self, export: &Export) -> Result<Buffer<T>> {
-        let (mapping, descriptor, bytes) = named(operation("import"), || {
+        named(operation("import"), || {
             inside::check_outside()?;
             self.check_shares()?;
             let Content::Memory { backend, uuid, bytes } = export.content else {
@@ -108,11 +118,13 @@ impl Device {
                 )));
             }
             let descriptor = copy_of(&export.descriptor)?;
-            Ok((self.raw().shared_import(descriptor.as_fd(), bytes)?, descriptor, bytes))
-        })?;
-        let buffer = self.shared_buffer(mapping, Some(descriptor), bytes, bytes / size_of::<T>());
-        buffer.set_written(bytes);
-        Ok(buffer)
+            let raw = self.raw().shared_import(descriptor.as_fd(), bytes)?;
+            let mapping =
+                Mapping { device: self.raw().clone(), raw, imported: Some(descriptor), share: None };
+            let buffer = self.shared_buffer(mapping, bytes, bytes / element)?;
+            buffer.set_written(bytes);
+            Ok(buffer)
+        })
     }
 
     fn check_shares(&self) -> Result<()> {
@@ -124,18 +136,13 @@ impl Device {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
-    fn shared_buffer<T: Plain>(
-        &self,
-        mapping: SharedMapping,
-        imported: Option<OwnedFd>,
-        bytes: usize,
-        len: usize,
-    ) -> Buffer<T> {
-        let address = mapping.address;
-        let mapping = Arc::new(Mapping { device: self.raw().clone(), raw: mapping, imported });
+    fn shared_buffer<T: Plain>(&self, mapping: Mapping, bytes: usize, len: usize) -> Result<Buffer<T>> {
+        let address = mapping.raw.address;
+        check_alignment::<T>(address.0)?;
+        let mapping = Arc::new(mapping);
         // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
         let block = unsafe { self.0.pools.foreign(ForeignOwner::new(mapping.clone()), address, bytes) };
-        Buffer::new(Owned::shared(self, block, mapping), len)
+        Ok(Buffer::new(Owned::shared(self, block, mapping), len))
     }
 }
 

@@ -78,8 +78,9 @@ texels!(u8: U8, i8: I8, u16: U16, i16: I16, u32: U32, i32: I32, half::f16: F16, 
 /// piece of memory for that, whatever part of it an operation touches.
 ///
 /// An `Array` is `Send` and `Sync`. Dropping it returns at once: the array stays as long as a texture, a graph or work
-/// that uses it. Arrays are the driver's own allocations, and do not count in [`MemoryStats`](crate::MemoryStats) nor
-/// against [`DeviceOptions::memory_limit`](crate::DeviceOptions::memory_limit).
+/// that uses it. Arrays are the driver's own allocations, and do not count in
+/// [`MemoryStats`](crate::MemoryStats); they do against
+/// [`DeviceOptions::memory_limit`](crate::DeviceOptions::memory_limit).
 pub struct Array<T> {
     memory: Arc<Owned>,
     shape: ArrayShape,

@@ -152,8 +152,7 @@ impl<'a, T: Plain> View<'a, T> {
     pub fn cast<U: Plain>(self) -> Result<View<'a, U>> {
         let Self { block, device, start, .. } = self;
         let bytes = self.bytes().len();
-        let aligned =
-            |address: usize| address.is_multiple_of(align_of::<U>().max(kernel_alignment(size_of::<U>())));
+        let aligned = |address: usize| address.is_multiple_of(alignment_of::<U>());
         // No element fits where it has no size.
         match bytes.checked_rem(size_of::<U>()) {
             Some(0)
@@ -172,7 +171,7 @@ impl<'a, T: Plain> View<'a, T> {
             None => format!("`{to}` has no size"),
             Some(0) => format!(
                 "kernels want `{to}` at a multiple of {} bytes, and the view begins at {:?}; slice where that is one",
-                align_of::<U>().max(kernel_alignment(size)),
+                alignment_of::<U>(),
                 self.as_raw(),
             ),
             Some(rest) => format!(
@@ -457,6 +456,30 @@ pub(crate) const fn kernel_alignment(size: usize) -> usize {
     1 << if zeros < 4 { zeros } else { 4 }
 }
 
+/// Returns the alignment of elements in memory that host and kernels see: what Rust wants, and what kernels may want.
+pub(crate) const fn alignment_of<T>() -> usize {
+    let (host, kernel) = (align_of::<T>(), kernel_alignment(size_of::<T>()));
+    if host > kernel { host } else { kernel }
+}
+
+/// Checks the address of memory that the library did not allocate. What it allocates is aligned by
+/// [`layout_of`](gpustream_core::memory::layout_of), and views keep to whole elements.
+pub(crate) fn check_alignment<T>(address: usize) -> Result<()> {
+    let wanted = alignment_of::<T>();
+    if address.is_multiple_of(wanted) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        format!(
+            "`{}` has {} bytes and must lie at a multiple of {wanted} bytes, since kernels may read it as vectors; this \
+             memory is at {address:#x}: copy it to memory of the library's, or allocate it with that alignment",
+            type_name::<T>(),
+            size_of::<T>()
+        ),
+    ))
+}
+
 fn checked_chunk(size: usize) -> Result<usize> {
     if size == 0 {
         return Err(Error::new(
@@ -561,6 +584,21 @@ pub(crate) use owner_methods;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_are_aligned_for_kernels_and_for_rust() {
+        #[repr(align(64))]
+        struct Line;
+        fn refused<T>(address: usize) -> bool {
+            check_alignment::<T>(address).is_err_and(|error| error.kind() == ErrorKind::InvalidArgument)
+        }
+        assert!(!refused::<[f32; 4]>(16) && refused::<[f32; 4]>(8));
+        assert!(!refused::<[f32; 3]>(4) && refused::<[f32; 3]>(2));
+        assert!(!refused::<[u16; 1]>(2) && refused::<[u8; 2]>(1));
+        assert!(!refused::<[f64; 4]>(16) && refused::<[f64; 4]>(8));
+        assert!(!refused::<[u8; 24]>(8) && refused::<[u8; 24]>(12));
+        assert!(!refused::<Line>(128) && refused::<Line>(96));
+    }
 
     #[test]
     fn ranges_resolve_or_are_refused() {

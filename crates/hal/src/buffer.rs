@@ -174,7 +174,7 @@ pub enum ManagedAdvice {
 /// # Safety
 /// The safe crate makes references from the addresses. An implementor promises that an allocation is at least as long
 /// as asked for, is nobody else's and stays until it is freed; that pinned and managed memory can be read and written
-/// by the host at the address given, and is aligned for every plain type; and that a copy or fill touches the ranges it
+/// by the host at the address given; and that a copy or fill touches the ranges it
 /// was given and no others, in its stream's order.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Buffers {
@@ -220,8 +220,8 @@ pub unsafe trait Buffers {
     }
 
     /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running
-    /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned to at least
-    /// 64 bytes; contents are unspecified.
+    /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned as
+    /// [`alloc`](Self::alloc) does; contents are unspecified.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the host has no room, or locks no more pages.
@@ -280,7 +280,7 @@ pub unsafe trait Buffers {
     }
 
     /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
-    /// [`free`](Self::free).
+    /// [`free`](Self::free). Aligned as [`alloc`](Self::alloc) does.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no managed memory;

@@ -281,7 +281,8 @@ pub struct DeviceInfo {
     /// best.
     pub serial_threads: bool,
     /// Whether the device looks for accesses beside allocations. Such a device is asked for the exact length of each
-    /// allocation, which may be zero, and aligns allocations to 16 bytes alone.
+    /// allocation, which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that
+    /// divides the length.
     pub checked: bool,
     /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's
     /// end, in an order that is not that of their submission.

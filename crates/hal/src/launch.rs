@@ -207,7 +207,8 @@ impl Occupancy {
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Launch {
     /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]`
-    /// points to the value of parameter `i`, which is read before the call returns.
+    /// points to the value of parameter `i`, which need not be aligned for its type, and is read before the call
+    /// returns.
     ///
     /// # Errors
     /// As for [`fill`](crate::Buffers::fill); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) for a shape that the

@@ -58,6 +58,7 @@ mod codes;
 pub mod compiler;
 pub mod device;
 pub mod driver;
+pub mod environment;
 pub mod error;
 pub mod event;
 pub mod export;

@@ -2,16 +2,16 @@
 //!
 //! To open a library is to run what it contains. So the names are the backends' own, or those in the environment, which
 //! is trusted: the variables (`GPUSTREAM_CUDA_LIBRARY` and its like, but also `LD_LIBRARY_PATH`) decide what code runs
-//! in the process, and a program that passes them on from strangers passes on that power.
+//! in the process, and a program that passes them on from strangers passes on that power. A program with rights that its
+//! caller lacks ignores them: see [`environment::trusted`].
 
-use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use cfg_if::cfg_if;
 pub use libloading::Library;
 
-use crate::ErrorKind;
+use crate::{ErrorKind, environment};
 
 /// The outcome of a search for a library.
 pub struct Search {
@@ -59,7 +59,7 @@ impl Search {
     /// # Safety
     /// As for [`only`](Self::only), of every name.
     pub unsafe fn open(variable: &'static str, names: impl IntoIterator<Item = PathBuf>) -> Self {
-        if let Some(name) = env::var_os(variable).filter(|name| !name.is_empty()) {
+        if let Some(name) = environment::trusted(variable) {
             // SAFETY: the user put this name in the library's place, and the environment is trusted.
             let mut search = unsafe { Self::only(Path::new(&name)) };
             search.named_by = Some(variable);

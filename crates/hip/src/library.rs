@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use gpustream_hal::environment;
+
 use crate::version::Version;
 
 /// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes
@@ -51,8 +53,8 @@ fn installed(names: &[&str]) -> Vec<PathBuf> {
 
 /// Returns the folders in which ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
 fn rocm_roots() -> Vec<PathBuf> {
-    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(std::env::var_os);
-    let mut roots: Vec<PathBuf> = named.filter(|root| !root.is_empty()).map(PathBuf::from).collect();
+    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(environment::trusted);
+    let mut roots: Vec<PathBuf> = named.map(PathBuf::from).collect();
     roots.push(PathBuf::from("/opt/rocm"));
     roots.dedup();
     roots

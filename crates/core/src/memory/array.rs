@@ -8,6 +8,7 @@ use gpustream_hal::{
     TextureOptions, TextureSource,
 };
 
+use super::Share;
 use crate::inside;
 use crate::sync::{Mutex, lock};
 
@@ -19,6 +20,8 @@ pub struct ArrayMemory {
     format: TexelFormat,
     objects: Mutex<Objects>,
     device: Arc<dyn hal::Device>,
+    /// What the memory takes of the device's budget; `None` once it is dropped.
+    share: Option<Share>,
 }
 
 #[derive(Default)]
@@ -28,15 +31,27 @@ struct Objects {
 }
 
 impl ArrayMemory {
-    pub(crate) fn new(device: &Arc<dyn hal::Device>, shape: ArrayShape, format: TexelFormat) -> Result<Self> {
+    pub(crate) fn new(
+        device: &Arc<dyn hal::Device>,
+        shape: ArrayShape,
+        format: TexelFormat,
+        share: Share,
+    ) -> Result<Self> {
         let source = TextureSource::Array(device.array_create(shape, format)?);
-        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
+        let (objects, device) = (Mutex::default(), device.clone());
+        Ok(Self { source, format, objects, device, share: Some(share) })
     }
 
     /// Allocates texels in a row, `bytes` bytes of them, at an address of their own.
-    pub(crate) fn linear(device: &Arc<dyn hal::Device>, format: TexelFormat, bytes: usize) -> Result<Self> {
+    pub(crate) fn linear(
+        device: &Arc<dyn hal::Device>,
+        format: TexelFormat,
+        bytes: usize,
+        share: Share,
+    ) -> Result<Self> {
         let source = TextureSource::Linear { buffer: device.alloc(bytes)?, bytes };
-        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
+        let (objects, device) = (Mutex::default(), device.clone());
+        Ok(Self { source, format, objects, device, share: Some(share) })
     }
 
     /// Returns the address of texels in a row; of an array its handle.
@@ -95,7 +110,7 @@ impl ArrayMemory {
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
         super::note_return();
-        let (device, source) = (self.device.clone(), self.source);
+        let (device, source, share) = (self.device.clone(), self.source, self.share.take());
         let Objects { textures, surface } = std::mem::take(&mut *lock(&self.objects));
         inside::outside(move || {
             // SAFETY: the block's last holder gave the memory back, and all uses are done. Memory whose objects the driver
@@ -109,7 +124,10 @@ impl Drop for ArrayMemory {
                     destroyed &= device.surface_destroy(surface).is_ok();
                 }
                 let _ = match source {
-                    _ if !destroyed => Ok(()),
+                    _ if !destroyed => {
+                        std::mem::forget(share);
+                        return;
+                    }
                     TextureSource::Array(array) => device.array_destroy(array),
                     TextureSource::Linear { buffer, .. } => device.free(buffer),
                 };

@@ -106,7 +106,7 @@ pub(crate) trait Home: Send + Sync {
 #[repr(C)]
 pub struct Block {
     pub address: RawBuffer,
-    /// Size in bytes as allocated.
+    /// Size in bytes as allocated, with what was skipped at the front to align the block.
     pub(crate) capacity: usize,
     /// The host's address; null for device memory.
     pub host: HostPtr,
@@ -143,11 +143,16 @@ impl Block {
         }
     }
 
-    /// Fills an empty block with a range, of which `bytes` bytes were asked for.
+    /// Fills an empty block with a range, of which `bytes` bytes were asked for. The block begins at the first byte that is
+    /// aligned to `align`; the pools ask for as much more as that may cost.
     #[inline]
-    pub(crate) fn fill(&mut self, filling: Filling, bytes: usize) {
-        self.address = RawBuffer(filling.start);
-        self.host = filling.host as HostPtr;
+    pub(crate) fn fill(&mut self, filling: Filling, bytes: usize, align: usize) {
+        // If the host reaches the memory, its address decides: it makes references there.
+        let first = if filling.host == 0 { filling.start } else { filling.host };
+        let skipped = first.wrapping_neg() & (align - 1);
+        debug_assert!(skipped + bytes <= filling.size);
+        self.address = RawBuffer(filling.start + skipped);
+        self.host = if filling.host == 0 { 0 } else { filling.host + skipped } as HostPtr;
         self.capacity = filling.size;
         self.place = filling.place;
         self.history.get_mut().begin(bytes, filling.uses);

@@ -10,10 +10,12 @@
 mod access;
 mod array;
 mod block;
+mod budget;
 mod guard;
 mod page_locked;
 mod registration;
 
+use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +28,8 @@ pub(crate) use access::Remembered;
 pub use array::ArrayMemory;
 pub use block::{Block, Kind};
 pub(crate) use block::{Filling, Home, Place, Returned};
+pub(crate) use budget::Budget;
+pub use budget::Share;
 pub use guard::HostGuard;
 pub(crate) use guard::{check_guards, enter_graph_memory};
 pub use page_locked::PAGE_LOCKED;
@@ -44,17 +48,28 @@ pub(crate) fn returned() -> u64 {
     RETURNED.load(Ordering::Acquire)
 }
 
-/// Returns the size of `len` elements in bytes.
+/// Returns the size and alignment of `len` elements. Every allocation asks for both, so that memory which the host sees is
+/// aligned for its elements, of whatever kind it is.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] for more bytes than there are addresses.
-pub fn byte_len<T>(len: usize) -> Result<usize> {
-    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+#[inline]
+pub fn layout_of<T>(len: usize) -> Result<Layout> {
+    Layout::array::<T>(len).map_err(|_| {
         Error::new(
             ErrorKind::OutOfMemory,
             format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
         )
     })
+}
+
+/// Returns the size of `len` elements in bytes.
+///
+/// # Errors
+/// As for [`layout_of`].
+#[inline]
+pub fn byte_len<T>(len: usize) -> Result<usize> {
+    layout_of::<T>(len).map(|layout| layout.size())
 }
 
 /// Returns the points that host access to `range` waits for: its writers for a read, all its users for a write.

@@ -86,6 +86,7 @@ impl DriverPool {
             block.fill(
                 Filling { place: Place::Driver, start: address.0, host: 0, size, uses },
                 holder.requested,
+                1,
             );
         }
         Ok(())
@@ -180,7 +181,7 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     let operation = Operation { label: "free", location: std::panic::Location::caller() };
     let Returned { address, size, uses, .. } = returned;
     let mut block = Block::empty(pools.clone(), Kind::Device);
-    block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size);
+    block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size, 1);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
     let outcome = stream.enter(pools.rules, operation).and_then(|entry| {

@@ -10,7 +10,7 @@ use super::source::Source;
 use super::watch::drop_unused_after;
 use super::{Pools, Users, are_done};
 use crate::foreign::ForeignOwner;
-use crate::memory::{self, ArrayMemory, Block, Filling, Home, Kind, Place, Registration, Returned};
+use crate::memory::{self, ArrayMemory, Block, Filling, Home, Kind, Place, Registration, Returned, Share};
 use crate::module_core::ModuleCore;
 use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
@@ -124,7 +124,7 @@ impl Pools {
     /// Makes a block of `bytes` bytes of memory that has a place of its own, at these addresses of device and host.
     fn placed(self: &Arc<Self>, kind: Kind, place: Place, start: usize, host: usize, bytes: usize) -> Block {
         let mut block = Block::empty(self.clone(), kind);
-        block.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
+        block.fill(Filling { place, start, host, size: bytes, uses: None }, bytes, 1);
         block
     }
 
@@ -137,7 +137,9 @@ impl Pools {
         format: TexelFormat,
         bytes: usize,
     ) -> Result<Arc<Block>> {
-        self.textured(users, (Kind::Array, bytes), || ArrayMemory::new(&self.device, shape, format))
+        self.textured(users, (Kind::Array, bytes), |share| {
+            ArrayMemory::new(&self.device, shape, format, share)
+        })
     }
 
     /// Allocates texels in a row, `bytes` bytes of them, as [`array`](Self::array) does an array.
@@ -147,29 +149,46 @@ impl Pools {
         format: TexelFormat,
         bytes: usize,
     ) -> Result<Arc<Block>> {
-        self.textured(users, (Kind::Texels, bytes), || ArrayMemory::linear(&self.device, format, bytes))
+        self.textured(users, (Kind::Texels, bytes), |share| {
+            ArrayMemory::linear(&self.device, format, bytes, share)
+        })
     }
 
     fn textured(
         self: &Arc<Self>,
         users: &dyn Users,
         (kind, bytes): (Kind, usize),
-        create: impl Fn() -> Result<ArrayMemory>,
+        create: impl Fn(Share) -> Result<ArrayMemory>,
     ) -> Result<Arc<Block>> {
+        let memory = self.with_room(users, bytes, create)?;
+        let start = memory.address();
+        let mut block = self.placed(kind, Place::Array(Box::new(memory)), start, 0, bytes);
+        // Textures hold no borrow, as graphs hold none.
+        *block.in_graph.get_mut() = true;
+        Ok(Arc::new(block))
+    }
+
+    /// Calls `create`, which asks the driver for memory that the pools do not keep, with a share of `bytes` bytes of the
+    /// program's limit. If there is no room, calls it once more after freed memory went back to the driver.
+    ///
+    /// # Errors
+    /// Those of `create`, and of the waits before the second call.
+    pub fn with_room<R>(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        bytes: usize,
+        create: impl Fn(Share) -> Result<R>,
+    ) -> Result<R> {
         self.drop_unused();
-        let memory = match create() {
+        let create = || create(self.source.share(bytes)?);
+        match create() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 users.wait()?;
                 self.trim_all();
                 create()
             }
             outcome => outcome,
-        }?;
-        let start = memory.address();
-        let mut block = self.placed(kind, Place::Array(Box::new(memory)), start, 0, bytes);
-        // Textures hold no borrow, as graphs hold none.
-        *block.in_graph.get_mut() = true;
-        Ok(Arc::new(block))
+        }
     }
 
     /// Drops foreign and registered memory, arrays and modules that nothing uses any more.

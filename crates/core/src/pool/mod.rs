@@ -55,6 +55,10 @@ pub use stats::{Holding, MemorySnapshot, MemoryStats};
 /// kernels want, and above the distance at which two neighbours could falsely share.
 pub(crate) const GRANULE: usize = 512;
 
+/// The alignment that every driver's allocations have, in bytes. A request for more gets that much more memory, and begins
+/// within it.
+const ALIGNED: usize = 256;
+
 /// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
 /// does not keep a large slab from being given back.
 const SMALL: usize = 128 << 10;

@@ -1,5 +1,6 @@
 //! A device's pools: locks, and the steps to take when there is no more memory.
 
+use std::alloc::Layout;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
@@ -14,7 +15,7 @@ use super::options::{MemoryOptions, PoolPolicy};
 use super::source::{DeviceMemory, Source, device_memory};
 use super::state::PoolState;
 use super::stats::{MemorySnapshot, MemoryStats};
-use super::{GRANULE, Holder, Users};
+use super::{ALIGNED, GRANULE, Holder, Users};
 use crate::lint;
 use crate::memory::{Block, Kind, Place};
 use crate::operation::Rules;
@@ -44,9 +45,16 @@ pub struct Pools {
 #[derive(Clone, Copy)]
 struct Request {
     kind: Kind,
-    /// In bytes, rounded up.
+    layout: Layout,
+    /// In bytes, with room to align, rounded up.
     size: usize,
     holder: Holder,
+}
+
+/// Returns the bytes to allocate so that memory of this layout can begin at an aligned address.
+#[inline]
+fn with_slack(layout: Layout) -> Option<usize> {
+    layout.size().checked_add(layout.align().saturating_sub(ALIGNED))
 }
 
 /// Rounds a request up to the pool's granule, and a large one a little more, so that requests of similar size fit each
@@ -98,7 +106,7 @@ impl Pools {
         &self.states[kind as usize]
     }
 
-    /// Allocates at least `bytes` bytes. For a stream, which the `entry` is of, the earlier uses of the memory come before the
+    /// Allocates memory of this layout. For a stream, which the `entry` is of, the earlier uses of the memory come before the
     /// stream's next operation, if need be because the block's history makes that operation wait. Without a stream, the
     /// earlier uses are done.
     #[inline]
@@ -106,12 +114,14 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         kind: Kind,
-        bytes: usize,
+        layout: Layout,
         entry: Option<&Entry<'_>>,
         operation: Operation,
     ) -> Result<Arc<Block>> {
-        let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
-        let request = Request { kind, size, holder: Holder { requested: bytes, operation } };
+        let Some(size) = with_slack(layout).and_then(rounded) else {
+            return Err(too_large(layout.size(), operation));
+        };
+        let request = Request { kind, layout, size, holder: Holder { requested: layout.size(), operation } };
         if self.is_pooled(kind) {
             let mut state = lock(self.pool(kind));
             if state.arena(size).is_unsettled() {
@@ -146,11 +156,11 @@ impl Pools {
         if let Some(mut shell) = shell
             && let Some(block) = Arc::get_mut(&mut shell)
         {
-            block.fill(taken.into(), request.holder.requested);
+            block.fill(taken.into(), request.layout.size(), request.layout.align());
             return shell;
         }
         let mut block = Block::empty(self.clone(), request.kind);
-        block.fill(taken.into(), request.holder.requested);
+        block.fill(taken.into(), request.layout.size(), request.layout.align());
         Arc::new(block)
     }
 
@@ -165,6 +175,8 @@ impl Pools {
         entry: Option<&Entry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
+            // Its memory is freed by the address at which a block begins, so nothing can be skipped to align the block.
+            && request.layout.align() <= ALIGNED
             && let Some(entry) = entry
             // The driver would record the call. The plain one gives memory that is kept and freed as if there were no pool.
             && !entry.stream.is_recorded()
@@ -241,9 +253,9 @@ impl Pools {
         request: &Request,
         entry: &Entry<'_>,
     ) -> Result<Arc<Block>> {
-        let Request { size, holder, kind } = *request;
+        let Request { size, holder, kind, layout } = *request;
         self.driver.flush(self);
-        let bytes = self.exact(holder.requested);
+        let bytes = self.exact(layout);
         let mut block = Arc::new(Block::empty(self.clone(), kind));
         let mut alloc = || self.driver.alloc(&self.source, (size, bytes), holder, entry, &mut block);
         match alloc() {
@@ -290,12 +302,12 @@ impl Pools {
 
     /// Takes memory that other streams still use; the first access will wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
-        let Request { kind, size, holder } = *request;
+        let Request { kind, size, holder, .. } = *request;
         let state = &mut *lock(self.pool(kind));
         let taken = if self.is_pooled(kind) {
             state.arena(size).gather(size, Owner::Several, holder, |_| true)?
         } else {
-            state.arena(size).take_slab(self.exact(holder.requested), holder)?
+            state.arena(size).take_slab(self.exact(request.layout), holder)?
         };
         state.hit();
         Some(self.block(state, request, taken))
@@ -303,8 +315,8 @@ impl Pools {
 
     /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
-        let Request { kind, size, holder } = *request;
-        let exact = self.exact(holder.requested);
+        let Request { kind, size, holder, .. } = *request;
+        let exact = self.exact(request.layout);
         let slab = if self.is_pooled(kind) {
             alloc_slab(&self.source, kind, size, self.reserved(kind))
         } else {
@@ -337,7 +349,8 @@ impl Pools {
     /// Returns the length of an allocation that the driver gives by itself: the length to the byte, since tools that
     /// look for accesses beside an allocation know no other. So a freed allocation serves no request of another length:
     /// the allocation may be shorter than the size it is counted with.
-    fn exact(&self, bytes: usize) -> usize {
+    fn exact(&self, layout: Layout) -> usize {
+        let bytes = with_slack(layout).unwrap_or(layout.size());
         if self.device.info().checked { bytes } else { bytes.max(1) }
     }
 

@@ -1,16 +1,17 @@
 //! Allocation inside recordings: captures, and graphs of explicit nodes.
 
+use std::alloc::Layout;
 use std::sync::Arc;
 
 use gpustream_hal::{ErrorKind, Result};
 
-use super::Users;
 use super::pools::{Pools, rounded, too_large};
+use super::{ALIGNED, Users};
 use crate::memory::{Block, Home, Kind};
 use crate::queue::Entry;
 
 impl Pools {
-    /// Allocates at least `bytes` bytes of device memory for the recording that the entry's stream takes part in, without a call
+    /// Allocates device memory of this layout for the recording that the entry's stream takes part in, without a call
     /// that the driver would record.
     ///
     /// Memory that was allocated there before and has lost its owner comes first, where the recorded order puts its uses
@@ -21,26 +22,26 @@ impl Pools {
     pub fn alloc_recorded(
         self: &Arc<Self>,
         users: &dyn Users,
-        bytes: usize,
+        layout: Layout,
         entry: &Entry<'_>,
     ) -> Result<Arc<Block>> {
-        let operation = entry.caller.operation;
+        let (operation, bytes) = (entry.caller.operation, layout.size());
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
         // A small request leaves long blocks to others. Tools that look for accesses beside an allocation know it by the
-        // length that was asked for.
-        let is_pooled = self.is_pooled(Kind::Device);
+        // length that was asked for, and so do blocks that begin within theirs.
+        let is_pooled = self.is_pooled(Kind::Device) && layout.align() <= ALIGNED;
         let (least, most) = if is_pooled { (size, size.saturating_mul(2)) } else { (bytes, bytes) };
         let home: Arc<dyn Home> = self.clone();
         let reuse = |most: usize, in_any_order: bool| {
             let reused = entry.in_scope(|scope, is_before| {
-                scope.reuse(&home, &(least..=most), bytes, &|point| in_any_order || is_before(point))
+                scope.reuse(&home, &(least..=most), layout, &|point| in_any_order || is_before(point))
             });
             entry.named(reused.map(Option::flatten))
         };
         if let Some(block) = reuse(most, false)? {
             return Ok(block);
         }
-        let mut block = match self.alloc(users, Kind::Device, bytes, Some(entry), operation) {
+        let mut block = match self.alloc(users, Kind::Device, layout, Some(entry), operation) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 let most = if is_pooled { usize::MAX } else { most };
                 return reuse(most, true)?.ok_or(error);

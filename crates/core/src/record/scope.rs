@@ -1,5 +1,6 @@
 //! The tracker of one recording: the bytes that its operations touch, and their order.
 
+use std::alloc::Layout;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -74,14 +75,14 @@ impl Scope {
         self.on_whole_device.filter(|&last| last.stream != chain && !clock.covers(last))
     }
 
-    /// Hands out memory for `len` bytes that was allocated inside from `pools`, whose owner is gone, and that has room for
+    /// Hands out memory of this layout that was allocated inside from `pools`, whose owner is gone, and that has room for
     /// as many bytes as `room` allows. All that the recording did there comes before the next operation, as `is_before`
     /// says of each point.
     pub(crate) fn reuse(
         &mut self,
         pools: &Arc<dyn Home>,
         room: &RangeInclusive<usize>,
-        len: usize,
+        layout: Layout,
         is_before: &dyn Fn(Point) -> bool,
     ) -> Option<Arc<Block>> {
         let Self { histories, contents, allocated, .. } = self;
@@ -89,7 +90,8 @@ impl Scope {
         let block = allocated.take(room, |block| {
             // Another graph counts on what the memory holds, and so does this one on what was put there from outside.
             let is_ours = Arc::strong_count(block) == 1 + usize::from(contents.uses.touch(block));
-            let mut usable = is_ours && block.history.lock().is_unwritten();
+            let is_aligned = block.address.0.is_multiple_of(layout.align());
+            let mut usable = is_ours && is_aligned && block.history.lock().is_unwritten();
             if let Some(history) = histories.get(&Arc::as_ptr(block)) {
                 history.conflicts(&(0..block.capacity), Mode::Write, |old| usable &= is_before(old.point));
             }
@@ -98,7 +100,7 @@ impl Scope {
         if let Some(history) = histories.get_mut(&Arc::as_ptr(&block)) {
             history.begin_again(0);
         }
-        block.history.lock().begin_again(len);
+        block.history.lock().begin_again(layout.size());
         Some(block)
     }
 

@@ -8,7 +8,8 @@ use std::ffi::c_void;
 use std::slice;
 use std::sync::Arc;
 
-/// The distance between values: device vectors lie at multiples of 16 bytes.
+/// The alignment of values, which makes those of four and eight bytes quick to compare. Backends copy a value from where it
+/// lies to where its kernel wants it, so no value needs more.
 const STEP: usize = 16;
 
 /// A cache line. After a driver's call each line costs more than the instructions that use it.

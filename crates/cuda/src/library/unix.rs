@@ -1,7 +1,8 @@
 //! The places on Unix.
 
-use std::env;
 use std::path::{Path, PathBuf};
+
+use gpustream_hal::environment;
 
 use super::majors;
 
@@ -68,13 +69,13 @@ fn cupti_folders(toolkits: &[PathBuf]) -> Vec<PathBuf> {
 fn named_toolkits() -> Vec<PathBuf> {
     ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]
         .iter()
-        .filter_map(|variable| env::var_os(variable).filter(|root| !root.is_empty()).map(PathBuf::from))
+        .filter_map(|variable| environment::trusted(variable).map(PathBuf::from))
         .collect()
 }
 
 /// Returns the folders of NVIDIA's Python packages inside an active virtual environment.
 fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
-    let Some(root) = env::var_os("VIRTUAL_ENV") else { return Vec::new() };
+    let Some(root) = environment::trusted("VIRTUAL_ENV") else { return Vec::new() };
     let pythons = entries(&Path::new(&root).join("lib"));
     let packages = pythons.iter().map(|python| python.join("site-packages/nvidia"));
     packages.flat_map(|nvidia| libs.iter().map(move |lib| nvidia.join(lib)).collect::<Vec<_>>()).collect()

@@ -5,7 +5,7 @@ mod short;
 pub(crate) mod staged;
 
 use gpustream_core::lint;
-use gpustream_core::memory::{Access, byte_len};
+use gpustream_core::memory::{Access, layout_of};
 use gpustream_core::operation::{Call, Submission, Waited, operation, refused, traced};
 use gpustream_core::queue::{Entry, Recording};
 use gpustream_core::trace;
@@ -52,7 +52,7 @@ impl Stream {
 
     #[inline]
     pub(crate) fn alloc_for<T: Plain>(&self, entry: &Entry<'_>, len: usize) -> Result<Buffer<T>> {
-        let memory = Owned::alloc_on(entry, &self.device, byte_len::<T>(len)?)?;
+        let memory = Owned::alloc_on(entry, &self.device, layout_of::<T>(len)?)?;
         Ok(Buffer::new(memory, len))
     }
 

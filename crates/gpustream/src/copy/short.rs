@@ -5,12 +5,13 @@
 //! no question to the driver. Several threads may fill one upload's part of the chunk. All downloads of a stream go
 //! through one piece, since each download waits until the bytes have arrived.
 
+use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpustream_core::device_core::DeviceCore;
-use gpustream_core::memory::{self, Access, Block, Kind};
+use gpustream_core::memory::{self, Access, Block, Kind, layout_of};
 use gpustream_core::operation::operation;
 use gpustream_core::queue::{Chunk, Entry, Up};
 use gpustream_core::staging::PIECE;
@@ -89,7 +90,10 @@ pub(super) unsafe fn download(
     let kept = lock(&stream.core.short_path.down).take();
     let piece = match kept {
         Some(piece) => piece,
-        None => device.pools.alloc(device, Kind::Pinned, LONGEST_DOWN, None, entry.caller.operation)?,
+        None => {
+            let layout = Layout::new::<[u8; LONGEST_DOWN]>();
+            device.pools.alloc(device, Kind::Pinned, layout, None, entry.caller.operation)?
+        }
     };
     let len = source.len();
     let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
@@ -122,6 +126,7 @@ fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result
         }
     }
     let size = CHUNK.min(credit.limit()).max(len);
-    let block = device.pools.alloc(device, Kind::Pinned, size, None, operation("staging"))?;
+    let block =
+        device.pools.alloc(device, Kind::Pinned, layout_of::<u8>(size)?, None, operation("staging"))?;
     Ok(slot.insert(Chunk { block, size, used: 0 }))
 }

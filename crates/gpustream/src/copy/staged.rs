@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use gpustream_core::device_core::DeviceCore;
-use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED};
+use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED, layout_of};
 use gpustream_core::operation::{Call, Caller, Waited};
 use gpustream_core::queue::{Entry, prune};
 use gpustream_core::staging::Plan;
@@ -107,7 +107,7 @@ fn upload_piece(stream: &Stream, entry: &Entry<'_>, src: &[u8], target: &Access<
 /// Allocates pinned memory for a piece of a copy.
 fn alloc_piece(stream: &Stream, entry: &Entry<'_>, len: usize) -> Result<Owned> {
     let Caller { operation, outside, .. } = entry.caller;
-    Owned::alloc_outside(&stream.device, Kind::Pinned, len, operation, outside)
+    Owned::alloc_outside(&stream.device, Kind::Pinned, layout_of::<u8>(len)?, operation, outside)
 }
 
 /// Has the device copy from byte `at` of a pinned block to `target`. The bytes there do not change before they are

@@ -61,7 +61,7 @@ impl Pipeline<'_> {
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let compute = &lanes[0].stream;
         let copies = lanes.get(1).map_or(compute, |lane| &lane.stream);
-        let mut finished = 0;
+        let mut finished = 0_usize;
         take_turns::<(Buffer<U>, Pinned<U>), E>(
             depth,
             || {
@@ -85,7 +85,7 @@ impl Pipeline<'_> {
             },
             |index, (_, host)| {
                 sink(index, &host.read()?)?;
-                finished += len;
+                finished = finished.saturating_add(len);
                 report(progress, finished);
                 Ok(())
             },

@@ -2,11 +2,11 @@
 
 use std::array;
 
-use gpustream_core::memory::byte_len;
+use gpustream_core::memory::layout_of;
 use gpustream_core::queue::Entry;
 use gpustream_hal::{Operation, Result};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Owned};
 use crate::device::Device;
 use crate::plain::Plain;
 use crate::stream::Stream;
@@ -31,12 +31,14 @@ impl Lane {
         len: usize,
         operation: Operation,
     ) -> Result<(&Stream, Entry<'_>, [View<'_, T>; N])> {
-        let bytes = byte_len::<T>(len)?;
+        let layout = layout_of::<T>(len)?;
         let Self { stream, memory } = self;
         let entry = stream.enter(operation)?;
-        memory.retain(|place| place.len() >= bytes);
+        memory
+            .retain(|place| place.len() >= layout.size() && place.as_raw().0.is_multiple_of(layout.align()));
         while memory.len() < N {
-            memory.push(stream.alloc_for(&entry, bytes)?);
+            let place = Owned::alloc_on(&entry, stream.device(), layout)?;
+            memory.push(Buffer::new(place, layout.size()));
         }
         let places = array::from_fn(|index| {
             let place = memory[index].view();

@@ -84,7 +84,7 @@ impl Pipeline<'_> {
     }
 
     /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
-    /// elements that went in.
+    /// elements that went in, or `usize::MAX` if that is more, as it can be of elements without a size.
     ///
     /// `source` fills the slice that it is given, which is pinned memory, from the beginning and returns how many
     /// elements it wrote: 0 at the end. `sink` gets each piece's number and results, in order. Both run on the calling
@@ -120,7 +120,7 @@ impl Pipeline<'_> {
         byte_len::<U>(capacity)?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
-        let (mut total, mut finished) = (0, 0);
+        let (mut total, mut finished) = (0_usize, 0_usize);
         take_turns::<Slot<T, U>, E>(
             depth,
             || Ok(Slot::new(&device, stream(0), chunk, capacity, operation)?),
@@ -129,12 +129,12 @@ impl Pipeline<'_> {
                 if taken > 0 {
                     slot.submit(stream(index), index, taken, results.unwrap_or(taken), &mut work)?;
                 }
-                total += taken;
+                total = total.saturating_add(taken);
                 Ok(taken > 0)
             },
             |index, slot| {
                 sink(index, &slot.host_output.slice(..slot.given)?.read()?)?;
-                finished += slot.taken;
+                finished = finished.saturating_add(slot.taken);
                 report(progress, finished);
                 Ok(())
             },

@@ -108,7 +108,7 @@ impl<'p> Pipeline<'p> {
 
     /// Sets a closure that is called after each piece with the number of elements that are done so far. For
     /// [`in_place`](Self::in_place), which waits for no piece, the number is of elements of each array that are
-    /// enqueued.
+    /// enqueued. Elements that take no memory can be more than a number holds; it stays at `usize::MAX` then.
     pub fn progress<'q>(self, progress: impl FnMut(usize) + 'q) -> Pipeline<'q> {
         let Self { device, chunk, results, depth, lanes, .. } = self;
         Pipeline { device, chunk, results, depth, progress: Some(Box::new(progress)), lanes }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 5u
+#define GS_CPU_ABI 6u
 
 // The one symbol that a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -15,6 +15,9 @@
 
 // The most bytes of all parameters of a kernel: as many as CUDA allows from 12.1 on.
 #define GS_CPU_PARAMS_MAX 32764
+
+// The largest alignment of a parameter.
+#define GS_CPU_PARAMS_ALIGN_MAX 256
 
 // A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 #define GS_CPU_NARROW_MAX 0x7fff0000u
@@ -140,7 +143,7 @@ typedef struct gs_cpu_kernel {
     uint32_t param_count;
     uint32_t params_size;  // bytes of the parameter block
     uint32_t max_threads;  // 0: the kernel sets no limit
-    uint32_t reserved;
+    uint32_t params_align; // of the parameter block, in bytes
 } gs_cpu_kernel;
 
 // A __constant__ or __device__ variable, whose memory is the module's own.

@@ -27,24 +27,26 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
 
     struct table {
         gs_cpu_param at[count ? count : 1];
-        uint32_t bytes;
+        uint32_t bytes, align;
     };
     // Puts each parameter at its natural alignment, as CUDA and HIP do.
     static constexpr table lay_out() {
         table t{};
         const size_t sizes[] = {sizeof(P)..., 1}, aligns[] = {alignof(P)..., 1};
-        size_t end = 0;
+        size_t end = 0, align = 1;
         for (size_t i = 0; i < count; ++i) {
             const size_t offset = (end + aligns[i] - 1) / aligns[i] * aligns[i];
+            if (aligns[i] > align) align = aligns[i];
             t.at[i].offset = (uint32_t)offset;
             t.at[i].size = (uint32_t)sizes[i];
             end = offset + sizes[i];
         }
-        t.bytes = (uint32_t)end;
+        t.bytes = (uint32_t)end, t.align = (uint32_t)align;
         return t;
     }
     static constexpr table params = lay_out();
     static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 32764 bytes");
+    static_assert(params.align <= GS_CPU_PARAMS_ALIGN_MAX, "a kernel's parameters are aligned to at most 256 bytes");
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
@@ -268,7 +270,8 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
     {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::run,                 \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.at,                  \
      (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::count,            \
-     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads, 0},
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads,       \
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.align},
 
 // The same of a kernel without such a form.
 #define GS_CPU_KERNEL(name, threads, ...) GS_CPU_KERNEL_WITH(name, threads, nullptr, __VA_ARGS__)

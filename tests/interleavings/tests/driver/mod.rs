@@ -312,8 +312,8 @@ unsafe impl Model for Driver {
                 (1 << 40) + world.next
             }),
             Call::PinnedAlloc { bytes } => self.call(|world| {
-                let mut memory = vec![0u128; bytes.div_ceil(size_of::<u128>())];
-                let address = memory.as_mut_ptr().addr();
+                let mut memory = vec![0u128; (bytes + 256).div_ceil(size_of::<u128>())];
+                let address = memory.as_mut_ptr().addr().next_multiple_of(256);
                 world.pinned.push(memory);
                 address
             }),

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, HostPtr, PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result};
 
 use super::Source;
 use crate::inside;
 use crate::memory::{self, Kind, PAGE_LOCKED};
+use crate::pool::ALIGNED;
 use crate::pool::arena::Slab;
 
 pub(in crate::pool) struct Allocators(Arc<dyn hal::Device>);
@@ -19,6 +20,42 @@ impl Allocators {
 
 impl Source for Allocators {
     fn alloc(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
+        let slab = self.ask(kind, size, bytes)?;
+        // The host makes references there. Only of device memory drivers say how it is aligned.
+        let least = if self.0.info().checked { 1 << bytes.trailing_zeros().min(8) } else { ALIGNED };
+        if (slab.start | slab.host).is_multiple_of(least) {
+            return Ok(slab);
+        }
+        // SAFETY: the slab is new.
+        unsafe { self.free(kind, slab) };
+        let message = format!(
+            "the driver gave {bytes} bytes of {} at {:#x}, which is no multiple of {least}; report this with the driver's \
+             version",
+            kind.name(),
+            slab.start
+        );
+        Err(Error::new(ErrorKind::Driver, message))
+    }
+
+    unsafe fn free(&self, kind: Kind, slab: Slab) {
+        memory::note_return();
+        let device = self.0.clone();
+        inside::outside(move || {
+            // SAFETY: this function's contract. A failure leaves nothing to do.
+            let _ = unsafe {
+                match kind {
+                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
+                    Kind::Pinned | Kind::WriteCombined | Kind::Registered | Kind::Array | Kind::Texels => {
+                        device.pinned_free(slab.host as HostPtr)
+                    }
+                }
+            };
+        });
+    }
+}
+
+impl Allocators {
+    fn ask(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
         let Self(device) = self;
         let options = match kind {
             Kind::Device => {
@@ -43,20 +80,50 @@ impl Source for Allocators {
         };
         Ok(Slab { start: address?.0, size, host: host as usize })
     }
+}
 
-    unsafe fn free(&self, kind: Kind, slab: Slab) {
-        memory::note_return();
-        let device = self.0.clone();
-        inside::outside(move || {
-            // SAFETY: this function's contract. A failure leaves nothing to do.
-            let _ = unsafe {
-                match kind {
-                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined | Kind::Registered | Kind::Array | Kind::Texels => {
-                        device.pinned_free(slab.host as HostPtr)
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use gpustream_hal::DeviceInfo;
+    use gpustream_hal::noop::{Call, Model, Noop};
+
+    use super::*;
+
+    /// Gives memory that is aligned to `self.0` bytes alone, and counts what is not freed.
+    struct Crooked(usize, AtomicI32);
+
+    // SAFETY: the host touches no such memory, and no host function is called.
+    unsafe impl Model for Crooked {
+        fn call(&self, call: Call<'_>) -> Result<usize> {
+            match call {
+                Call::Alloc { .. } | Call::PinnedAlloc { .. } => {
+                    self.1.fetch_add(1, Ordering::Relaxed);
+                    Ok(4096 + self.0)
+                }
+                Call::Free(_) | Call::PinnedFree(_) => Ok(self.1.fetch_sub(1, Ordering::Relaxed) as usize),
+                Call::PinnedDeviceAddress(address) => Ok(address.addr()),
+                _ => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_aligned_goes_back() {
+        for (align, fits) in [(64, false), (128, false), (256, true), (1024, true)] {
+            for kind in [Kind::Device, Kind::Pinned, Kind::WriteCombined] {
+                let model = Arc::new(Crooked(align, AtomicI32::new(0)));
+                let source =
+                    Allocators::new(Arc::new(Noop::new(model.clone(), DeviceInfo::new("crooked", 0))));
+                match source.alloc(kind, 1024, 1000) {
+                    Ok(slab) => assert!(fits && slab.start == 4096 + align, "{kind:?} {align}"),
+                    Err(error) => {
+                        assert!(!fits && error.kind() == ErrorKind::Driver, "{kind:?} {align}: {error}")
                     }
                 }
-            };
-        });
+                assert_eq!(model.1.load(Ordering::Relaxed), i32::from(fits), "{kind:?} {align}");
+            }
+        }
     }
 }

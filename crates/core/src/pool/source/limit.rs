@@ -1,43 +1,52 @@
-//! The program's limit of device memory.
+//! The program's limit of device memory, for what the pools ask for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use gpustream_hal::{Error, ErrorKind, Result};
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::Result;
 
 use super::Source;
-use crate::memory::Kind;
+use crate::memory::{Budget, Kind, Share};
 use crate::pool::arena::Slab;
 
-/// A limit of the bytes of device memory that are reserved at one time.
 pub(in crate::pool) struct Limit<S> {
     source: S,
-    most: Option<u64>,
-    /// The bytes of device memory that are reserved, or being asked for.
-    reserved: AtomicU64,
+    budget: Arc<Budget>,
+}
+
+/// Returns whether memory of the kind counts: `DeviceOptions::memory_limit` has the reasons.
+const fn counts(kind: Kind) -> bool {
+    match kind {
+        Kind::Device | Kind::Managed | Kind::Array | Kind::Texels => true,
+        Kind::Pinned | Kind::WriteCombined | Kind::Registered => false,
+    }
 }
 
 impl<S> Limit<S> {
     pub(super) fn new(source: S, most: Option<u64>) -> Self {
-        Self { source, most, reserved: AtomicU64::new(0) }
+        Self { source, budget: Budget::new(most) }
     }
 
     /// Counts `size` bytes that are being asked for. They count until they are [given back](Self::give_back).
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] beyond the limit; nothing is counted then.
+    /// [`ErrorKind::OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) beyond the limit; nothing is counted then.
     pub(in crate::pool) fn take(&self, kind: Kind, size: usize) -> Result<()> {
-        let Some(most) = self.most.filter(|_| kind == Kind::Device) else { return Ok(()) };
-        let fits = |reserved: u64| reserved.checked_add(size as u64).filter(|&sum| sum <= most);
-        let taken = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        taken.map(drop).map_err(|_| over(most))
+        if counts(kind) { self.budget.take(size) } else { Ok(()) }
     }
 
     /// Counts `size` bytes no longer.
     pub(in crate::pool) fn give_back(&self, kind: Kind, size: usize) {
-        if self.most.is_some() && kind == Kind::Device {
-            self.reserved.fetch_sub(size as u64, Ordering::Relaxed);
+        if counts(kind) {
+            self.budget.give_back(size);
         }
+    }
+
+    /// Counts device memory that is no slab, for as long as the share lives.
+    ///
+    /// # Errors
+    /// As for [`take`](Self::take).
+    pub(in crate::pool) fn share(&self, bytes: usize) -> Result<Share> {
+        self.budget.share(bytes)
     }
 }
 
@@ -54,14 +63,10 @@ impl<S: Source> Source for Limit<S> {
     }
 }
 
-#[cold]
-fn over(most: u64) -> Error {
-    let message = format!("the limit of {} for this device would be exceeded", Bytes(most));
-    Error::new(ErrorKind::OutOfMemory, message)
-}
-
 #[cfg(test)]
 mod tests {
+    use gpustream_hal::{Error, ErrorKind};
+
     use super::*;
 
     /// Has room for nothing above 100 bytes.
@@ -83,7 +88,7 @@ mod tests {
         let limit = Limit::new(Small, Some(150));
         let slab = limit.alloc(Kind::Device, 100, 100).unwrap();
         assert_eq!(limit.alloc(Kind::Device, 51, 51).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        assert!(limit.alloc(Kind::Pinned, 100, 100).is_ok());
+        assert!(limit.alloc(Kind::Pinned, 100, 100).is_ok() && limit.alloc(Kind::Managed, 100, 100).is_err());
         let other = limit.alloc(Kind::Device, 50, 50).unwrap();
         // SAFETY: nobody uses the slabs.
         unsafe {
@@ -92,11 +97,5 @@ mod tests {
         }
         assert!(limit.alloc(Kind::Device, 150, 150).is_err(), "the source has no room");
         assert!(limit.alloc(Kind::Device, 150, 100).is_ok(), "what the source refused is not counted");
-    }
-
-    #[test]
-    fn without_a_limit_nothing_is_counted() {
-        let limit = Limit::new(Small, None);
-        assert!((0..10).all(|_| limit.alloc(Kind::Device, usize::MAX, 1).is_ok()));
     }
 }
