@@ -21,7 +21,12 @@ const SOURCE: Source<'_> = Source {
 
 /// The images of toolkit 13.0 and how an older driver refuses them: the machine code, PTX whose version it does not know, PTX
 /// that it cannot read, and a file for other devices.
-const NEW: [&[u8]; 4] = [b"needs 13000 200", b"needs 13000 222", b"needs 13000 218", b"needs 13000 209"];
+const NEW: [&[u8]; 4] = [
+    b"needs 13000 200\nfake module\nincrement 8 8\n",
+    b"needs 13000 222\nfake module\nincrement 8 8\n",
+    b"needs 13000 218\nfake module\nincrement 8 8\n",
+    b"needs 13000 209\nfake module\nincrement 8 8\n",
+];
 
 /// Loads the kernel from these images, for the first target each, the best first, and runs it.
 fn increments(
