@@ -211,7 +211,7 @@ fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<
     })?;
     s.synchronize()?;
     assert_eq!(*kept[2].0.read()?, vec![value; 5]);
-    drop((graph, kept));
+    drop((graph, kept, pipeline));
     device.synchronize()?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())

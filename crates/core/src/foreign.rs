@@ -14,17 +14,28 @@ pub(crate) fn drop_elsewhere(values: impl Send + 'static) {
 }
 
 /// The owner of memory or of a module that the program made itself or got from another library.
-pub struct ForeignOwner(Option<Box<dyn Any + Send>>);
+pub struct ForeignOwner {
+    owner: Option<Box<dyn Any + Send>>,
+    is_ours: bool,
+}
 
 impl ForeignOwner {
     pub fn new(owner: impl Send + 'static) -> Self {
-        Self(Some(Box::new(owner)))
+        Self { owner: Some(Box::new(owner)), is_ours: false }
+    }
+
+    /// An owner of the library's own, which runs no code of the program's: it is dropped at once, so that an allocation which
+    /// waits for room finds what this one had.
+    pub fn ours(owner: impl Send + 'static) -> Self {
+        Self { owner: Some(Box::new(owner)), is_ours: true }
     }
 }
 
 impl Drop for ForeignOwner {
     fn drop(&mut self) {
-        if let Some(owner) = self.0.take() {
+        if !self.is_ours
+            && let Some(owner) = self.owner.take()
+        {
             drop_elsewhere(owner);
         }
     }

@@ -141,7 +141,7 @@ impl Device {
         check_alignment::<T>(address.0)?;
         let mapping = Arc::new(mapping);
         // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
-        let block = unsafe { self.0.pools.foreign(ForeignOwner::new(mapping.clone()), address, bytes) };
+        let block = unsafe { self.0.pools.foreign(ForeignOwner::ours(mapping.clone()), address, bytes) };
         Ok(Buffer::new(Owned::shared(self, block, mapping), len))
     }
 }
