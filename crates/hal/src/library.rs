@@ -193,7 +193,7 @@ mod tests {
         std::fs::write(&cut, b"\x7fELF").unwrap();
         // SAFETY: no name leads to a library.
         let search = |names: &[&Path]| unsafe {
-            Search::open("GPUSTREAM_NO_LIBRARY", names.iter().map(|name| name.to_path_buf()))
+            Search::open("NO_VARIABLE_OF_THIS_NAME", names.iter().map(|name| name.to_path_buf()))
         };
         let absent = Path::new("libgpustream-absent.so.1");
         let searches =
