@@ -105,8 +105,9 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     let load = |bytes: &[u8]| {
         let images = [Image { backend: device.info().backend, targets: &targets, bytes, symbols: &[] }];
         let source = ModuleSource { name: "embedded", images: &images, source: None, globals: &[] };
+        let variables = codegen::Variables { unlisted: &[], read_only: &[] };
         // SAFETY: neither of the two images has code that a loader could run.
-        unsafe { codegen::load(device, &source, &CHECKSUMS) }
+        unsafe { codegen::load(device, &source, &CHECKSUMS, &variables) }
     };
     let changed = load(b"tesT");
     refused(

@@ -14,7 +14,7 @@ tests! {
     Plain if waits_for_events, shares_memory: two_processes_take_turns_without_their_hosts;
     Plain: an_event_without_a_record_is_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
         captures_take_no_shared_event_and_go_on;
-    Alone: shared_events_leak_nothing;
+    Alone: shared_events_leak_nothing, events_of_a_stream_that_nobody_waits_for_go;
     Part: takes_turns, records_and_is_killed;
 }
 
@@ -279,6 +279,18 @@ fn captures_take_no_shared_event_and_go_on(device: &Device) -> Result<()> {
     stream.synchronize()?;
     assert!(imported.is_done()?);
     assert_all(&stream, &x, 2)
+}
+
+/// Their pages are given back although nobody asks about the stream.
+fn events_of_a_stream_that_nobody_waits_for_go(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    for _ in 0..500 {
+        s.record_shared(&device.shared_event()?)?;
+    }
+    until(|| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        Ok(maps.lines().filter(|line| line.contains("memfd:gpustream event")).count() < 100)
+    })
 }
 
 fn shared_events_leak_nothing(device: &Device) -> Result<()> {

@@ -52,6 +52,11 @@ pub mod globals {
     gpustream::include_kernels!("globals");
 }
 
+/// Kernels that write variables which only the compiled images show.
+pub mod unlisted {
+    gpustream::include_kernels!("unlisted");
+}
+
 /// Kernels as existing programs have them: `kernels/foreign.cu`.
 pub mod foreign {
     gpustream::include_kernels!("foreign");

@@ -24,7 +24,8 @@ pub(crate) const PRIORITIES: usize = 6;
 const SPIN: Duration = Duration::from_micros(30);
 /// The time that streams may queue up without any being taken before a worker is added.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The time that an added worker stays with nothing to do.
+/// The time that an added worker stays with nothing to do, or once no worker had to be added while another one sleeps.
+/// Without the second, work that wakes each in turn would keep all that were ever added.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most workers of a device.
 const MOST: usize = 4096;
@@ -75,12 +76,14 @@ struct Queues<D: 'static> {
     /// Number of workers that sleep.
     idle: usize,
     workers: usize,
+    /// When the last worker was added.
+    added: Instant,
 }
 
 impl<D> Queues<D> {
     fn new() -> Self {
         let tasks = [const { VecDeque::new() }; PRIORITIES];
-        Self { tasks, offers: Vec::new(), tickets: 0, idle: 0, workers: 0 }
+        Self { tasks, offers: Vec::new(), tickets: 0, idle: 0, workers: 0, added: Instant::now() }
     }
 
     fn pop(&mut self) -> Option<Waiting<D>> {
@@ -214,6 +217,10 @@ impl<D: Sync> Scheduler<D> {
                 self.spinning.store(0, Ordering::SeqCst);
                 queues = lock(&self.queues);
             } else if queues.workers > self.base {
+                if queues.idle > 0 && queues.added.elapsed() > LINGER {
+                    queues.workers -= 1;
+                    return None;
+                }
                 queues.idle += 1;
                 let (guard, timeout) =
                     self.wake.wait_timeout(queues, LINGER).unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +300,11 @@ impl<D: Sync> Crew<D> {
     /// Adds a worker.
     fn spawn(&self) -> std::io::Result<()> {
         let (scheduler, device) = (self.scheduler, self.device);
-        lock(&scheduler.queues).workers += 1;
+        {
+            let mut queues = lock(&scheduler.queues);
+            queues.workers += 1;
+            queues.added = Instant::now();
+        }
         let name = format!("gpustream-cpu{}", self.ordinal);
         let builder = std::thread::Builder::new().name(name).stack_size(1 << 20);
         let spawned = with_signals_blocked(|| builder.spawn(move || Worker::new(scheduler, device).work()));

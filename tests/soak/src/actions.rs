@@ -124,15 +124,16 @@ impl<'a> Worker<'a> {
         &shared.streams[self.random(shared.streams.len())]
     }
 
-    /// Chooses the next action.
-    pub(crate) fn choose(&mut self) -> usize {
-        let mut at = self.random(ACTIONS.iter().map(|action| action.weight).sum());
-        let hit = |action: &Action| {
-            let is_hit = at < action.weight;
-            at = at.saturating_sub(action.weight);
+    /// Chooses the next of these actions, of which there is one.
+    pub(crate) fn choose(&mut self, among: &[usize]) -> usize {
+        let mut at = self.random(among.iter().map(|&number| ACTIONS[number].weight).sum());
+        let hit = |&&number: &&usize| {
+            let weight = ACTIONS[number].weight;
+            let is_hit = at < weight;
+            at = at.saturating_sub(weight);
             is_hit
         };
-        ACTIONS.iter().position(hit).unwrap_or(0)
+        among.iter().find(hit).copied().unwrap_or(0)
     }
 
     /// Does an action; returns whether the device has what the action is about.

@@ -47,6 +47,9 @@ struct Args {
     /// Milliseconds that a thread rests after each action
     #[arg(long, default_value_t = 0)]
     pause: u64,
+    /// Do only actions with this text in their names, to find which of them makes the process grow
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// Folder for soak.csv and soak.svg
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     out: PathBuf,
@@ -108,6 +111,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn run(args: &Args) -> Result<()> {
     ensure!(args.minutes > 0.0 && args.threads > 0, "--minutes and --threads must be more than zero");
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
+    let among: Vec<_> =
+        (0..ACTIONS.len()).filter(|&number| ACTIONS[number].name.contains(&args.only)).collect();
+    ensure!(!among.is_empty(), "no action has `{}` in its name", args.only);
     let mut csv = csv(&args.out.join("soak.csv"))?;
     let shared = Shared::new(&args.device)?;
     let title = format!("{}, {} threads", shared.device.info(), args.threads);
@@ -116,9 +122,9 @@ fn run(args: &Args) -> Result<()> {
     let progress = Progress { now, ..Progress::default() };
     let samples = thread::scope(|scope| {
         for id in 0..args.threads {
-            let (shared, progress) = (&shared, &progress);
+            let (shared, progress, among) = (&shared, &progress, &among);
             scope.spawn(move || {
-                let outcome = work(shared, id, Duration::from_millis(args.pause), progress);
+                let outcome = work(shared, id, among, Duration::from_millis(args.pause), progress);
                 *lock(&progress.now[id as usize]) = None;
                 if let Err(error) = outcome {
                     progress.ends.store(true, Ordering::Relaxed);
@@ -152,10 +158,10 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Does actions until the end.
-fn work(shared: &Shared, id: u32, pause: Duration, progress: &Progress) -> Result<()> {
+fn work(shared: &Shared, id: u32, among: &[usize], pause: Duration, progress: &Progress) -> Result<()> {
     let mut worker = Worker::new(shared, id)?;
     while !progress.ends.load(Ordering::Relaxed) {
-        let number = worker.choose();
+        let number = worker.choose(among);
         *lock(&progress.now[id as usize]) = Some((number, Instant::now()));
         let is_there = worker.act(number)?;
         progress.done[number].fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,8 @@ const MIB: f64 = 1_048_576.0;
 pub(crate) const SERIES: [Series; 8] = [
     Series { name: "resident memory", unit: "MiB", floor: 2.0 },
     Series { name: "heap in use", unit: "MiB", floor: 0.25 },
-    Series { name: "mappings", unit: "", floor: 4.0 },
+    // A thread has about seven, and the device starts threads as they are needed.
+    Series { name: "mappings", unit: "", floor: 16.0 },
     Series { name: "descriptors", unit: "", floor: 1.0 },
     Series { name: "threads", unit: "", floor: 1.0 },
     Series { name: "device memory in use", unit: "MiB", floor: 0.5 },

@@ -16,6 +16,10 @@ use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
+/// The most orphans that wait for somebody to ask about their streams. A program that never waits for a stream would
+/// otherwise keep the memory of all that was ever dropped, and each drop would look through all of it.
+const BACKLOG: usize = 64;
+
 impl Home for Pools {
     fn give_back(&self, returned: Returned) {
         self.take_back(returned, None);
@@ -53,10 +57,14 @@ impl Pools {
             Place::Foreign { .. } | Place::Module { .. } | Place::Registered { .. } | Place::Array(_) => {
                 memory::note_return();
                 let uses = uses.unwrap_or_default();
-                let watched = matches!(place, Place::Foreign { .. }).then(|| uses.clone());
-                lock(&self.orphans).push((uses, place));
+                let is_foreign = matches!(place, Place::Foreign { .. });
+                let waiting = {
+                    let mut orphans = lock(&self.orphans);
+                    orphans.push((uses.clone(), place));
+                    orphans.len()
+                };
                 self.drop_unused();
-                if let Some(uses) = watched {
+                if is_foreign || waiting > BACKLOG {
                     drop_unused_after(self.this.clone(), uses);
                 }
                 return;
