@@ -47,7 +47,7 @@ fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     let last = names.first().map(|name| Path::new(folder).join(name));
     // SAFETY: the names are NCCL's and RCCL's.
     let search = unsafe { Search::open(LIBRARY, names.iter().map(PathBuf::from).chain(last)) };
-    let Search { library, mut tried } = search;
+    let Search { library, mut tried, .. } = search;
     let Some(library) = library.map(ManuallyDrop::new) else { return Err(tried) };
     let Some((code, path)) = version(&library) else {
         if let Some(last) = tried.last_mut() {
