@@ -88,12 +88,11 @@ pub(super) unsafe fn download(
 ) -> Result<()> {
     let device: &DeviceCore = &stream.device.0;
     let kept = lock(&stream.core.short_path.down).take();
-    let piece = match kept {
-        Some(piece) => piece,
-        None => {
-            let layout = Layout::new::<[u8; LONGEST_DOWN]>();
-            device.pools.alloc(device, Kind::Pinned, layout, None, entry.caller.operation)?
-        }
+    let piece = if let Some(piece) = kept {
+        piece
+    } else {
+        let layout = Layout::new::<[u8; LONGEST_DOWN]>();
+        device.pools.alloc(device, Kind::Pinned, layout, None, entry.caller.operation)?
     };
     let len = source.len();
     let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
