@@ -136,7 +136,7 @@ fn reads_and_disjoint_parts_need_no_order(device: &Device) -> Result<()> {
     graph.set_node(one, |s| kernels.mix(s, &x, &mut y.slice_mut(..half)?, half))?;
     graph.set_node(other, |s| kernels.mix(s, &x, &mut y.slice_mut(half..N)?, half))?;
     graph.launch(&s)?;
-    graph.set_node(one, |s| kernels.mix(s, &x, &mut y.slice_mut(..half + 1)?, half))?;
+    graph.set_node(one, |s| kernels.mix(s, &x, &mut y.slice_mut(..=half)?, half))?;
     assert_unordered(&graph, &s, ["node 0", "node 1"]);
     let twice = next(next(2, 1), 1);
     let want: Vec<u32> = (0..2 * N).map(|at| if at < N { twice } else { next(2, 1) }).collect();
@@ -227,7 +227,9 @@ fn many_nodes_are_set_at_once(device: &Device) -> Result<()> {
             }
         }
         graph.launch(&s)?;
-        wants.iter_mut().for_each(|want| *want = next(*want, round as u32));
+        for want in &mut wants {
+            *want = next(*want, round as u32);
+        }
     }
     for (array, want) in arrays.iter().zip(wants) {
         assert_all(&s, array, want)?;

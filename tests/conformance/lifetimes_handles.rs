@@ -323,7 +323,7 @@ fn closures_of_a_dropped_pending_graph_may_upload(device: &Device) -> Result<()>
     struct Uploading(Weak<Stream>, Sender<bool>);
     impl Drop for Uploading {
         fn drop(&mut self) {
-            let uploaded = self.0.upgrade().is_some_and(|stream| stream.upload(&[1u32; 10_000]).is_ok());
+            let uploaded = self.0.upgrade().is_some_and(|stream| stream.upload(&vec![1u32; 10_000]).is_ok());
             let _ = self.1.send(uploaded);
         }
     }

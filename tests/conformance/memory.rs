@@ -359,7 +359,14 @@ fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<
     };
     let mut pipeline = device.pipeline().chunks(MOST).progress(|so_far| done.push(so_far));
     assert_eq!(pipeline.run::<(), (), _>(source, |_, _| Ok(()), |_, _| Ok(()))?, MOST);
-    pipeline.generate::<(), Error>(3, |_, _| Ok(()), |_, piece| Ok(assert_eq!(piece.len(), MOST)))?;
+    pipeline.generate::<(), Error>(
+        3,
+        |_, _| Ok(()),
+        |_, piece| {
+            assert_eq!(piece.len(), MOST);
+            Ok(())
+        },
+    )?;
     drop(pipeline);
     assert_eq!(done, [MOST; 6]);
     let mut host = device.pinned::<()>(MOST)?;

@@ -523,7 +523,7 @@ fn two_processes_with_one_file_write_two(device: &Device) -> Result<()> {
     let files = std::fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("a file").path());
     let files: Vec<_> = files.filter(|file| *file != path).collect();
     let [other] = &files[..] else { panic!("{files:?}") };
-    assert!(other.extension().is_some_and(|extension| extension == "pftrace"), "{other:?}");
+    assert!(other.extension().is_some_and(|extension| extension == "pftrace"), "{}", other.display());
     assert!(output.contains(&*other.to_string_lossy()), "{output}");
     check_file(&std::fs::read(other).expect("the trace"));
     Ok(())

@@ -105,7 +105,7 @@ impl Child {
             if let Some(status) = child.try_wait().map_err(wait)? {
                 break status;
             }
-            if let Some(hung) = watch.look(&self.name, &written) {
+            if let Some(hung) = watch.look(&self.name, written) {
                 let threads = threads_of(child.id());
                 let killed = kill(&mut child);
                 // The readers are left: another process may have the pipes, or this one cannot be killed.

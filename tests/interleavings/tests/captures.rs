@@ -134,8 +134,8 @@ fn earlier_events_are_left_alone_while_another_thread_captures() {
                 let driver = Driver::closing_events();
                 let device = driver.open();
                 let a = device.stream().unwrap();
-                // SAFETY: the model's streams are never destroyed.
                 let b = Arc::new(if is_shared {
+                    // SAFETY: the model's streams are never destroyed.
                     unsafe { device.stream_from_raw(driver.foreign_stream()) }
                 } else {
                     device.stream().unwrap()

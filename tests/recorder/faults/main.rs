@@ -57,6 +57,15 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
         recorder.put_off();
     }
     let open = || Stage::open(&recorder, fake, policy).unwrap();
+    // Threads of the library drop what belongs to the program, and a future's event once it is noticed that the future is gone.
+    let wait_until_gone = |before, allowed, what: &str| {
+        let start = Instant::now();
+        while left(before, recorder.live()) > allowed {
+            let after = recorder.live();
+            assert!(start.elapsed() < PATIENCE, "{what}: before {before:?}, after {after:?}");
+            thread::yield_now();
+        }
+    };
     let want = scene(&mut open()).unwrap();
     let (mut calls, mut failures) = (0, 0);
     for n in 0.. {
@@ -68,6 +77,8 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
         let result = scene(&mut stage);
         if !recorder.disarm() {
             assert_eq!(result.unwrap(), want);
+            drop(stage);
+            wait_until_gone(before, 0, "without a failure");
             break;
         }
         let call = recorder.calls().swap_remove(n);
@@ -83,13 +94,7 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
         assert_eq!(again, want, "after {what}");
         drop(stage);
         let allowed = usize::from(gives_back(call.name) || call.is_context_check());
-        let start = Instant::now();
-        // The reactor drops a future's event only when it notices that the future was dropped.
-        while left(before, recorder.live()) > allowed {
-            let after = recorder.live();
-            assert!(start.elapsed() < PATIENCE, "{what}: before {before:?}, after {after:?}");
-            thread::yield_now();
-        }
+        wait_until_gone(before, allowed, &what);
         assert_eq!(recorder.violations(), [""; 0], "{what}");
         calls = n + 1;
     }

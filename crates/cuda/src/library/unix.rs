@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn cupti_is_looked_for_in_each_of_a_toolkits_folders() {
-        let toolkit = env::temp_dir().join(format!("gpustream-toolkit-{}", std::process::id()));
+        let toolkit = std::env::temp_dir().join(format!("gpustream-toolkit-{}", std::process::id()));
         let target = toolkit.join("targets/x86_64-linux");
         std::fs::create_dir_all(&target).unwrap();
         let folders = cupti_folders(&[toolkit.clone(), "/nowhere".into()]);

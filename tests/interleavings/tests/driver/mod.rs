@@ -128,7 +128,7 @@ pub(crate) struct Driver(Arc<Mutex<World>>, Arc<(model::Mutex<Room>, model::Cond
 impl Driver {
     /// Makes a driver whose captures forbid the use of events that were recorded on their streams before.
     pub(crate) fn closing_events() -> Self {
-        Self(Arc::new(Mutex::new(World { closes_events: true, ..World::default() })))
+        Self(Arc::new(Mutex::new(World { closes_events: true, ..World::default() })), Arc::default())
     }
 
     pub(crate) fn open(&self) -> gpustream::Device {

@@ -119,7 +119,7 @@ mod tests {
                 match source.alloc(kind, 1024, 1000) {
                     Ok(slab) => assert!(fits && slab.start == 4096 + align, "{kind:?} {align}"),
                     Err(error) => {
-                        assert!(!fits && error.kind() == ErrorKind::Driver, "{kind:?} {align}: {error}")
+                        assert!(!fits && error.kind() == ErrorKind::Driver, "{kind:?} {align}: {error}");
                     }
                 }
                 assert_eq!(model.1.load(Ordering::Relaxed), i32::from(fits), "{kind:?} {align}");
