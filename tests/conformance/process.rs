@@ -55,7 +55,7 @@ fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
 
     let (open, closed) = threads(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD]);
     assert!(open.is_empty(), "threads that take the program's signals: {open:?}");
-    assert!(closed.iter().any(|name| name.starts_with("gpustream-react")), "{closed:?}");
+    assert!(!closed.is_empty(), "the library has started no thread");
     let (fault_open, _) = threads(&[libc::SIGSEGV]);
     assert!(fault_open.is_superset(&closed), "faults have to arrive: {closed:?}, {fault_open:?}");
 
