@@ -308,8 +308,9 @@ unsafe impl Model for Driver {
                 Recorded::In(_) => panic!("a wait for an event inside a capture"),
             }),
             Call::Alloc { bytes } => self.call(|world| {
-                world.next += bytes;
-                (1 << 40) + world.next
+                let address = world.next.next_multiple_of(256);
+                world.next = address + bytes;
+                (1 << 40) + address
             }),
             Call::PinnedAlloc { bytes } => self.call(|world| {
                 let mut memory = vec![0u128; (bytes + 256).div_ceil(size_of::<u128>())];
