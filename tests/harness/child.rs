@@ -72,7 +72,7 @@ impl Child {
         self
     }
 
-    /// Runs the child to its end. Kills one that does nothing for [`QUIET`], or that is still there after half of a test's time
+    /// Runs the child to its end. Kills one that does nothing for 45 s, or that is still there after half of a test's time
     /// limit, and says what its threads were at. A child that is slow is named on standard error meanwhile.
     ///
     /// # Errors
