@@ -29,17 +29,19 @@ pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled
     let info = device.info();
     let compiler = device.compiler()?;
     let key = key(source, info.backend, &info.arch, &compiler);
-    let folder = folder().and_then(|path| {
-        PrivateFolder::open(&path).map_err(|error| not_kept(&format!("{}: {error}", path.display()))).ok()
-    });
+    let open = |path: PathBuf| match PrivateFolder::open(&path) {
+        Ok(folder) => Some((folder, path)),
+        Err(error) => {
+            not_kept(&format!("{}: {error}", path.display()));
+            None
+        }
+    };
+    let (folder, path) = folder().and_then(open).unzip();
     if let Some(compiled) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(compiled);
     }
     let (name, arch) = (|| source.name.to_owned(), || info.arch.clone());
-    notice::now(Level::Debug, || {
-        let folder = folder.as_ref().and_then(|_| self::folder());
-        Notice::CacheMiss { source: name(), arch: arch(), folder }
-    });
+    notice::now(Level::Debug, || Notice::CacheMiss { source: name(), arch: arch(), folder: path });
     let begun = Instant::now();
     // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
     let compiled = unsafe { device.compile(source) }?;
