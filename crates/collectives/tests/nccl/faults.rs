@@ -1,6 +1,7 @@
 //! Ranks that are lost, and NCCL that fails: errors on every rank within the time limit, and nothing left behind.
 
 use std::iter;
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -50,10 +51,15 @@ fn lost_rank_is_an_error_for_the_others() {
     let mut ranks = ranks_within(SHORT);
     // Its place is kept, and it makes no call.
     let lost = ranks.pop().unwrap();
+    // The limit must not begin before the last of the others has made its calls, on a busy machine too.
+    let called = Barrier::new(ranks.len());
     each(ranks, |rank| {
         let (stream, other) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
+        let gate = hold(&stream);
         let memory = reduce(&rank, &stream).unwrap();
         let copied = other.duplicate(&memory).unwrap();
+        called.wait();
+        drop(gate);
         stalled(other.download(&copied), "all_reduce");
         stalled(stream.synchronize(), "all_reduce");
         // The streams go on, and the communicator does not.
