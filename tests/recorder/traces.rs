@@ -4,6 +4,7 @@
 mod fakes;
 
 use std::ops::Range;
+use std::thread;
 
 use gpustream::hal::StreamOptions;
 use gpustream::timeline::Timeline;
@@ -65,6 +66,25 @@ fn operations_in_a_row_take_an_event_each() {
         let ran = ran(&trace.stop().unwrap());
         assert_eq!(ran.len(), 4);
         assert_eq!(ran[0].end, ran[1].start, "{ran:?}");
+    });
+}
+
+/// A wait for the whole context would break the capture.
+#[test]
+fn a_trace_ends_while_another_thread_captures() {
+    by_events(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let (stream, captured) = (device.stream().unwrap(), device.stream().unwrap());
+        let trace = device.trace().unwrap();
+        fill_twice(&stream).unwrap();
+        let graph = captured.capture(|captured| {
+            let (timeline, calls) =
+                recorder.record(|| thread::scope(|s| s.spawn(|| trace.stop()).join().unwrap()));
+            assert_eq!(timeline?.operations.len(), 2);
+            assert!(calls.iter().all(|call| call.word() != "sync device"), "{}", fake.name);
+            fill_twice(captured)
+        });
+        graph.unwrap().launch(&captured).unwrap();
     });
 }
 

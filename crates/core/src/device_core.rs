@@ -233,17 +233,22 @@ impl DeviceCore {
         inside::check_outside()?;
         let streams = self.own_streams();
         drop(ContextHold::for_wait(&*self.raw)?);
-        // The first wait is one by events, during which other threads can capture, so that the wait for the context is
-        // short. The wait for the context reports failures.
-        for stream in &streams {
-            let _ = unheard(|| stream.wait_end());
-        }
+        // So that the wait for the context is short. That one reports failures.
+        self.wait_by_events();
         let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;
         drop(context);
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
         streams.iter().try_for_each(|stream| stream.report_failures())
+    }
+
+    /// Blocks until everything submitted to the device's own streams is done, and reports no failures. Other threads can
+    /// capture meanwhile: a wait for the whole context would break their captures.
+    pub fn wait_by_events(&self) {
+        for stream in self.own_streams() {
+            let _ = unheard(|| stream.wait_end());
+        }
     }
 }
 

@@ -3,17 +3,18 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_core::trace::{Listener, Listening, show_ranges};
+use gpustream_core::trace::{Listener, Listening, now, show_ranges};
 use gpustream_hal::file_limit::LimitedFile;
 use gpustream_hal::{self as hal, Backend, Error, ErrorKind, Result};
 use gpustream_timeline::{Record, Timeline, perfetto};
 
 use crate::Device;
+use crate::device::DeviceCore;
 
 /// The most records that a trace in memory keeps, some 300 bytes each.
 const MOST: usize = 1 << 20;
@@ -47,6 +48,8 @@ const MOST: usize = 1 << 20;
 #[must_use = "a trace ends when it is dropped"]
 pub struct Trace {
     listening: Listening,
+    /// A device whose last handle is dropped has done its work.
+    devices: Vec<Weak<DeviceCore>>,
     timeline: Arc<Mutex<Timeline>>,
 }
 
@@ -70,19 +73,23 @@ impl Trace {
         inside::check_outside()?;
         let listener = InMemory::default();
         let timeline = listener.timeline.clone();
-        let devices: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
-        let listening = Listening::begin(Box::new(listener), &devices)?;
-        Ok(Self { listening, timeline })
+        let raw: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
+        let listening = Listening::begin(Box::new(listener), &raw)?;
+        let devices = devices.iter().map(|device| Arc::downgrade(&device.0)).collect();
+        Ok(Self { listening, devices, timeline })
     }
 
-    /// Ends the trace, and returns what was noted. Blocks until the devices have done what was submitted to them.
+    /// Ends the trace, and returns what was noted. Blocks until the devices have done what was submitted to them. Other
+    /// threads may go on to submit, and to capture.
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure. A failure of a device is none: the
     /// operations that it kept from running have no times.
     pub fn stop(self) -> Result<Timeline> {
         inside::check_outside()?;
-        self.listening.finish();
+        let until = now();
+        self.devices.iter().filter_map(Weak::upgrade).for_each(|device| device.wait_by_events());
+        self.listening.finish(until);
         let timeline = std::mem::take(&mut *lock(&self.timeline));
         Ok(timeline)
     }

@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
-use gpustream_hal::trace::now;
 use gpustream_hal::{self as hal, Result};
+use gpustream_timeline::Nanos;
 
 use super::collector::{COLLECTOR, Finished, Listener, collect, end};
 use super::device::TracedDevice;
@@ -49,14 +49,10 @@ impl Listening {
         Ok(())
     }
 
-    /// Waits until the devices have done what was submitted to them, and tells the listener of all of it. Blocks.
-    pub fn finish(&self) {
-        // Other threads may go on to submit.
-        let (devices, until) = (&self.devices, now());
-        for device in devices {
-            // A device that failed has nothing more to tell.
-            let _ = device.raw.synchronize();
-        }
+    /// Tells the listener of all operations that were submitted before `until`, on the clock of [`now`](super::now). The devices must
+    /// have done them. Blocks for some milliseconds.
+    pub fn finish(&self, until: Nanos) {
+        let devices = &self.devices;
         // A backend that is made to hold nothing back loses the operations that other threads have under way. So the
         // backend is first asked for complete measurements, until none is missing, or the rest seems not to come.
         for _ in 0..LOOKS {
