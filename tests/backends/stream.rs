@@ -51,9 +51,12 @@ fn stream_on_a_part_gets_whole_groups_that_differ() {
             "cuGreenCtxCreate",
             "cuGreenCtxStreamCreate",
         ];
-        assert_eq!(names(&made[0].1), all);
+        // The tests of a process share the green contexts.
+        let known = [&all[..3], &all[5..]].concat();
+        assert!([&all[..], &known].contains(&&*names(&made[0].1)));
         // The driver has no group of that size, and the whole device is one.
-        assert_eq!(names(&calls), [&all[..2], &all[3..]].concat());
+        let without_list = |names: &[_]| [&names[..2], &names[3..]].concat();
+        assert!([without_list(&all), without_list(&known)].contains(&names(&calls)));
     } else {
         let asked = ["hipDeviceGetAttribute", "hipExtStreamCreateWithCUMask"];
         assert_eq!(names(&made[0].1), asked);
@@ -63,10 +66,7 @@ fn stream_on_a_part_gets_whole_groups_that_differ() {
     for stream in streams {
         // SAFETY: alive, and not used again.
         let ((), calls) = recorder.record(|| unsafe { device.stream_destroy(stream) }.unwrap());
-        assert_eq!(
-            names(&calls),
-            pick([&["cuStreamDestroy_v2", "cuGreenCtxDestroy"][..], &["hipStreamDestroy"]])
-        );
+        assert_one(&calls, ["cuStreamDestroy_v2", "hipStreamDestroy"], &[]);
     }
 }
 

@@ -556,6 +556,5 @@ fn a_stream_on_a_part_is_destroyed_after_the_graphs_that_were_captured_there() {
         let exec = place(&after, "GraphExecDestroy", None).unwrap();
         let destroyed = place(&after, "StreamDestroy", stream).unwrap();
         assert!(exec < destroyed, "{}: {after:?}", fake.name);
-        assert_eq!(fake_cuda::green_contexts(), 0, "{}", fake.name);
     });
 }

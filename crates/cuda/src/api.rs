@@ -270,7 +270,6 @@ functions! {
         );
         cuDevResourceGenerateDesc(descriptor: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint);
         cuGreenCtxCreate(context: *mut CUgreenCtx, descriptor: CUdevResourceDesc, device: CUdevice, flags: c_uint);
-        cuGreenCtxDestroy(context: CUgreenCtx);
     }
 
     optional "12.5" {

@@ -8,6 +8,7 @@ use gpustream_hal::{Fault, Result};
 
 use crate::api::Api;
 use crate::error::BACKEND;
+use crate::green::Greens;
 
 /// A retained primary context.
 ///
@@ -19,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) device: CUdevice,
     /// The driver's functions, for calls in this context.
     pub(crate) api: Api,
+    pub(crate) greens: Greens,
 }
 
 // SAFETY: its handles are ones that the driver accepts from any thread.
@@ -36,7 +38,7 @@ impl Context {
             api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
             api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
-        Ok(Self { raw, device, api: api.for_device(Fault::of(BACKEND, ordinal)) })
+        Ok(Self { raw, device, api: api.for_device(Fault::of(BACKEND, ordinal)), greens: Greens::default() })
     }
 
     /// Makes this the thread's current context (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).

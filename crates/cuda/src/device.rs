@@ -8,7 +8,6 @@ use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 use crate::api::Api;
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::green::Green;
 use crate::info;
 use crate::version::Version;
 
@@ -17,7 +16,7 @@ pub(crate) struct CudaDevice {
     pub(crate) driver: &'static Driver,
     pub(crate) context: &'static Context,
     pub(crate) info: DeviceInfo,
-    pub(crate) shares: Shares<Green>,
+    pub(crate) shares: Shares,
 }
 
 impl CudaDevice {

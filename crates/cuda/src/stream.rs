@@ -13,7 +13,7 @@ use gpustream_hal::{
 
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::green::{Green, Group};
+use crate::green::Group;
 use crate::handle::{address_of, event_of, stream_of};
 
 const _: () = {
@@ -23,7 +23,7 @@ const _: () = {
 };
 
 impl CudaDevice {
-    /// Makes a stream in a green context of its own, on at least `least` multiprocessors.
+    /// Makes a stream in a green context, on at least `least` multiprocessors.
     fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
         if options.blocking_with_default {
             let message = "CUDA has no stream on a part of a device that waits for the legacy default stream; ask for \
@@ -33,8 +33,10 @@ impl CudaDevice {
         let api = self.enter()?;
         let device = self.context.device;
         let groups = Group::split(api, device, least)?;
-        self.shares.add(groups[0].multiprocessors(), groups.len(), |number| {
-            Green::with_stream(api, device, groups[number], options.priority)
+        let size = groups[0].multiprocessors();
+        self.shares.add(size, groups.len(), |number| {
+            let green = self.context.greens.of(api, device, (size, number), groups[number])?;
+            green.stream(api, options.priority)
         })
     }
 }
@@ -55,12 +57,9 @@ unsafe impl Streams for CudaDevice {
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
-        let green = self.shares.remove(stream);
-        // SAFETY: the caller vouches for the handle, and for the end of a part's work; the context goes after its stream.
-        unsafe {
-            api.cuStreamDestroy_v2(stream_of(stream)).ok()?;
-            green.map_or(Ok(()), |green| green.destroy(api))
-        }
+        self.shares.remove(stream);
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.cuStreamDestroy_v2(stream_of(stream)) }.ok()
     }
 
     unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {

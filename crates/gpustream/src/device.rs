@@ -271,7 +271,8 @@ impl Device {
     /// ```
     ///
     /// CUDA has such streams from 12.5 on (green contexts), with any priority, and not together with
-    /// [`blocking_with_default`](StreamOptions::blocking_with_default). HIP has them from 5.7 on (masks of compute units),
+    /// [`blocking_with_default`](StreamOptions::blocking_with_default). Each part that is ever used takes some memory of the
+    /// device until the process ends (4 MiB on an H100); streams on the same part share it. HIP has them from 5.7 on (masks of compute units),
     /// with ordinary priority alone; on HIP such a stream and the legacy default stream always wait for each other. The
     /// CPU keeps kernels, copies and fills to so many of its threads.
     ///

@@ -7,31 +7,23 @@ use crate::lock::lock;
 use crate::{RawStream, Result};
 
 /// The part of one stream.
-struct Share<C> {
+struct Share {
     multiprocessors: u32,
     /// The number of the group among those of equal size that the device can be split into.
     group: usize,
-    /// Kept until the stream is gone.
-    context: C,
 }
 
 /// The parts of one device that its streams were given. A backend splits the device into groups of equal size; a new
 /// stream gets the group that the fewest streams have, so that streams of equal parts share none while there are enough.
-pub struct Shares<C> {
-    streams: Mutex<HashMap<RawStream, Share<C>>>,
+#[derive(Default)]
+pub struct Shares {
+    streams: Mutex<HashMap<RawStream, Share>>,
     /// Held while a stream is made, from the choice of its group on. The other lock is never held in a driver's call.
     making: Mutex<()>,
 }
 
-impl<C> Default for Shares<C> {
-    fn default() -> Self {
-        Self { streams: Mutex::default(), making: Mutex::default() }
-    }
-}
-
-impl<C> Shares<C> {
-    /// Has `make` make a stream on one of so many `groups` of `multiprocessors` each. `make` gets the group's number, and
-    /// returns a value beside the stream that is kept until [`remove`](Self::remove).
+impl Shares {
+    /// Has `make` make a stream on one of so many `groups` of `multiprocessors` each. `make` gets the group's number.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -39,12 +31,12 @@ impl<C> Shares<C> {
         &self,
         multiprocessors: u32,
         groups: usize,
-        make: impl FnOnce(usize) -> Result<(RawStream, C)>,
+        make: impl FnOnce(usize) -> Result<RawStream>,
     ) -> Result<RawStream> {
         let _making = lock(&self.making);
         let group = self.least_used(multiprocessors, groups);
-        let (stream, context) = make(group)?;
-        lock(&self.streams).insert(stream, Share { multiprocessors, group, context });
+        let stream = make(group)?;
+        lock(&self.streams).insert(stream, Share { multiprocessors, group });
         Ok(stream)
     }
 
@@ -52,7 +44,7 @@ impl<C> Shares<C> {
     fn least_used(&self, multiprocessors: u32, groups: usize) -> usize {
         let streams = lock(&self.streams);
         let users = |group: usize| {
-            let is_of = |share: &&Share<C>| (share.multiprocessors, share.group) == (multiprocessors, group);
+            let is_of = |share: &&Share| (share.multiprocessors, share.group) == (multiprocessors, group);
             streams.values().filter(is_of).count()
         };
         (0..groups).min_by_key(|&group| users(group)).unwrap_or(0)
@@ -63,9 +55,9 @@ impl<C> Shares<C> {
         lock(&self.streams).get(&stream).map(|share| share.multiprocessors)
     }
 
-    /// Forgets a stream, and returns the value that was kept with it.
-    pub fn remove(&self, stream: RawStream) -> Option<C> {
-        lock(&self.streams).remove(&stream).map(|share| share.context)
+    /// Forgets a stream.
+    pub fn remove(&self, stream: RawStream) {
+        lock(&self.streams).remove(&stream);
     }
 }
 
@@ -81,7 +73,7 @@ mod tests {
         let mut add = |stream, multiprocessors, of| {
             let made = shares.add(multiprocessors, of, |group| {
                 groups.push(group);
-                Ok((RawStream(stream), group))
+                Ok(RawStream(stream))
             });
             assert_eq!(made.unwrap(), RawStream(stream));
         };
@@ -90,7 +82,7 @@ mod tests {
         add(3, 16, 2);
         add(4, 8, 3);
         add(5, 8, 3);
-        assert_eq!(shares.remove(RawStream(2)), Some(1));
+        shares.remove(RawStream(2));
         add(6, 8, 3);
         add(7, 132, 1);
         assert_eq!(groups, [0, 1, 0, 2, 0, 1, 0]);
@@ -100,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_stream_that_was_not_made_has_no_share() {
-        let shares = Shares::<()>::default();
+        let shares = Shares::default();
         assert!(shares.add(8, 2, |_| Err(Error::unsupported("a stream"))).is_err());
-        assert_eq!(shares.remove(RawStream(0)), None);
+        assert_eq!(shares.multiprocessors(RawStream(0)), None);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct HipDevice {
     pub(crate) info: DeviceInfo,
     /// Images of loaded modules: HIP keeps pointing into the memory it was given until the module is unloaded.
     pub(crate) images: Mutex<HashMap<usize, Box<[u8]>>>,
-    pub(crate) shares: Shares<()>,
+    pub(crate) shares: Shares,
 }
 
 impl HipDevice {

@@ -62,7 +62,7 @@ impl HipDevice {
             // SAFETY: the pointers are to locals, a list of so many words.
             unsafe { api.hipExtStreamCreateWithCUMask(&raw mut stream, mask.len() as u32, mask.as_ptr()) }
                 .ok()?;
-            Ok((RawStream(stream as usize), ()))
+            Ok(RawStream(stream as usize))
         })
     }
 }
