@@ -36,8 +36,8 @@ pub(crate) enum Case {
     Futures(usize),
     /// Launching a graph of this many kernels; per node.
     GraphLaunch(usize),
-    /// Replacing one kernel's arguments in a graph.
-    GraphSet,
+    /// Replacing one kernel's arguments in a graph, and launching the graph.
+    GraphSet(Set),
     /// A step that is run again and again.
     Step(Step),
     /// One round of a loop of which only the device knows the end.
@@ -132,6 +132,15 @@ pub(crate) enum Source {
     Device,
 }
 
+/// The arguments that are replaced in a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// A scalar.
+    Scalar,
+    /// Memory too: of two buffers in turn.
+    Memory,
+}
+
 /// The way in which pages are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
@@ -207,7 +216,8 @@ impl Case {
         ];
         cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
         cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
-        cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
+        cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000)]);
+        cases.extend([Set::Scalar, Set::Memory].map(Self::GraphSet));
         cases.extend(Step::ALL.into_iter().filter(|step| !is_cpu || *step != Step::Apart).map(Self::Step));
         cases.push(Self::Round);
         for source in [Source::Pinned, Source::Device] {
@@ -251,7 +261,7 @@ impl Case {
             | Self::AllocFree(_)
             | Self::AllocMix(_)
             | Self::GraphLaunch(_)
-            | Self::GraphSet
+            | Self::GraphSet(_)
             | Self::Futures(_)
             | Self::Barrier => "ns",
             Self::Step(step) if step != Step::Apart => "ns",
@@ -296,7 +306,7 @@ impl Case {
             Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
             Self::KernelAndAwaitTail => Some(Target::AtMostOver(30.0)),
             Self::GraphLaunch(_) | Self::Step(Step::Whole) => Some(Target::AtMostOf(1.05)),
-            Self::GraphSet => Some(Target::AtMostOf(1.2)),
+            Self::GraphSet(_) => Some(Target::AtMostOf(1.15)),
             Self::Step(Step::Host | Step::ValuesHost) => Some(Target::AtMostOver(60.0)),
             Self::Step(Step::ValuesWhole) => Some(Target::AtMostOf(1.1)),
             Self::Upload(size) if size >= 1 << 30 => Some(Target::AtLeast(45.0)),
@@ -338,7 +348,8 @@ impl fmt::Display for Case {
             Self::Futures(count) => write!(f, "{count} futures ready at once, per future"),
             Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),
             Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
-            Self::GraphSet => f.write_str("graph: set one kernel"),
+            Self::GraphSet(Set::Scalar) => f.write_str("graph: set a kernel's scalar, launch"),
+            Self::GraphSet(Set::Memory) => f.write_str("graph: set a kernel's memory, launch"),
             Self::Step(step) => step.fmt(f),
             Self::Round => f.write_str("round of a loop that the device ends"),
             Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size as u64)),

@@ -13,7 +13,7 @@ use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 use smol::future::block_on;
 
-use crate::case::{Case, PAGE, PAGES, Source, Together};
+use crate::case::{Case, PAGE, PAGES, Set, Source, Together};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::pipeline::{PIECES, ROUNDS};
@@ -94,7 +94,7 @@ impl Contender for Ours {
             Case::KernelAndAwaitTail => Box::new(move || tail(|| spin_and_await(&kernels, &stream))),
             Case::Futures(count) => futures(kernels, stream, count),
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
-            Case::GraphSet => graph_set(&self.device, kernels, stream)?,
+            Case::GraphSet(set) => graph_set(&self.device, kernels, stream, set)?,
             Case::Step(step) => {
                 let mut replay = self.device.replay();
                 steps::sampler(step, kernels, stream, move |stream, work| replay.run(stream, work))?
@@ -257,13 +257,20 @@ fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
     })
 }
 
-fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
-    let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
+fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream, set: Set) -> Result<Sampler> {
+    let x = stream.zeros::<f32>(FEW)?;
+    let mut y = [stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?];
     let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))?;
+    let node = builder.node(&[], |stream| kernels.four(stream, 3.0, &x, &mut y[0], FEW))?;
     let mut graph = builder.build()?;
-    let set = move |_: &_| graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW));
-    Ok(call_time(200, stream, set))
+    let set_and_launch = move |stream: &Stream| {
+        if set == Set::Memory {
+            y.swap(0, 1);
+        }
+        graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y[0], FEW))?;
+        graph.launch(stream)
+    };
+    Ok(call_time(200, stream, set_and_launch))
 }
 
 fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sampler> {

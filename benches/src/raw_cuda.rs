@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUgraphNode};
 use gpustream::Device;
 
-use crate::case::{Case, PAGE, PAGES, Source, Step, Together};
+use crate::case::{Case, PAGE, PAGES, Set, Source, Step, Together};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
@@ -120,7 +120,7 @@ impl Contender for RawCuda {
             Case::KernelAndAwaitTail => Box::new(move || tail(|| kernels.spin_and_wait(&stream))),
             Case::Futures(count) => events(kernels, stream, count)?,
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
-            Case::GraphSet => graph_set(kernels)?,
+            Case::GraphSet(set) => graph_set(kernels, stream, set)?,
             Case::Round if self.has_conditions => decided(kernels, self.context, stream)?,
             Case::Step(step) => match raw_step(step, kernels, stream)? {
                 Some(sampler) => sampler,
@@ -277,13 +277,21 @@ fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sample
     }))
 }
 
-fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
-    let arrays = Memory::new(8 * FEW)?;
+fn graph_set(kernels: Rc<Functions>, stream: Stream, set: Set) -> Result<Sampler> {
+    let arrays = [Memory::new(8 * FEW)?, Memory::new(8 * FEW)?];
     let mut graph = ptr::null_mut();
     driver!(cuGraphCreate(&raw mut graph, 0))?;
-    let node = kernels.add_four(graph, &[], 3.0, &arrays)?;
+    let node = kernels.add_four(graph, &[], 3.0, &arrays[0])?;
     let graph = Graph::instantiate(graph)?;
-    Ok(call_time(200, (), move |()| kernels.set_four(&graph, node, 4.0, &arrays)))
+    let mut at = 0;
+    let set_and_launch = move |stream: &Stream| {
+        if set == Set::Memory {
+            at = 1 - at;
+        }
+        kernels.set_four(&graph, node, 4.0, &arrays[at])?;
+        driver!(cuGraphLaunch(graph.exec(), stream.raw()))
+    };
+    Ok(call_time(200, stream, set_and_launch))
 }
 
 impl Functions {

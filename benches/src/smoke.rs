@@ -36,7 +36,7 @@ fn every_case_of_the_cpu_runs() {
     let contenders = contenders(&device).unwrap();
     let no_graphs = device.graph_builder().is_err_and(|error| error.kind() == ErrorKind::Unsupported);
     for case in Case::all(true, 1 << 24, true) {
-        if no_graphs && matches!(case, Case::GraphLaunch(_) | Case::GraphSet) {
+        if no_graphs && matches!(case, Case::GraphLaunch(_) | Case::GraphSet(_)) {
             continue;
         }
         let row = measure(case, &contenders, 1);
