@@ -6,9 +6,23 @@ mod fakes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use gpustream::Device;
+use gpustream::{Device, ErrorKind};
 
 use crate::fakes::{on_both, words};
+
+/// A driver hands out addresses for more than there is, and their first use would kill the process.
+#[test]
+fn managed_memory_beyond_the_machines_is_refused() {
+    on_both(|recorder, device, []| {
+        let (refused, calls) = recorder.record(|| device.managed::<u8>(1 << 46).unwrap_err());
+        assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+        assert!(
+            refused.to_string().contains("managed memory has to fit into the device's 141 GiB"),
+            "{refused}"
+        );
+        assert!(words(&calls).is_empty(), "{calls:?}");
+    });
+}
 
 #[test]
 fn a_short_upload_is_one_call() {

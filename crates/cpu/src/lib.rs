@@ -92,7 +92,6 @@ cfg_if::cfg_if! {
         mod buffer;
         mod calls;
         mod capture;
-        mod cgroup;
         mod check;
         mod device;
         mod elf;

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 
 use gpustream_hal::{ErrorKind, Result};
 
-use crate::cgroup;
 use crate::error::error;
 use crate::fiber::{self, page_size};
 use crate::sync::lock;
@@ -267,14 +266,6 @@ unsafe fn take_away(map: usize, len: usize) -> bool {
     // SAFETY: the new mapping takes the place of one that is this process's own and of no use.
     let new = unsafe { libc::mmap(map as *mut _, len, libc::PROT_NONE, flags, -1, 0) };
     new != libc::MAP_FAILED
-}
-
-/// Returns the memory that this process can have: the machine's, or the limit of its control groups if that is lower.
-pub(crate) fn machine_total() -> u64 {
-    // SAFETY: a query without side effects.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    let machine = pages.max(0) as u64 * page_size() as u64;
-    machine.min(cgroup::memory_limit().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use gpustream_hal::{Error, ErrorKind, Fault, Result};
+use gpustream_hal::{Error, ErrorKind, Fault, Result, host_memory};
 
 use crate::error::error;
-use crate::memory::{self, Memory};
+use crate::memory::Memory;
 use crate::options::CpuOptions;
 use crate::recorder::Recorder;
 use crate::words::Words;
@@ -57,7 +57,7 @@ impl Shared {
             ordinal,
             options,
             scheduler: Scheduler::new(options.workers),
-            memory: Memory::new(memory::machine_total() / devices as u64, options.check),
+            memory: Memory::new(host_memory::total() / devices as u64, options.check),
             words: Words::new(),
             recorder: Recorder::default(),
             streams,

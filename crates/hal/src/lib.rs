@@ -67,6 +67,7 @@ pub mod file_limit;
 pub mod graph;
 mod handle;
 pub mod hint;
+pub mod host_memory;
 pub mod identity;
 pub mod launch;
 pub mod library;

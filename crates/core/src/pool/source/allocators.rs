@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result, host_memory};
+use gpustream_timeline::text::Bytes;
 
 use super::Source;
 use crate::inside;
@@ -63,6 +64,7 @@ impl Allocators {
                 return Ok(Slab { start, size, host: 0 });
             }
             Kind::Managed => {
+                self.check_room(bytes)?;
                 let start = device.managed_alloc(bytes)?.0;
                 PAGE_LOCKED.include(start, size);
                 return Ok(Slab { start, size, host: start });
@@ -79,6 +81,18 @@ impl Allocators {
             })
         };
         Ok(Slab { start: address?.0, size, host: host as usize })
+    }
+
+    /// Checks that the device and the host together can hold so many bytes. A driver hands out addresses of managed memory
+    /// for more than that, and the system kills the process when it uses them.
+    fn check_room(&self, bytes: usize) -> Result<()> {
+        let (device, host) = (self.0.info().total_memory, host_memory::total());
+        if bytes as u64 <= device.saturating_add(host) {
+            return Ok(());
+        }
+        let (device, host) = (Bytes(device), Bytes(host));
+        let message = format!("managed memory has to fit into the device's {device} and the host's {host}");
+        Err(Error::new(ErrorKind::OutOfMemory, message))
     }
 }
 

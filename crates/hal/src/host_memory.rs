@@ -1,4 +1,4 @@
-//! The memory that control groups leave to this process.
+//! The host memory that this process can have.
 //!
 //! A container, a systemd unit or a Slurm job has a control group with a memory limit, and the system kills a process of it
 //! rather than let its groups go over. Groups lie inside each other, and each limit on the way up counts. With version 2
@@ -8,8 +8,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Returns the bytes of memory that this process can have: the machine's, or the limit of its control groups if that is
+/// lower.
+#[must_use]
+#[cfg(unix)]
+pub fn total() -> u64 {
+    // SAFETY: queries without side effects.
+    let [pages, size] = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
+    let machine = pages.max(0) as u64 * size.max(0) as u64;
+    machine.min(memory_limit().unwrap_or(u64::MAX))
+}
+
+/// No limit is known elsewhere.
+#[must_use]
+#[cfg(not(unix))]
+pub fn total() -> u64 {
+    u64::MAX
+}
+
 /// Returns the lowest memory limit of the groups that this process is in, in bytes.
-pub(crate) fn memory_limit() -> Option<u64> {
+fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse().ok();
