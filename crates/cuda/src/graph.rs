@@ -18,7 +18,7 @@ use gpustream_hal::{
 
 use crate::api::Api;
 use crate::buffer::copy_params;
-use crate::cupti::note_graph;
+use crate::cupti::{graph_calls, note_graph};
 use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
@@ -252,12 +252,14 @@ unsafe impl Graphs for CudaDevice {
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
         let api = self.enter()?;
+        let _together = graph_calls::together();
         // SAFETY: the caller vouches for the handle.
         unsafe { api.cuGraphDestroy(graph_of(graph)) }.ok()
     }
 
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
         let api = self.enter()?;
+        let _alone = graph_calls::alone();
         note_graph();
         let mut exec = ptr::null_mut();
         // SAFETY: the pointer is to a local; the caller vouches for the graph.
@@ -267,18 +269,21 @@ unsafe impl Graphs for CudaDevice {
 
     unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
         let api = self.enter_for(stream)?;
+        let _together = graph_calls::together();
         // SAFETY: the caller vouches for both handles and for what the graph refers to.
         unsafe { api.cuGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
     }
 
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
+        let _together = graph_calls::together();
         // SAFETY: the caller vouches for both handles.
         unsafe { api.cuGraphUpload(exec_of(exec), stream_of(stream)) }.ok()
     }
 
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
         let api = self.enter()?;
+        let _alone = graph_calls::alone();
         let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo>::zeroed();
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         let answer = unsafe { api.cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), info.as_mut_ptr()) };
@@ -297,6 +302,7 @@ unsafe impl Graphs for CudaDevice {
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         // Without a current context the driver was seen to crash here.
         let api = self.enter()?;
+        let _together = graph_calls::together();
         let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);
         // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
         // for handles, arguments and what the work refers to.
@@ -333,6 +339,7 @@ unsafe impl Graphs for CudaDevice {
 
     unsafe fn graph_set_values(&self, exec: RawGraphExec, nodes: &mut [DriverNode]) -> Result<u64> {
         let (api, exec, mut set) = (self.enter()?, exec_of(exec), 0);
+        let _together = graph_calls::together();
         for node in nodes {
             if let Some(params) = node.take_stale() {
                 // SAFETY: `kernel_params` made the description; the caller vouches for handles and arguments.
@@ -346,6 +353,7 @@ unsafe impl Graphs for CudaDevice {
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
         let api = self.enter()?;
+        let _together = graph_calls::together();
         // SAFETY: the caller vouches for the handle.
         unsafe { api.cuGraphExecDestroy(exec_of(exec)) }.ok()
     }

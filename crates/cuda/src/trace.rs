@@ -2,14 +2,14 @@
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 
-use crate::cupti::{cupti, opened};
+use crate::cupti::{self, opened};
 use crate::device::CudaDevice;
 use crate::nvtx;
 
 impl Traces for CudaDevice {
     fn trace_begin(&self) -> Result<TraceClock> {
         self.enter()?;
-        cupti()?.begin()?;
+        cupti::begin()?;
         Ok(TraceClock::Cupti)
     }
 

@@ -18,6 +18,7 @@ use super::api::{
 };
 use super::attribution::{Attribution, Named};
 use super::buffers::{self, Full};
+use super::graph_calls;
 use super::record::{self, EPOCH, Record};
 use crate::error::error;
 
@@ -70,6 +71,28 @@ pub(crate) fn opened() -> Option<&'static Cupti> {
     CUPTI.get()?.as_ref().ok()
 }
 
+/// Begins to measure, or notes one begin more.
+///
+/// # Errors
+/// `Unsupported` if there is no CUPTI, or the driver, another tool, or a graph of this process is in the way.
+pub(crate) fn begin() -> Result<()> {
+    if opened().is_none_or(|cupti| !cupti.session.is_on()) {
+        // Before CUPTI is loaded for nothing.
+        check_no_graphs()?;
+    }
+    let cupti = cupti()?;
+    cupti.session.begin(|| cupti.start())
+}
+
+fn check_no_graphs() -> Result<()> {
+    if GRAPHS.load(Ordering::Relaxed) {
+        let text = "CUPTI cannot be used once the program has made a graph, whose launches it would make fail: begin the \
+                    trace before, or set GPUSTREAM_TRACE";
+        return Err(error(ErrorKind::Unsupported, text));
+    }
+    Ok(())
+}
+
 /// The clock for CUPTI, which brings the device's times to it (`CUpti_TimestampCallbackFunc`).
 unsafe extern "C" fn timestamp() -> u64 {
     trace::now() + EPOCH
@@ -81,13 +104,6 @@ unsafe extern "C" fn called(_: *mut c_void, _: u32, _: CUpti_CallbackId, _: *con
 impl Cupti {
     fn open() -> Result<Self> {
         let library = Library::open()?;
-        // With buffers of its own for each thread, CUPTI 13.0 crashes in `cuLaunchKernel` where one thread flushes while others
-        // submit: 10 of 28 runs did, and none of 28 without.
-        let (mut off, mut size) = (0_u8, 1);
-        // SAFETY: the pointers are to locals, and nothing is measured yet. A CUPTI without the attribute has no such buffers.
-        let _ = unsafe {
-            library.api.cuptiActivitySetAttribute(PER_THREAD_BUFFERS, &raw mut size, (&raw mut off).cast())
-        };
         Ok(Self { library, session: SharedMeasurement::default(), reader: Mutex::default() })
     }
 
@@ -98,26 +114,22 @@ impl Cupti {
         format!("{version}{}", file.unwrap_or_default())
     }
 
-    /// Begins to measure, or notes one begin more.
-    ///
-    /// # Errors
-    /// `Unsupported` where the driver or another tool is in the way.
-    pub(crate) fn begin(&self) -> Result<()> {
-        self.session.begin(|| self.start())
-    }
-
     /// Ends to measure with the last end.
     pub(crate) fn end(&self) {
         self.session.end(|subscriber| self.stop(KINDS.len(), &subscriber));
     }
 
     fn start(&self) -> Result<Subscriber> {
-        if GRAPHS.load(Ordering::Relaxed) {
-            let text = "CUPTI cannot be used once the program has made a graph, whose launches it would make fail: begin the \
-                        trace before, or set GPUSTREAM_TRACE";
-            return Err(error(ErrorKind::Unsupported, text));
-        }
+        check_no_graphs()?;
+        graph_calls::note_use();
         let api = &self.library.api;
+        // With buffers of its own for each thread, CUPTI 13.0 crashes in `cuLaunchKernel` where one thread flushes while others
+        // submit: 10 of 28 runs did, and none of 28 without.
+        let (mut off, mut size) = (0_u8, 1);
+        // SAFETY: the pointers are to locals, and nothing is measured yet. A CUPTI without the attribute has no such buffers.
+        let _ = unsafe {
+            api.cuptiActivitySetAttribute(PER_THREAD_BUFFERS, &raw mut size, (&raw mut off).cast())
+        };
         let mut subscriber = Subscriber(ptr::null_mut());
         // SAFETY: the pointer is to a local; the function ignores its arguments.
         unsafe { api.cuptiSubscribe(&raw mut subscriber.0, Some(called), ptr::null_mut()) }

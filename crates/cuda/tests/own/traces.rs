@@ -1,13 +1,18 @@
 //! Times by CUPTI: what becomes of its records, and where it cannot be used. Each test has a process of its own, since a
 //! process opens one CUPTI.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 
 use fake_cuda::{Cupti, CuptiRan};
 pub(crate) use fake_cuda::{Cupti as Library, CuptiRan as Recorded};
 use gpustream_hal::{Device, ErrorKind, RanWork, TraceClock};
 
 use crate::backends::startup::in_own_process;
+use crate::backends::stream;
 use crate::backends::traces::{assert_all_are_read, assert_refused, kernel, operations, submit, take};
 use crate::{Options, Recorder, backend, load_with};
 
@@ -224,5 +229,51 @@ fn graphs_that_were_made_before_are_not_launched_under_cupti() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains("begin the trace before"), "{error}");
         assert!(!cupti.is_subscribed());
+    });
+}
+
+/// CUPTI, the driver, and three threads would wait for each other otherwise.
+#[test]
+fn executables_are_made_beside_no_other_call_for_one_once_cupti_is_used() {
+    in_own_process(&[], || {
+        let (recorder, device, _cupti) = start();
+        device.trace_begin().unwrap();
+        device.trace_end();
+        let (stream, graph) = (stream(&*device), device.graph_create().unwrap());
+        // SAFETY: the graph is alive, and empty.
+        let exec = unsafe { device.graph_instantiate(graph) }.unwrap();
+        let launching = device.clone();
+        thread::spawn(move || {
+            // SAFETY: both are alive.
+            while unsafe { launching.graph_launch(exec, stream) }.is_ok() {}
+        });
+        recorder.stick_next("cuGraphLaunch");
+        let (send, thread_folder) = channel();
+        let making = thread::spawn(move || {
+            send.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            // SAFETY: the graph is alive.
+            unsafe { device.graph_instantiate(graph) }
+        });
+        let state = Path::new("/proc").join(thread_folder.recv().unwrap()).join("stat");
+        // It sleeps until the launch returns, which it never does, so the process ends meanwhile.
+        while !fs::read_to_string(&state).unwrap().contains(") S ") {
+            assert!(!making.is_finished());
+            thread::yield_now();
+        }
+        assert_eq!(recorder.count("cuGraphInstantiateWithFlags"), 1);
+    });
+}
+
+/// CUPTI takes part in the driver's calls from its first use on, also if it then measures nothing.
+#[test]
+fn cupti_is_not_called_for_a_trace_behind_a_graph() {
+    in_own_process(&[], || {
+        let (recorder, device, _cupti) = start();
+        let graph = device.graph_create().unwrap();
+        // SAFETY: the graph is alive, and empty.
+        unsafe { device.graph_instantiate(graph) }.unwrap();
+        let (error, calls) = recorder.record(|| device.trace_begin().unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(calls.iter().all(|call| !call.name.starts_with("cupti")), "{calls:?}");
     });
 }
