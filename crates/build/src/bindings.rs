@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
-use crate::headers::{for_devices, vendor, write_if_changed};
+use crate::headers::{for_devices, renamed, write_if_changed};
 use crate::signature::{Instance, Module};
 use crate::unit::Unit;
 
@@ -124,6 +124,7 @@ fn write_load(
     let sources = common.out_dir.join(format!("{name}.source"));
     // Run-time compilers know no host code.
     let device = unit.device_part.as_ref().ok().and_then(Option::as_ref).unwrap_or(&unit.source.text);
+    let device = renamed(device, &unit.source.path, &unit.headers);
     let source = format!("{device}{}", assertions(unit, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
     text.push_str(&format!("        const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {{\n            name: {:?},\n            \
@@ -132,17 +133,17 @@ fn write_load(
     ));
     for (i, header) in unit.headers.iter().filter(|h| for_devices(h)).enumerate() {
         let path = match &header.path {
-            None if vendor::built_in(&header.name).is_some() => {
+            Some(path) => {
+                let own = renamed(&header.text, path, &unit.headers);
+                write_if_changed(&sources.join(format!("{i}.cuh")), own.as_bytes())?;
+                format!("{name}.source/{i}.cuh")
+            }
+            // Unpacked once for all files.
+            None if header.name.starts_with("gpustream/") => format!("gpustream-include/{}", header.name),
+            None => {
                 text.push_str(&format!("                ({:?}, {:?}),\n", header.name, header.text));
                 continue;
             }
-            Some(_) => {
-                write_if_changed(&sources.join(format!("{i}.cuh")), header.text.as_bytes())?;
-                format!("{name}.source/{i}.cuh")
-            }
-            // Unpacked once for all files; a relative include still means the header below gpustream/.
-            None if header.name.starts_with("gpustream/") => format!("gpustream-include/{}", header.name),
-            None => format!("gpustream-include/gpustream/{}", header.name),
         };
         text.push_str(&format!("                ({:?}, include_str!({path:?})),\n", header.name));
     }

@@ -910,6 +910,58 @@ fn the_source_travels_with_its_headers_but_not_the_cpus() {
     assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
 }
 
+/// Run-time compilers know headers by their names alone.
+#[test]
+fn headers_of_one_name_travel_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for folder in ["a", "b", "inc"] {
+        fs::create_dir(at(folder)).unwrap();
+    }
+    for (path, text) in [
+        (
+            "a/first.cuh",
+            "#include \"common.cuh\" // its own\n#include \"../b/common.cuh\"\n#include \"b.cuh\"\n",
+        ),
+        ("a/common.cuh", "#pragma once\n#include \"../common.cuh\"\nenum { OF_A = 1 };\n"),
+        ("b/second.cuh", "#include \"common.cuh\"\n#include <b.cuh>\n#include <common.cuh>\n"),
+        ("b/common.cuh", "#pragma once\nenum { OF_B = 2 };\n"),
+        ("b.cuh", "enum { BESIDE = 3 };\n"),
+        ("inc/common.cuh", "#pragma once\nenum { ON_PATH = 4 };\n"),
+        ("inc/b.cuh", "enum { B_ON_PATH = 5 };\n"),
+        ("common.cuh", "#pragma once\nenum { OF_KERNEL = 6 };\n"),
+    ] {
+        fs::write(at(path), text).unwrap();
+    }
+    fs::rename(at("b.cuh"), at("a/b.cuh")).unwrap();
+    let text = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#include \"./common.cuh\"\n#include \"common.cuh\"\n\
+        #if 0\n#include \"c/common.cuh\"\n#endif\n\
+        static_assert(OF_A + OF_B + BESIDE + ON_PATH + B_ON_PATH + OF_KERNEL == 21, \"\");\n\
+        extern \"C\" __global__ void k(int* x) { x[0] = OF_A + OF_B + ON_PATH; }\n";
+    let built = build(dir.path(), text, |k| cpu(k).include(at("inc"))).unwrap();
+
+    let bindings = bindings(&built);
+    let headers: Vec<_> = bindings
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", include_str!(\""))
+        .collect();
+    assert_eq!(headers.len(), 8, "{headers:?}");
+    let names = at("names");
+    for (name, file) in headers {
+        let text = fs::read_to_string(built.out_dir.join(file.trim_end_matches("\")),"))).unwrap();
+        let path = names.join(name);
+        assert!(!path.exists(), "{name} is the name of two headers");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fs::copy(built.out_dir.join("k.source/kernel.cu"), names.join("kernel.cu")).unwrap();
+    let compiler = gpustream_build::toolchain::CxxCompiler::find(None).unwrap();
+    let mut command = std::process::Command::new(compiler.path);
+    command.current_dir(&names).args(["-fsyntax-only", "-I.", "-D__global__=", "-xc++", "kernel.cu"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Users read this text when they look at the generated file. `BLESS=1` accepts the present text.
 #[test]
 fn the_generated_file_reads_as_agreed() {
