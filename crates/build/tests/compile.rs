@@ -881,6 +881,35 @@ fn only_what_changed_is_compiled_again() {
     assert!(compiled(build(dir.path(), text, |k| cpu(k).define("A", "1"))), "the image is gone");
 }
 
+/// What a compiler reads and a look at the text does not show.
+#[test]
+fn what_a_compiler_read_is_compiled_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("flagged")).unwrap();
+    let text = "#define NAME \"mine.cuh\"\n#if defined(__CUDA_ARCH__) || !defined(__NVCC__)\n\
+        #include NAME\n#else\n#define TWO 2\n#endif\n#if __has_include(<added.cuh>)\n#include <added.cuh>\n#else\n#define ADDED 0\n#endif\n\
+        extern \"C\" __global__ void k(float* x) { x[0] = TWO + ADDED; }\n";
+    for backend in compilable("what_a_compiler_read_is_compiled_again") {
+        let _ = fs::remove_file(at("flagged/added.cuh"));
+        fs::write(at("mine.cuh"), "#define TWO 2\n").unwrap();
+        let compiled = || {
+            let flag = format!("-I{}", at("flagged").display());
+            let built = build(dir.path(), text, |k| on(backend)(k).flag(backend, flag)).unwrap();
+            built.files[0].kernels[0].compile_time.is_some()
+        };
+        assert!(compiled(), "{backend}: the first time");
+        assert!(!compiled(), "{backend}: nothing changed");
+        fs::write(at("mine.cuh"), "#define TWO 2.0\n").unwrap();
+        assert!(compiled(), "{backend}: the header behind a macro changed");
+        fs::write(at("flagged/added.cuh"), "#define ADDED 1\n").unwrap();
+        assert!(compiled(), "{backend}: a header appeared");
+        fs::write(at("flagged/added.cuh"), "#define ADDED 2\n").unwrap();
+        assert!(compiled(), "{backend}: that header changed");
+        assert!(!compiled(), "{backend}: nothing changed");
+    }
+}
+
 #[test]
 fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();

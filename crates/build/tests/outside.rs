@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::{env, fs};
 
 const BUILD_RS: &str = "fn main() {
@@ -32,13 +33,19 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     for (path, text) in
         [("Cargo.toml", &*manifest), ("build.rs", BUILD_RS), ("kernels.cu", kernels), ("src/main.rs", main)]
     {
-        // An unchanged file keeps its time, so that nothing is built again for nothing.
-        if fs::read_to_string(dir.join(path)).is_ok_and(|old| old == text) {
-            continue;
-        }
-        fs::write(dir.join(path), text).unwrap();
+        write(&dir, path, text);
     }
     dir
+}
+
+/// Writes a file. An unchanged one keeps its time, so that nothing is built again for nothing.
+fn write(dir: &Path, path: &str, text: &str) {
+    let path = dir.join(path);
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return;
+    }
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
 }
 
 fn cargo(dir: &Path, args: &[&str]) -> Command {
@@ -89,6 +96,9 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     runs(&dir, "all launchers work\n");
 }
 
+/// With another environment cargo builds what the crates share again, and so what a test counts on as built.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Variables that the search for a compiler looks at, or the compiler itself.
 #[test]
 fn a_changed_variable_is_a_reason_to_build_again() {
@@ -100,9 +110,9 @@ fn a_changed_variable_is_a_reason_to_build_again() {
         fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
         let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
         k.value(&s, &mut x, 1)?;\n    println!(\"{}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
+    let _turn = TURN.lock();
     let dir = user_crate("variables", KERNELS, PROGRAM);
-    fs::create_dir_all(dir.join("added")).unwrap();
-    fs::write(dir.join("added/added_value.h"), "#define ADDED 100\n").unwrap();
+    write(&dir, "added/added_value.h", "#define ADDED 100\n");
     let prints = |variables: &[(&str, &str)]| {
         let output = cargo(&dir, &["run", "--quiet"]).envs(variables.iter().copied()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -115,8 +125,70 @@ fn a_changed_variable_is_a_reason_to_build_again() {
     assert_eq!(prints(&[(target, "-DVALUE=1")]), "1");
     assert_eq!(prints(&[(target, "-DVALUE=2")]), "2");
     assert_eq!(prints(&[("HOST_CXXFLAGS", "-DVALUE=3")]), "3");
-    assert_eq!(prints(&[("CPATH", dir.join("added").to_str().unwrap())]), "100");
+    let path = dir.join("added");
+    let cpath = [("CPATH", path.to_str().unwrap())];
+    assert_eq!(prints(&cpath), "100");
+    write(&dir, "added/added_value.h", "#define ADDED 200\n");
+    assert_eq!(prints(&cpath), "200");
     assert_eq!(prints(&[]), "0");
+}
+
+/// Headers of the same name, and headers that a look at the text does not find.
+#[test]
+fn a_changed_header_is_a_reason_to_build_again() {
+    const KERNELS: &str = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#if 0\n#include \"gone/third.cuh\"\n#endif\n\
+        #define NAME \"computed.cuh\"\n#include NAME\n#include <late.cuh>\n#include \"flagged.cuh\"\n\
+        #if __has_include(\"deep/optional.cuh\")\n#include \"deep/optional.cuh\"\n#else\n#define OPTIONAL 0\n#endif\n\
+        /// requires: n <= len(x)\n/// covers: n\n\
+        extern \"C\" __global__ void value(int* x, size_t n) {\n\
+        \x20   x[0] = FIRST * 100000 + SECOND * 10000 + COMPUTED * 1000 + LATE * 100 + FLAGGED * 10 + OPTIONAL;\n}\n";
+    const PROGRAM: &str = "mod kernels { gpustream::include_kernels!(\"k\"); }\n\
+        fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
+        let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
+        k.value(&s, &mut x, 1)?;\n    println!(\"{:06}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
+    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\")\n        \
+        .flag(gpustream_build::Backend::Cpu, \"-Iflagged\").build().unwrap_or_else(|e| e.exit());\n}\n";
+    let _turn = TURN.lock();
+    let dir = user_crate("headers", "", PROGRAM);
+    for gone in ["kernels", "one"] {
+        let _ = fs::remove_dir_all(dir.join(gone));
+    }
+    for (path, text) in [
+        ("build.rs", BUILD),
+        ("kernels/k.cu", KERNELS),
+        ("kernels/a/first.cuh", "#include \"common.cuh\"\n#define FIRST COMMON_OF_A\n"),
+        ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 1\n"),
+        ("kernels/b/second.cuh", "#include \"common.cuh\"\n#define SECOND COMMON_OF_B\n"),
+        ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 1\n"),
+        ("kernels/computed.cuh", "#define COMPUTED 1\n"),
+        ("one/other.cuh", ""),
+        ("two/late.cuh", "#define LATE 1\n"),
+        ("flagged/flagged.cuh", "#define FLAGGED 1\n"),
+    ] {
+        write(&dir, path, text);
+    }
+    let run = || {
+        let output = cargo(&dir, &["run"]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        (String::from_utf8_lossy(&output.stdout).trim().to_owned(), stderr)
+    };
+    assert_eq!(run().0, "111110");
+    let again = run().1;
+    assert!(!again.contains("Compiling headers"), "built again for nothing: {again}");
+    for (path, text, value) in [
+        ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 2\n", "121110"),
+        ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 2\n", "221110"),
+        ("kernels/computed.cuh", "#define COMPUTED 3\n", "223110"),
+        // In an earlier folder than the one that was found.
+        ("one/late.cuh", "#define LATE 4\n", "223410"),
+        ("flagged/flagged.cuh", "#define FLAGGED 5\n", "223450"),
+        ("kernels/flagged.cuh", "#define FLAGGED 6\n", "223460"),
+        ("kernels/deep/optional.cuh", "#define OPTIONAL 7\n", "223467"),
+    ] {
+        write(&dir, path, text);
+        assert_eq!(run().0, value, "{path} was changed");
+    }
 }
 
 #[test]

@@ -71,6 +71,11 @@ impl CxxCompiler {
         }
     }
 
+    /// Returns the flags that the compiler's environment variables ask for.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
+        self.tool.args().iter().filter_map(|flag| flag.to_str())
+    }
+
     /// Returns the compiler with the flags that its environment variables ask for.
     pub(crate) fn command(&self) -> Command {
         self.tool.to_command()
