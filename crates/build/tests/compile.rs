@@ -671,7 +671,7 @@ fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
     fs::write(dir.path().join("mine.h"), header).unwrap();
     let bindings = bindings(&build(dir.path(), TYPES, &configure).unwrap());
     for part in
-        ["pub struct Outer", "padding_1: ::gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
+        ["pub struct Outer", "padding_1: __gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
     {
         assert!(bindings.contains(part), "no `{part}` in {bindings}");
     }

@@ -201,6 +201,21 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
     runs(&dir, "no unsafe here\n");
 }
 
+/// The dependencies may have other names, and C++ other words than Rust.
+#[test]
+fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
+    let dir = user_crate("renamed", include_str!("outside/names.cu"), include_str!("outside/names.rs"));
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let manifest =
+        manifest.replace("[dependencies.gpustream]", "[dependencies.gs]\npackage = \"gpustream\"").replace(
+            "[build-dependencies.gpustream-build]",
+            "[build-dependencies.builder]\npackage = \"gpustream-build\"",
+        );
+    write(&dir, "Cargo.toml", &manifest);
+    write(&dir, "build.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    runs(&dir, "names are no matter\n");
+}
+
 #[test]
 fn generic_launchers_serve_generic_code_and_name_what_there_is() {
     let (kernels, program) = (include_str!("outside/generic.cu"), include_str!("outside/generic.rs"));

@@ -33,12 +33,13 @@ fn named<'a>(mut options: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
 }
 
 /// Returns whether cargo can watch a folder. It looks at everything below, so a folder around the package or the build's own
-/// output would be a reason to build again each time.
+/// output would be a reason to build again each time. So would a folder in that output, which the build script writes.
 pub(crate) fn can_watch(folder: &Path, out_dir: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else { return true };
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let package = package.and_then(|package| package.canonicalize().ok());
     package.iter().map(PathBuf::as_path).chain([out_dir]).all(|inner| !inner.starts_with(&folder))
+        && !folder.starts_with(out_dir)
 }
 
 #[cfg(test)]
