@@ -258,6 +258,45 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
     }
 }
 
+/// Compilers run in other folders than the build script, and a build script in another than cargo.
+#[test]
+fn relative_compilers_count_from_the_package_and_the_error_says_so() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = user_crate("relative", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'release 13.0, V13.0' && exit\necho this is no compiler\nexit 1\n";
+    write(&dir, "tools/bin/nvcc", script);
+    fs::set_permissions(dir.join("tools/bin/nvcc"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (backend, variable, value, parts) in [
+        ("cuda", "NVCC", "tools/bin/nvcc", &["this is no compiler"][..]),
+        ("cuda", "CUDA_HOME", "tools", &["this is no compiler"]),
+        (
+            "cuda",
+            "NVCC",
+            "../tools/nvcc",
+            &["no ", "NVCC says `../tools/nvcc`, which counts from ", "whole path"],
+        ),
+        (
+            "cuda",
+            "CUDA_HOME",
+            "cuda",
+            &["cuda/bin/nvcc (CUDA_HOME says `cuda`, which counts from ", "relative:"],
+        ),
+        ("hip", "HIPCC", "tools/hipcc", &["HIPCC says `tools/hipcc`, which counts from "]),
+        ("hip", "ROCM_PATH", "rocm", &["ROCM_PATH says `rocm`, which counts from "]),
+        ("cpu", "CXX", "tools/g++", &["CXX says `tools/g++`, which counts from "]),
+    ] {
+        let mut command = cargo(&dir, &["check"]);
+        for other in ["NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH", "HIP_PATH"] {
+            command.env_remove(other);
+        }
+        let stderr = fails(command.env("GPUSTREAM_BACKENDS", backend).env(variable, value));
+        for part in parts {
+            assert!(stderr.contains(part), "{variable}={value}: no `{part}` in {stderr}");
+        }
+    }
+}
+
 #[test]
 fn a_program_that_is_no_compiler_is_called_so() {
     let dir = user_crate("compilerless", include_str!("outside/arithmetic.cu"), "fn main() {}\n");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-use super::{Missing, run};
+use super::{Missing, run, why_not_there};
 
 const HOW: &str = "Install g++ 11 or newer, or clang++ 15 or newer: `apt-get install g++` on Debian and Ubuntu, \
                    `dnf install gcc-c++` on Fedora. The variable CXX names another one.";
@@ -41,6 +41,9 @@ impl CxxCompiler {
         };
         let tool = search(&target, &host).try_get_compiler().map_err(|e| missing(vec![e.to_string()]))?;
         let path = tool.path().to_owned();
+        if path.components().count() > 1 && !path.exists() {
+            return Err(missing(vec![format!("no {}{}", path.display(), why_not_there("CXX"))]));
+        }
         // The program that is named may be no compiler at all, and many programs take any option without a word.
         let macros = run(tool.to_command().args(["-E", "-dM", "-x", "c++", "/dev/null"]))
             .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
