@@ -910,6 +910,18 @@ fn what_a_compiler_read_is_compiled_again() {
     }
 }
 
+/// The type that musl gives the function behind `assert`.
+#[test]
+fn assertions_compile_with_the_headers_of_each_c_library() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = "#define assert(x) ((void)((x) || (__assert_fail(#x, __FILE__, __LINE__, __func__), 0)))\n\
+        extern \"C\" [[noreturn]] void __assert_fail(const char*, const char*, int, const char*);\n";
+    fs::write(dir.path().join("assert.h"), header).unwrap();
+    let text =
+        "#include <assert.h>\nextern \"C\" __global__ void k(float* x) { assert(x[0] > 0); x[0] = 1; }\n";
+    build(dir.path(), text, |k| cpu(k).include(dir.path())).unwrap();
+}
+
 #[test]
 fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();

@@ -258,6 +258,33 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
     }
 }
 
+/// `zig c++` writes levels with other characters, and defines `NDEBUG`. Some compilers are too old for levels.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_compiler_is_asked_how_it_writes_instruction_levels() {
+    const KERNELS: &str = "#include <assert.h>\n/// requires: 1 <= len(x)\n/// covers: 1\n__global__ void fails(int* x) { assert(x[0] != 0); }\n";
+    const PROGRAM: &str = "mod kernels { gpustream::include_kernels!(\"kernels\"); }\n\
+        fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
+        let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
+        k.fails(&s, &mut x)?;\n    println!(\"{}\", s.synchronize().unwrap_err());\n    Ok(())\n}\n";
+    const ZIG: &str = "#!/bin/sh\nfor option do\n  shift\n  case $option in\n    -march=x86-64-*) echo \"error: unknown CPU: 'x86'\" >&2; exit 1;;\n    \
+        -march=x86_64_v*) option=-march=x86-64-v${option##*v};;\n  esac\n  set -- \"$@\" \"$option\"\ndone\nexec c++ -DNDEBUG \"$@\"\n";
+    const OLD: &str = "#!/bin/sh\ncase \"$*\" in *-march=*) echo \"error: bad value for '-march='\" >&2; exit 1;; esac\nexec c++ \"$@\"\n";
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = user_crate("levels", KERNELS, PROGRAM);
+    for (name, script) in [("zig", ZIG), ("old", OLD)] {
+        write(&dir, name, script);
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let _turn = TURN.lock();
+    let output = cargo(&dir, &["run"]).env("CXX", dir.join("zig")).output().unwrap();
+    let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("assertion `x[0] != 0` fails"), "{said}{stderr}");
+    let stderr = fails(cargo(&dir, &["check"]).env("CXX", dir.join("old")));
+    assert!(stderr.contains("takes neither of -march=x86-64-v2 and -march=x86_64_v2"), "{stderr}");
+}
+
 /// Compilers run in other folders than the build script, and a build script in another than cargo.
 #[test]
 fn relative_compilers_count_from_the_package_and_the_error_says_so() {

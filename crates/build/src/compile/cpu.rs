@@ -73,7 +73,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
     let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
     flags.extend(own.iter().chain(kind).map(|&flag| flag.to_owned()));
-    flags.push(format!("-march={}", if level == "aarch64" { "armv8-a" } else { level }));
+    flags.extend(compiler.options(level));
     flags.extend(common.arguments(Backend::Cpu));
     flags.extend(beside(unit));
 
