@@ -100,6 +100,9 @@ impl Kernels {
     }
 
     /// Adds an option for one backend's compiler, after the crate's own.
+    ///
+    /// Name folders of headers by [`include`](Self::include) instead: headers from there are also read for the types of
+    /// parameters, and embedded for run-time compilers.
     #[must_use]
     pub fn flag(mut self, backend: Backend, flag: impl Into<String>) -> Self {
         self.flags.push((backend, flag.into()));
@@ -230,7 +233,7 @@ impl Kernels {
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),
-            flags: self.flags.clone(),
+            flags: self.flags.iter().map(|(backend, flag)| (*backend, search::absolute(flag))).collect(),
             searched,
             sums: Sums::new(out_dir.clone()),
             out_dir: out_dir.clone(),

@@ -910,6 +910,16 @@ fn what_a_compiler_read_is_compiled_again() {
     }
 }
 
+#[test]
+fn folders_that_options_name_count_from_the_package_for_every_compiler() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        "#if !__has_include(<saxpy.cu>)\n#error no folder\n#endif\nextern \"C\" __global__ void k() {}\n";
+    for backend in compilable("folders_that_options_name_count_from_the_package_for_every_compiler") {
+        build(dir.path(), text, |k| on(backend)(k).flag(backend, "-Itests/golden")).unwrap();
+    }
+}
+
 /// The type that musl gives the function behind `assert`.
 #[test]
 fn assertions_compile_with_the_headers_of_each_c_library() {

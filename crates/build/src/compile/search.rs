@@ -32,6 +32,16 @@ fn named<'a>(mut options: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     folders
 }
 
+/// Returns an option with the whole path of the folder that it names: some compilers run in the output folder.
+pub(crate) fn absolute(option: &str) -> String {
+    let named = NAMING.iter().find_map(|naming| option.strip_prefix(naming));
+    let folder = named.map(|rest| rest.trim_start_matches('=')).filter(|folder| !folder.is_empty());
+    match folder.map(|folder| (folder, std::path::absolute(folder))) {
+        Some((folder, Ok(path))) => format!("{}{}", &option[..option.len() - folder.len()], path.display()),
+        _ => option.to_owned(),
+    }
+}
+
 /// Returns whether cargo can watch a folder. It looks at everything below, so a folder around the package or the build's own
 /// output would be a reason to build again each time. So would a folder in that output, which the build script writes.
 pub(crate) fn can_watch(folder: &Path, out_dir: &Path) -> bool {
