@@ -3,9 +3,13 @@
 pub(crate) mod assertions;
 pub(crate) mod cpu;
 pub(crate) mod cuda;
+mod dependencies;
 pub(crate) mod hip;
+pub(crate) mod search;
 mod stamp;
 
+pub(crate) use self::dependencies::Sums;
+use self::stamp::Outcome;
 pub(crate) use self::stamp::READ_BY_COMPILERS;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +33,9 @@ pub(crate) struct Common {
     pub(crate) includes: Vec<PathBuf>,
     pub(crate) defines: Vec<(String, Option<String>)>,
     pub(crate) flags: Vec<(Backend, String)>,
+    /// The user's folders in which compilers look for headers.
+    pub(crate) searched: Vec<PathBuf>,
+    pub(crate) sums: Sums,
     pub(crate) out_dir: PathBuf,
     pub(crate) rebuild: bool,
 }
@@ -120,26 +127,26 @@ pub(crate) struct Output {
     /// The compiler's time; `None` where an earlier build's image was still good.
     pub(crate) compile_time: Option<Duration>,
     pub(crate) warnings: String,
+    /// The files that the compiler read.
+    pub(crate) dependencies: Vec<PathBuf>,
     /// The variables that kernels may write, by their paths.
     pub(crate) writable: Vec<String>,
 }
 
 impl Output {
-    /// Gathers the results for `image`. `warnings` count where the compiler ran.
+    /// Gathers the results for `image`. `warnings` count if the compiler ran.
     fn new(
         image: Image,
         mut reports: Vec<KernelReport>,
-        compile_time: Option<Duration>,
-        mut warnings: String,
+        Outcome { time, dependencies, .. }: Outcome,
+        warnings: String,
         writable: Vec<String>,
     ) -> Self {
         for report in &mut reports {
-            report.compile_time = compile_time;
+            report.compile_time = time;
         }
-        if compile_time.is_none() {
-            warnings.clear();
-        }
-        Self { image, reports, compile_time, warnings, writable }
+        let warnings = if time.is_some() { warnings } else { String::new() };
+        Self { image, reports, compile_time: time, warnings, dependencies, writable }
     }
 }
 

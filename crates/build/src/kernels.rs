@@ -9,7 +9,7 @@ use gpustream_hal::variables;
 
 use crate::backend::Backend;
 use crate::bindings;
-use crate::compile::{self, Image};
+use crate::compile::{self, Image, Sums, search};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
 use crate::parse::Script;
@@ -21,8 +21,11 @@ use crate::unit::Unit;
 
 /// Kernel files and how to compile them.
 ///
-/// In a build script the results go to `OUT_DIR` and cargo is told when to run it again; elsewhere give
-/// [`out_dir`](Self::out_dir).
+/// In a build script the results go to `OUT_DIR`; elsewhere give [`out_dir`](Self::out_dir).
+///
+/// Cargo is told when to run the build script again: if a file changes that a compiler read, or a variable, or if a header
+/// appears in a folder that was searched. Cargo watches folders with everything below them. So keep kernels and headers in
+/// folders of their own: in the package's root folder, a header that appears is not noticed.
 #[derive(Default)]
 pub struct Kernels {
     /// Each with the backends that it is compiled for; `None` for all.
@@ -97,6 +100,9 @@ impl Kernels {
     }
 
     /// Adds an option for one backend's compiler, after the crate's own.
+    ///
+    /// Name folders of headers by [`include`](Self::include) instead: headers from there are also read for the types of
+    /// parameters, and embedded for run-time compilers.
     #[must_use]
     pub fn flag(mut self, backend: Backend, flag: impl Into<String>) -> Self {
         self.flags.push((backend, flag.into()));
@@ -216,10 +222,20 @@ impl Kernels {
         for compiler in plan.compilers() {
             cargo.watch(&compiler);
         }
+        let own = self.flags.iter().map(|(_, flag)| flag.as_str());
+        let of_variables = plan.cpu.iter().flat_map(|(compiler, _)| compiler.flags());
+        let named = search::folders(own.chain(of_variables));
+        let searched: Vec<_> = self.absolute_includes().chain(named).collect();
+        let beside = units.iter().flat_map(|unit| &unit.searched);
+        for folder in searched.iter().chain(beside).filter(|folder| search::can_watch(folder, &out_dir)) {
+            cargo.watch(folder);
+        }
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),
-            flags: self.flags.clone(),
+            flags: self.flags.iter().map(|(backend, flag)| (*backend, search::absolute(flag))).collect(),
+            searched,
+            sums: Sums::new(out_dir.clone()),
             out_dir: out_dir.clone(),
             rebuild: self.rebuild,
         };
@@ -241,6 +257,8 @@ impl Kernels {
                 file.compile_time += output.compile_time.unwrap_or_default();
                 file.kernels.extend(output.reports);
                 cargo.warn(&output.warnings);
+                let others = output.dependencies.iter().filter(|file| !file.starts_with(&common.out_dir));
+                others.for_each(|file| cargo.watch(file));
                 writable.extend(output.writable);
                 match output.image.backend {
                     Backend::Hip => code_objects.push(output.image),
@@ -276,7 +294,7 @@ impl Kernels {
 
     fn watch(&self, cargo: &mut Cargo) {
         for name in WATCHED.into_iter().chain(compile::READ_BY_COMPILERS) {
-            cargo.watched.push(format!("env-changed={name}"));
+            cargo.watched.insert(format!("env-changed={name}"));
         }
         cargo.watch(Path::new("build.rs"));
         for (file, _) in &self.files {
@@ -296,9 +314,9 @@ impl Kernels {
         for (path, only) in &self.files {
             match Unit::read(path, only.as_ref(), &includes, script) {
                 Ok(unit) => {
-                    for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
-                        cargo.watch(header);
-                    }
+                    // What this build script writes is no reason to run it again.
+                    let headers = unit.headers.iter().filter_map(|header| header.path.as_ref());
+                    headers.filter(|path| !path.starts_with(out_dir)).for_each(|path| cargo.watch(path));
                     if let Some(other) = units.iter().find(|u| u.module.name == unit.module.name) {
                         failed.join(Error::message(format!(
                             "{} and {} have the same name, and so would their bindings in {}",
@@ -330,18 +348,20 @@ impl Kernels {
 struct Cargo {
     in_build_script: bool,
     /// The ends of `cargo:rerun-if-`.
-    watched: Vec<String>,
+    watched: BTreeSet<String>,
     warnings: Vec<String>,
 }
 
 impl Cargo {
     fn new(in_build_script: bool) -> Self {
-        Self { in_build_script, watched: Vec::new(), warnings: Vec::new() }
+        Self { in_build_script, watched: BTreeSet::new(), warnings: Vec::new() }
     }
 
-    /// Has cargo run the build script again when this file changes.
+    /// Has cargo run the build script again when this file changes, or anything below this folder. Cargo reads a line of text,
+    /// and takes a file that it does not find for changed.
     fn watch(&mut self, file: &Path) {
-        self.watched.push(format!("changed={}", file.display()));
+        self.watched
+            .extend(file.to_str().filter(|path| !path.contains('\n')).map(|path| format!("changed={path}")));
     }
 
     /// Shows the user a warning.

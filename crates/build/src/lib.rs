@@ -151,8 +151,9 @@ pub mod fuzzing {
 
     /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
+        let included = crate::headers::Included { by: "k.cu".into(), written: "\"k.cuh\"".to_owned() };
         let header =
-            crate::parse::Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) };
+            crate::parse::Helper { source: SourceFile::new("k.cuh", text), included: vec![included] };
         let _ =
             crate::parse::parse(&SourceFile::new("k.cu", text), &[header], crate::parse::Script::default());
     }

@@ -45,3 +45,34 @@ pub(crate) fn identifier(name: &str) -> String {
         name.to_owned()
     }
 }
+
+/// Returns the name of a parameter, of a function or of a template: where Rust expects a new name, `None` and its kin are no
+/// names but patterns, and a type called `u8` would hide the one that generated code means.
+pub(crate) fn parameter(name: &str) -> String {
+    if has_a_meaning(name) { format!("{name}_") } else { identifier(name) }
+}
+
+/// Returns whether generated code uses the name for something else.
+pub(crate) fn has_a_meaning(name: &str) -> bool {
+    const PRIMITIVES: [&str; 17] = [
+        "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",
+        "f64", "i128", "u128",
+    ];
+    PRIMITIVES.contains(&name)
+        || matches!(
+            name,
+            "Kernels"
+                | "Self"
+                | "Some"
+                | "None"
+                | "Ok"
+                | "Err"
+                | "Option"
+                | "Sized"
+                | "Default"
+                | "Clone"
+                | "Copy"
+                | "Debug"
+                | "PartialEq"
+        )
+}

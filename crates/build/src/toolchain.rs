@@ -2,6 +2,7 @@
 //!
 //! Each compiler is looked for in the environment variables that its vendor documents, then on `PATH`, then in the
 //! usual folders. A variable that names something that is not there is an error, not a reason to look elsewhere.
+//! A relative path counts from the folder of the build script's package, in which cargo runs the script.
 
 mod cxx;
 mod hip;
@@ -63,11 +64,36 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Returns the path that an environment variable names, if it is set. A relative one counts from the folder in which this
+/// process runs, wherever the path is used.
+fn place(variable_name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(variable(variable_name)?);
+    Some(std::path::absolute(&path).unwrap_or(path))
+}
+
 /// Returns the program that an environment variable names, if it is set; a bare name means the one on `PATH`.
 fn program(variable_name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(variable(variable_name)?);
-    let bare = if path.components().count() == 1 { path.to_str() } else { None };
-    Some(bare.and_then(on_path).unwrap_or(path))
+    if path.components().count() > 1 {
+        place(variable_name)
+    } else {
+        path.to_str().and_then(on_path).or(Some(path))
+    }
+}
+
+/// Returns the reason for which a variable may name another place than its author thinks, in parentheses after a space.
+fn why_not_there(variable_name: &str) -> String {
+    let value = variable(variable_name).map(PathBuf::from);
+    let relative = value.filter(|path| path.is_relative() && variable_name != "PATH");
+    match (relative, env::current_dir()) {
+        (Some(path), Ok(folder)) => format!(
+            " ({variable_name} says `{}`, which counts from {}: cargo runs a build script in the folder of its package. Give \
+             the whole path)",
+            path.display(),
+            folder.display()
+        ),
+        _ => String::new(),
+    }
 }
 
 /// Returns whether the path is that of a program, and not a bare name that `PATH` does not have.
@@ -77,7 +103,9 @@ fn is_program(path: &Path) -> bool {
 
 /// Returns the first executable of that name on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| is_executable(path))
+    let folders = env::var_os("PATH")?;
+    let mut paths = env::split_paths(&folders).map(|dir| dir.join(name));
+    paths.find(|path| is_executable(path)).map(|path| std::path::absolute(&path).unwrap_or(path))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -63,8 +63,8 @@ impl Object {
     /// Returns the type of a launcher's argument.
     pub(crate) const fn argument(self) -> &'static str {
         match self {
-            Self::Texture => "&::gpustream::Texture",
-            Self::Surface => "&mut ::gpustream::Surface",
+            Self::Texture => "&__gpustream::Texture",
+            Self::Surface => "&mut __gpustream::Surface",
         }
     }
 }
@@ -259,18 +259,18 @@ const SCALARS: [Row; 17] = [
     ),
     (Scalar::Isize, 8, "isize", &["long", "long long"], &["ptrdiff_t", "ssize_t", "intptr_t"]),
     (Scalar::Usize, 8, "usize", &["unsigned long", "unsigned long long"], &["size_t", "uintptr_t"]),
-    (Scalar::F16, 2, "::gpustream::half::f16", &[], &["half", "__half"]),
+    (Scalar::F16, 2, "__gpustream::half::f16", &[], &["half", "__half"]),
     (
         Scalar::Bf16,
         2,
-        "::gpustream::half::bf16",
+        "__gpustream::half::bf16",
         &[],
         &["bfloat16", "__nv_bfloat16", "nv_bfloat16", "__hip_bfloat16", "hip_bfloat16"],
     ),
     (Scalar::F32, 4, "f32", &["float"], &["float"]),
     (Scalar::F64, 8, "f64", &["double"], &["double"]),
     (Scalar::Char, 1, "i8", &["char"], &["char"]),
-    (Scalar::StoredBool, 1, "::gpustream::Bool", &["bool"], &[]),
+    (Scalar::StoredBool, 1, "__gpustream::Bool", &["bool"], &[]),
 ];
 
 /// The lane types of `float4` and its kin.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
 use crate::diagnostic::{Result, SourceFile};
-use crate::headers::{self, Header};
+use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
 use crate::signature::Module;
 
@@ -16,6 +16,8 @@ pub(crate) struct Unit {
     pub(crate) absolute: PathBuf,
     pub(crate) module: Module,
     pub(crate) headers: Vec<Header>,
+    /// The folders of [`Closure::searched`].
+    pub(crate) searched: BTreeSet<PathBuf>,
     /// The backends that the file is for; `None` for all.
     pub(crate) only: Option<BTreeSet<Backend>>,
     /// The text without host code, for compilers that know none; `None` where the file has none. Only such a compiler
@@ -47,15 +49,15 @@ impl Unit {
         script: Script<'_>,
     ) -> Result<Self> {
         let source = SourceFile::read(path)?;
-        let headers = headers::closure(&source, includes);
+        let Closure { headers, searched } = headers::closure(&source, includes);
         let own = headers.iter().filter_map(|header| {
             let source = SourceFile::new(header.path.as_ref()?, header.text.clone());
-            Some(parse::Helper { name: header.name.clone(), source })
+            Some(parse::Helper { source, included: header.included.clone() })
         });
         let module = parse::parse(&source, &own.collect::<Vec<_>>(), script)?;
         let absolute = std::path::absolute(path)?;
         let device_part = parse::device_part(&source);
-        Ok(Self { source, absolute, module, headers, only: only.cloned(), device_part })
+        Ok(Self { source, absolute, module, headers, searched, only: only.cloned(), device_part })
     }
 
     /// Returns whether the file is for a backend.

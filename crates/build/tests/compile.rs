@@ -671,7 +671,7 @@ fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
     fs::write(dir.path().join("mine.h"), header).unwrap();
     let bindings = bindings(&build(dir.path(), TYPES, &configure).unwrap());
     for part in
-        ["pub struct Outer", "padding_1: ::gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
+        ["pub struct Outer", "padding_1: __gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
     {
         assert!(bindings.contains(part), "no `{part}` in {bindings}");
     }
@@ -881,6 +881,57 @@ fn only_what_changed_is_compiled_again() {
     assert!(compiled(build(dir.path(), text, |k| cpu(k).define("A", "1"))), "the image is gone");
 }
 
+/// What a compiler reads and a look at the text does not show.
+#[test]
+fn what_a_compiler_read_is_compiled_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("flagged")).unwrap();
+    let text = "#define NAME \"mine.cuh\"\n#if defined(__CUDA_ARCH__) || !defined(__NVCC__)\n\
+        #include NAME\n#else\n#define TWO 2\n#endif\n#if __has_include(<added.cuh>)\n#include <added.cuh>\n#else\n#define ADDED 0\n#endif\n\
+        extern \"C\" __global__ void k(float* x) { x[0] = TWO + ADDED; }\n";
+    for backend in compilable("what_a_compiler_read_is_compiled_again") {
+        let _ = fs::remove_file(at("flagged/added.cuh"));
+        fs::write(at("mine.cuh"), "#define TWO 2\n").unwrap();
+        let compiled = || {
+            let flag = format!("-I{}", at("flagged").display());
+            let built = build(dir.path(), text, |k| on(backend)(k).flag(backend, flag)).unwrap();
+            built.files[0].kernels[0].compile_time.is_some()
+        };
+        assert!(compiled(), "{backend}: the first time");
+        assert!(!compiled(), "{backend}: nothing changed");
+        fs::write(at("mine.cuh"), "#define TWO 2.0\n").unwrap();
+        assert!(compiled(), "{backend}: the header behind a macro changed");
+        fs::write(at("flagged/added.cuh"), "#define ADDED 1\n").unwrap();
+        assert!(compiled(), "{backend}: a header appeared");
+        fs::write(at("flagged/added.cuh"), "#define ADDED 2\n").unwrap();
+        assert!(compiled(), "{backend}: that header changed");
+        assert!(!compiled(), "{backend}: nothing changed");
+    }
+}
+
+#[test]
+fn folders_that_options_name_count_from_the_package_for_every_compiler() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        "#if !__has_include(<saxpy.cu>)\n#error no folder\n#endif\nextern \"C\" __global__ void k() {}\n";
+    for backend in compilable("folders_that_options_name_count_from_the_package_for_every_compiler") {
+        build(dir.path(), text, |k| on(backend)(k).flag(backend, "-Itests/golden")).unwrap();
+    }
+}
+
+/// The type that musl gives the function behind `assert`.
+#[test]
+fn assertions_compile_with_the_headers_of_each_c_library() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = "#define assert(x) ((void)((x) || (__assert_fail(#x, __FILE__, __LINE__, __func__), 0)))\n\
+        extern \"C\" [[noreturn]] void __assert_fail(const char*, const char*, int, const char*);\n";
+    fs::write(dir.path().join("assert.h"), header).unwrap();
+    let text =
+        "#include <assert.h>\nextern \"C\" __global__ void k(float* x) { assert(x[0] > 0); x[0] = 1; }\n";
+    build(dir.path(), text, |k| cpu(k).include(dir.path())).unwrap();
+}
+
 #[test]
 fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();
@@ -908,6 +959,58 @@ fn the_source_travels_with_its_headers_but_not_the_cpus() {
     assert!(bindings.contains("(\"gpustream/kernel.cuh\", include_str!("), "{bindings}");
     assert!(!bindings.contains("gpustream/cpu/"), "{bindings}");
     assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
+}
+
+/// Run-time compilers know headers by their names alone.
+#[test]
+fn headers_of_one_name_travel_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for folder in ["a", "b", "inc"] {
+        fs::create_dir(at(folder)).unwrap();
+    }
+    for (path, text) in [
+        (
+            "a/first.cuh",
+            "#include \"common.cuh\" // its own\n#include \"../b/common.cuh\"\n#include \"b.cuh\"\n",
+        ),
+        ("a/common.cuh", "#pragma once\n#include \"../common.cuh\"\nenum { OF_A = 1 };\n"),
+        ("b/second.cuh", "#include \"common.cuh\"\n#include <b.cuh>\n#include <common.cuh>\n"),
+        ("b/common.cuh", "#pragma once\nenum { OF_B = 2 };\n"),
+        ("b.cuh", "enum { BESIDE = 3 };\n"),
+        ("inc/common.cuh", "#pragma once\nenum { ON_PATH = 4 };\n"),
+        ("inc/b.cuh", "enum { B_ON_PATH = 5 };\n"),
+        ("common.cuh", "#pragma once\nenum { OF_KERNEL = 6 };\n"),
+    ] {
+        fs::write(at(path), text).unwrap();
+    }
+    fs::rename(at("b.cuh"), at("a/b.cuh")).unwrap();
+    let text = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#include \"./common.cuh\"\n#include \"common.cuh\"\n\
+        #if 0\n#include \"c/common.cuh\"\n#endif\n\
+        static_assert(OF_A + OF_B + BESIDE + ON_PATH + B_ON_PATH + OF_KERNEL == 21, \"\");\n\
+        extern \"C\" __global__ void k(int* x) { x[0] = OF_A + OF_B + ON_PATH; }\n";
+    let built = build(dir.path(), text, |k| cpu(k).include(at("inc"))).unwrap();
+
+    let bindings = bindings(&built);
+    let headers: Vec<_> = bindings
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", include_str!(\""))
+        .collect();
+    assert_eq!(headers.len(), 8, "{headers:?}");
+    let names = at("names");
+    for (name, file) in headers {
+        let text = fs::read_to_string(built.out_dir.join(file.trim_end_matches("\")),"))).unwrap();
+        let path = names.join(name);
+        assert!(!path.exists(), "{name} is the name of two headers");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fs::copy(built.out_dir.join("k.source/kernel.cu"), names.join("kernel.cu")).unwrap();
+    let compiler = gpustream_build::toolchain::CxxCompiler::find(None).unwrap();
+    let mut command = std::process::Command::new(compiler.path);
+    command.current_dir(&names).args(["-fsyntax-only", "-I.", "-D__global__=", "-xc++", "kernel.cu"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Users read this text when they look at the generated file. `BLESS=1` accepts the present text.

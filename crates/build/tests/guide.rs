@@ -70,7 +70,7 @@ fn its_types_are_the_generators() {
             let rust = rust.get(index).or(rust.last()).unwrap();
             let number = expected.len();
             writeln!(text, "extern \"C\" __global__ void k{number}({name} by_value) {{}}").unwrap();
-            expected.push((name.to_owned(), rust.replace("half::", "::gpustream::half::")));
+            expected.push((name.to_owned(), rust.replace("half::", "__gpustream::half::")));
         }
     }
     assert!(expected.len() > 25, "{expected:?}");

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::{env, fs};
 
 const BUILD_RS: &str = "fn main() {
@@ -32,13 +33,19 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     for (path, text) in
         [("Cargo.toml", &*manifest), ("build.rs", BUILD_RS), ("kernels.cu", kernels), ("src/main.rs", main)]
     {
-        // An unchanged file keeps its time, so that nothing is built again for nothing.
-        if fs::read_to_string(dir.join(path)).is_ok_and(|old| old == text) {
-            continue;
-        }
-        fs::write(dir.join(path), text).unwrap();
+        write(&dir, path, text);
     }
     dir
+}
+
+/// Writes a file. An unchanged one keeps its time, so that nothing is built again for nothing.
+fn write(dir: &Path, path: &str, text: &str) {
+    let path = dir.join(path);
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return;
+    }
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
 }
 
 fn cargo(dir: &Path, args: &[&str]) -> Command {
@@ -89,6 +96,9 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     runs(&dir, "all launchers work\n");
 }
 
+/// With another environment cargo builds what the crates share again, and so what a test counts on as built.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Variables that the search for a compiler looks at, or the compiler itself.
 #[test]
 fn a_changed_variable_is_a_reason_to_build_again() {
@@ -100,9 +110,9 @@ fn a_changed_variable_is_a_reason_to_build_again() {
         fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
         let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
         k.value(&s, &mut x, 1)?;\n    println!(\"{}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
+    let _turn = TURN.lock();
     let dir = user_crate("variables", KERNELS, PROGRAM);
-    fs::create_dir_all(dir.join("added")).unwrap();
-    fs::write(dir.join("added/added_value.h"), "#define ADDED 100\n").unwrap();
+    write(&dir, "added/added_value.h", "#define ADDED 100\n");
     let prints = |variables: &[(&str, &str)]| {
         let output = cargo(&dir, &["run", "--quiet"]).envs(variables.iter().copied()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -115,8 +125,70 @@ fn a_changed_variable_is_a_reason_to_build_again() {
     assert_eq!(prints(&[(target, "-DVALUE=1")]), "1");
     assert_eq!(prints(&[(target, "-DVALUE=2")]), "2");
     assert_eq!(prints(&[("HOST_CXXFLAGS", "-DVALUE=3")]), "3");
-    assert_eq!(prints(&[("CPATH", dir.join("added").to_str().unwrap())]), "100");
+    let path = dir.join("added");
+    let cpath = [("CPATH", path.to_str().unwrap())];
+    assert_eq!(prints(&cpath), "100");
+    write(&dir, "added/added_value.h", "#define ADDED 200\n");
+    assert_eq!(prints(&cpath), "200");
     assert_eq!(prints(&[]), "0");
+}
+
+/// Headers of the same name, and headers that a look at the text does not find.
+#[test]
+fn a_changed_header_is_a_reason_to_build_again() {
+    const KERNELS: &str = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#if 0\n#include \"gone/third.cuh\"\n#endif\n\
+        #define NAME \"computed.cuh\"\n#include NAME\n#include <late.cuh>\n#include \"flagged.cuh\"\n\
+        #if __has_include(\"deep/optional.cuh\")\n#include \"deep/optional.cuh\"\n#else\n#define OPTIONAL 0\n#endif\n\
+        /// requires: n <= len(x)\n/// covers: n\n\
+        extern \"C\" __global__ void value(int* x, size_t n) {\n\
+        \x20   x[0] = FIRST * 100000 + SECOND * 10000 + COMPUTED * 1000 + LATE * 100 + FLAGGED * 10 + OPTIONAL;\n}\n";
+    const PROGRAM: &str = "mod kernels { gpustream::include_kernels!(\"k\"); }\n\
+        fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
+        let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
+        k.value(&s, &mut x, 1)?;\n    println!(\"{:06}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
+    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\")\n        \
+        .flag(gpustream_build::Backend::Cpu, \"-Iflagged\").build().unwrap_or_else(|e| e.exit());\n}\n";
+    let _turn = TURN.lock();
+    let dir = user_crate("headers", "", PROGRAM);
+    for gone in ["kernels", "one"] {
+        let _ = fs::remove_dir_all(dir.join(gone));
+    }
+    for (path, text) in [
+        ("build.rs", BUILD),
+        ("kernels/k.cu", KERNELS),
+        ("kernels/a/first.cuh", "#include \"common.cuh\"\n#define FIRST COMMON_OF_A\n"),
+        ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 1\n"),
+        ("kernels/b/second.cuh", "#include \"common.cuh\"\n#define SECOND COMMON_OF_B\n"),
+        ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 1\n"),
+        ("kernels/computed.cuh", "#define COMPUTED 1\n"),
+        ("one/other.cuh", ""),
+        ("two/late.cuh", "#define LATE 1\n"),
+        ("flagged/flagged.cuh", "#define FLAGGED 1\n"),
+    ] {
+        write(&dir, path, text);
+    }
+    let run = || {
+        let output = cargo(&dir, &["run"]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        (String::from_utf8_lossy(&output.stdout).trim().to_owned(), stderr)
+    };
+    assert_eq!(run().0, "111110");
+    let again = run().1;
+    assert!(!again.contains("Compiling headers"), "built again for nothing: {again}");
+    for (path, text, value) in [
+        ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 2\n", "121110"),
+        ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 2\n", "221110"),
+        ("kernels/computed.cuh", "#define COMPUTED 3\n", "223110"),
+        // In an earlier folder than the one that was found.
+        ("one/late.cuh", "#define LATE 4\n", "223410"),
+        ("flagged/flagged.cuh", "#define FLAGGED 5\n", "223450"),
+        ("kernels/flagged.cuh", "#define FLAGGED 6\n", "223460"),
+        ("kernels/deep/optional.cuh", "#define OPTIONAL 7\n", "223467"),
+    ] {
+        write(&dir, path, text);
+        assert_eq!(run().0, value, "{path} was changed");
+    }
 }
 
 #[test]
@@ -127,6 +199,21 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
         include_str!("outside/forbidding.rs"),
     );
     runs(&dir, "no unsafe here\n");
+}
+
+/// The dependencies may have other names, and C++ other words than Rust.
+#[test]
+fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
+    let dir = user_crate("renamed", include_str!("outside/names.cu"), include_str!("outside/names.rs"));
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let manifest =
+        manifest.replace("[dependencies.gpustream]", "[dependencies.gs]\npackage = \"gpustream\"").replace(
+            "[build-dependencies.gpustream-build]",
+            "[build-dependencies.builder]\npackage = \"gpustream-build\"",
+        );
+    write(&dir, "Cargo.toml", &manifest);
+    write(&dir, "build.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    runs(&dir, "names are no matter\n");
 }
 
 #[test]
@@ -167,6 +254,72 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
         assert_eq!(stderr.matches("error[").count(), 1, "{line}: {stderr}");
         for part in expected {
             assert!(stderr.contains(part), "{line}: no {part} in {stderr}");
+        }
+    }
+}
+
+/// `zig c++` writes levels with other characters, and defines `NDEBUG`. Some compilers are too old for levels.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_compiler_is_asked_how_it_writes_instruction_levels() {
+    const KERNELS: &str = "#include <assert.h>\n/// requires: 1 <= len(x)\n/// covers: 1\n__global__ void fails(int* x) { assert(x[0] != 0); }\n";
+    const PROGRAM: &str = "mod kernels { gpustream::include_kernels!(\"kernels\"); }\n\
+        fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
+        let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
+        k.fails(&s, &mut x)?;\n    println!(\"{}\", s.synchronize().unwrap_err());\n    Ok(())\n}\n";
+    const ZIG: &str = "#!/bin/sh\nfor option do\n  shift\n  case $option in\n    -march=x86-64-*) echo \"error: unknown CPU: 'x86'\" >&2; exit 1;;\n    \
+        -march=x86_64_v*) option=-march=x86-64-v${option##*v};;\n  esac\n  set -- \"$@\" \"$option\"\ndone\nexec c++ -DNDEBUG \"$@\"\n";
+    const OLD: &str = "#!/bin/sh\ncase \"$*\" in *-march=*) echo \"error: bad value for '-march='\" >&2; exit 1;; esac\nexec c++ \"$@\"\n";
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = user_crate("levels", KERNELS, PROGRAM);
+    for (name, script) in [("zig", ZIG), ("old", OLD)] {
+        write(&dir, name, script);
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let _turn = TURN.lock();
+    let output = cargo(&dir, &["run"]).env("CXX", dir.join("zig")).output().unwrap();
+    let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("assertion `x[0] != 0` fails"), "{said}{stderr}");
+    let stderr = fails(cargo(&dir, &["check"]).env("CXX", dir.join("old")));
+    assert!(stderr.contains("takes neither of -march=x86-64-v2 and -march=x86_64_v2"), "{stderr}");
+}
+
+/// Compilers run in other folders than the build script, and a build script in another than cargo.
+#[test]
+fn relative_compilers_count_from_the_package_and_the_error_says_so() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = user_crate("relative", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'release 13.0, V13.0' && exit\necho this is no compiler\nexit 1\n";
+    write(&dir, "tools/bin/nvcc", script);
+    fs::set_permissions(dir.join("tools/bin/nvcc"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (backend, variable, value, parts) in [
+        ("cuda", "NVCC", "tools/bin/nvcc", &["this is no compiler"][..]),
+        ("cuda", "CUDA_HOME", "tools", &["this is no compiler"]),
+        (
+            "cuda",
+            "NVCC",
+            "../tools/nvcc",
+            &["no ", "NVCC says `../tools/nvcc`, which counts from ", "whole path"],
+        ),
+        (
+            "cuda",
+            "CUDA_HOME",
+            "cuda",
+            &["cuda/bin/nvcc (CUDA_HOME says `cuda`, which counts from ", "relative:"],
+        ),
+        ("hip", "HIPCC", "tools/hipcc", &["HIPCC says `tools/hipcc`, which counts from "]),
+        ("hip", "ROCM_PATH", "rocm", &["ROCM_PATH says `rocm`, which counts from "]),
+        ("cpu", "CXX", "tools/g++", &["CXX says `tools/g++`, which counts from "]),
+    ] {
+        let mut command = cargo(&dir, &["check"]);
+        for other in ["NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH", "HIP_PATH"] {
+            command.env_remove(other);
+        }
+        let stderr = fails(command.env("GPUSTREAM_BACKENDS", backend).env(variable, value));
+        for part in parts {
+            assert!(stderr.contains(part), "{variable}={value}: no `{part}` in {stderr}");
         }
     }
 }

@@ -3,20 +3,31 @@
 //! An image is code that the driver runs, so entries lie in a folder that nobody but this user and root can write to. An entry is named
 //! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
 //! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
+//!
+//! The folder is bounded: whoever adds an entry removes those that nobody has used for long, and then the ones that were
+//! unused longest, until the rest fits. A file's time says when it was last used.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{self as hal, Compiled, Result, Source, environment};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::sha256;
-use crate::private_folder::PrivateFolder;
+use crate::private_folder::{Listed, PrivateFolder};
+
+/// The bounds of the folder: bytes in all, and the time for which an entry may lie unused.
+const MOST_BYTES: u64 = 1 << 30;
+const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
+const DAY: u64 = 24 * 60 * 60;
+
+/// A writer needs seconds from opening its temporary file to the rename. One that takes this long was killed.
+const LONGEST_WRITE: Duration = Duration::from_secs(60 * 60);
 
 const MAGIC: &[u8] = b"gpustream image 3\n";
 
@@ -177,8 +188,11 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Compiled> {
-    let entry = folder.read(&entry_name(key)).ok()?;
-    decode(&entry, key)
+    let name = entry_name(key);
+    let compiled = decode(&folder.read(&name).ok()?, key)?;
+    // Root's entries keep their time, and root's folder is not this user's to bound.
+    let _ = folder.renew(&name, Duration::from_secs(DAY));
+    Some(compiled)
 }
 
 fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) -> io::Result<()> {
@@ -187,7 +201,42 @@ fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) -> io::Result<
     // The number differs in every process and call.
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
-    folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled))
+    folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled))?;
+    // A folder that is too large is no reason to say that the image is not kept.
+    let _ = bound(folder, &name, MOST_BYTES, SystemTime::now());
+    Ok(())
+}
+
+/// Removes the leftovers of killed writers, entries that were not used for long, and more entries until the rest has at most
+/// `most` bytes. `kept` stays. Files with other names are not the cache's.
+fn bound(folder: &PrivateFolder, kept: &str, most: u64, now: SystemTime) -> io::Result<()> {
+    let is_hex =
+        |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_entry = |name: &str| name.strip_suffix(".image").is_some_and(|sum| is_hex(sum, 64));
+    let is_temporary = |name: &str| {
+        let parts = name.strip_suffix(".tmp").and_then(|name| name.rsplit_once('.'));
+        parts.is_some_and(|(entry, unique)| is_entry(entry) && is_hex(unique, 16))
+    };
+    // A time in the future is that of another machine's clock.
+    let unused = |file: &Listed| now.duration_since(file.modified).unwrap_or_default();
+    let mut files = folder.files()?;
+    files.sort_by_key(unused);
+    let mut bytes = 0;
+    for file in files {
+        let is_over = if is_temporary(&file.name) {
+            unused(&file) > LONGEST_WRITE
+        } else if is_entry(&file.name) && file.name != kept {
+            bytes += file.bytes;
+            bytes > most || unused(&file) > LONGEST_UNUSED
+        } else {
+            false
+        };
+        if is_over {
+            // Another process may do the same.
+            let _ = folder.remove(&file.name);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -228,6 +277,67 @@ mod tests {
         assert_eq!(load(&folder, &key), None, "a flipped bit");
         store(&folder, &key, &compiled(b"image")).unwrap();
         assert_eq!(load(&folder, &key), Some(compiled(b"image")), "written anew");
+    }
+
+    #[test]
+    fn the_folder_is_bounded_by_age_and_size_and_killed_writers_leave_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::open(parent.path()).unwrap();
+        let now = SystemTime::now();
+        let days = |days: u64| now - Duration::from_secs(days * DAY);
+        let entry = |letter: &str| format!("{}.image", letter.repeat(64));
+        let temporary = |letter: &str| format!("{}.{}.tmp", entry("a"), letter.repeat(16));
+        let write = |name: &str, modified: SystemTime| {
+            let file = fs::File::create(parent.path().join(name)).unwrap();
+            file.set_len(100).unwrap();
+            file.set_modified(modified).unwrap();
+        };
+        let foreign = ["notes.txt", "x.image", "x.tmp"].map(str::to_owned);
+        for name in &foreign {
+            write(name, days(1000));
+        }
+        // From another machine, whose clock is ahead.
+        write(&entry("0"), now + Duration::from_secs(DAY));
+        for (letter, age) in [("1", 1), ("2", 2), ("3", 3), ("4", 89), ("5", 91)] {
+            write(&entry(letter), days(age));
+        }
+        write(&temporary("1"), days(1));
+        write(&temporary("2"), now);
+        let left = || {
+            let mut names: Vec<_> = folder.files().unwrap().into_iter().map(|file| file.name).collect();
+            names.retain(|name| !foreign.contains(name));
+            names.sort_unstable();
+            names
+        };
+        bound(&folder, &entry("3"), 1000, now).unwrap();
+        let mut expected = vec![entry("0"), entry("1"), entry("2"), entry("3"), entry("4"), temporary("2")];
+        expected.sort_unstable();
+        assert_eq!(left(), expected, "one unused for long, one writer killed");
+        bound(&folder, &entry("3"), 250, now).unwrap();
+        expected.retain(|name| ![entry("2"), entry("4")].contains(name));
+        assert_eq!(left(), expected, "the two that were used last, and the one that is kept");
+        assert_eq!(folder.files().unwrap().len() - left().len(), foreign.len(), "files of others stay");
+    }
+
+    #[test]
+    fn an_entry_that_is_used_is_kept_and_one_that_is_stored_makes_room() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::open(parent.path()).unwrap();
+        let ago = |name: &str, days: u64| {
+            let file = fs::File::open(parent.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(days * DAY)).unwrap();
+        };
+        let old = [b"used", b"idle"];
+        for key in old {
+            store(&folder, key, &compiled(b"image")).unwrap();
+        }
+        for key in old {
+            ago(&entry_name(key), 100);
+        }
+        assert!(load(&folder, b"used").is_some());
+        store(&folder, b"new", &compiled(b"image")).unwrap();
+        assert!(load(&folder, b"used").is_some() && load(&folder, b"new").is_some());
+        assert_eq!(load(&folder, b"idle"), None);
     }
 
     #[test]

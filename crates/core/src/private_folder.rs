@@ -2,12 +2,13 @@
 //! all that this user can, and bakes folders into images of containers.
 
 use std::ffi::{CString, OsStr};
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use gpustream_hal::file_limit;
 
@@ -64,11 +65,42 @@ impl PrivateFolder {
             done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
         });
         if written.is_err() {
-            let temporary = c_name(temporary)?;
-            // SAFETY: the name ends in zero, and the folder is open. Nothing can be done about a failure.
-            unsafe { libc::unlinkat(self.0.as_raw_fd(), temporary.as_ptr(), 0) };
+            // Nothing can be done about a failure.
+            let _ = self.remove(temporary);
         }
         written
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        let name = c_name(name)?;
+        // SAFETY: the name ends in zero, and the folder is open.
+        done(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+    }
+
+    /// Returns the ordinary files.
+    pub(crate) fn files(&self) -> io::Result<Vec<Listed>> {
+        let mut files = Vec::new();
+        // The open folder, wherever its path leads to meanwhile.
+        for entry in fs::read_dir(format!("/proc/self/fd/{}", self.0.as_raw_fd()))? {
+            let entry = entry?;
+            // Another process may have removed it.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if let (Ok(name), true) = (entry.file_name().into_string(), metadata.is_file()) {
+                files.push(Listed { name, bytes: metadata.len(), modified: metadata.modified()? });
+            }
+        }
+        Ok(files)
+    }
+
+    /// Gives a file of this user's the present time, if its own is older than `age`.
+    pub(crate) fn renew(&self, name: &str, age: Duration) -> io::Result<()> {
+        let file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        let now = SystemTime::now();
+        if now.duration_since(file.metadata()?.modified()?).is_ok_and(|passed| passed > age) {
+            file.set_modified(now)?;
+        }
+        Ok(())
     }
 
     /// Opens a file of this folder; a link is an error.
@@ -80,6 +112,14 @@ impl PrivateFolder {
         // SAFETY: the descriptor was just opened, and nothing else owns it.
         Ok(unsafe { File::from_raw_fd(file) })
     }
+}
+
+/// A file of a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) modified: SystemTime,
 }
 
 /// Returns whether this user or root owns the file, and nobody else can write to it.
@@ -107,7 +147,6 @@ fn done(answer: libc::c_int) -> io::Result<libc::c_int> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

@@ -283,14 +283,13 @@ mod tests {
         let compiled = unsafe { nvrtc.compile(&named, "sm_90") }.unwrap();
         assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
 
-        let headers =
-            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
-        let text = include_str!("../../../tests/fixtures/integers.cu");
+        let headers = [("gpustream/backend.cuh", include_str!("../fixtures/backend.cuh"))];
+        let text = include_str!("../fixtures/integers.cu");
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(nvrtc, &integers, "sm_90").unwrap();
 
         // Source that the bindings embed does not compile with other types than were parsed.
-        let text = include_str!("../../../tests/fixtures/asserted.txt");
+        let text = include_str!("../fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(nvrtc, &asserted, "sm_90").unwrap();
         for (lie, place) in

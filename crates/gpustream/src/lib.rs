@@ -227,9 +227,14 @@ pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 #[macro_export]
 macro_rules! include_kernels {
     ($name:literal) => {
-        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+        use $crate::__gpustream;
+        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $name, ".rs"));
     };
 }
+
+/// This crate under the name by which bindings know it: a user's `Cargo.toml` can call the crate otherwise.
+#[doc(hidden)]
+pub extern crate self as __gpustream;
 
 /// Refuses bindings that another version of `gpustream-build` wrote; not for use by hand. They use hidden items of this
 /// crate, which change with any version.

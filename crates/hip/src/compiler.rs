@@ -287,14 +287,13 @@ mod tests {
             unsafe { hiprtc.compile(&Source { text, kernels: &kernels, ..named }, "gfx90a") }.unwrap();
         assert_eq!(compiled.symbols, ["_Z3sumI6__halffLi3EEvPKT_PT0_", "_Z3sumIjyLi4EEvPKT_PT0_"]);
 
-        let headers =
-            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
-        let text = include_str!("../../../tests/fixtures/integers.cu");
+        let headers = [("gpustream/backend.cuh", include_str!("../fixtures/backend.cuh"))];
+        let text = include_str!("../fixtures/integers.cu");
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(hiprtc, &integers, "gfx90a").unwrap();
 
         // Source that the bindings embed does not compile with other types than were parsed.
-        let text = include_str!("../../../tests/fixtures/asserted.txt");
+        let text = include_str!("../fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(hiprtc, &asserted, "gfx90a").unwrap();
         for (lie, place) in
@@ -325,7 +324,11 @@ mod tests {
     fn shims_compiler_compiles_where_nvrtc_is_installed() {
         // The folder is this process's own: another user could not write where one has built before.
         let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+        if !tests.exists() {
+            return eprintln!("SKIPPED: the shim is no part of this package");
+        }
+        let script = tests.join("fixtures/hip/shim/build.sh");
         assert!(std::process::Command::new(script).arg(&folder).status().unwrap().success());
         let path = folder.join("libhiprtc.so.6");
         // SAFETY: the shim's initialisers do nothing.

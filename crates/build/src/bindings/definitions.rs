@@ -11,7 +11,7 @@ pub(super) fn write(text: &mut String, definition: &Definition) {
     }
     text.push_str(&format!(
         "{ALLOW}\nimpl ::core::default::Default for {0} {{\n    fn default() -> Self {{\n        \
-         ::gpustream::Zeroable::zeroed()\n    }}\n}}\n\n",
+         __gpustream::Zeroable::zeroed()\n    }}\n}}\n\n",
         definition.name()
     ));
 }
@@ -40,9 +40,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
     text.push_str("}\n");
     text.push_str(&format!("// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
+         __gpustream::__generated!(unsafe impl (__gpustream::Zeroable) for {name});\n\
          // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
+         __gpustream::__generated!(unsafe impl (__gpustream::Pod) for {name});\n\
          const _: () = {{\n    assert!(::core::mem::size_of::<{name}>() == {size} && ::core::mem::align_of::<{name}>() == {align});\n"
     ));
     for field in &definition.fields {
@@ -58,7 +58,7 @@ fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize)
         let is_taken = |name: &str| definition.fields.iter().any(|field| field.name == name);
         let name = super::names::fresh(&format!("padding_{from}"), is_taken);
         text.push_str(&format!(
-            "    /// Bytes without a meaning.\n    pub {name}: ::gpustream::Padding<{}>,\n",
+            "    /// Bytes without a meaning.\n    pub {name}: __gpustream::Padding<{}>,\n",
             to - from
         ));
     }
@@ -79,8 +79,8 @@ fn write_enum(text: &mut String, definition: &Enum) {
     }
     text.push_str(&format!(
         "}}\n// SAFETY: an integer is valid for all bit patterns, zero included.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
+         __gpustream::__generated!(unsafe impl (__gpustream::Zeroable) for {name});\n\
          // SAFETY: an integer is valid for all bit patterns, and has no padding.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\n"
+         __gpustream::__generated!(unsafe impl (__gpustream::Pod) for {name});\n\n"
     ));
 }

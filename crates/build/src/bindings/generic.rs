@@ -1,26 +1,32 @@
 //! The launchers of templates: one for all instances, with a trait that says which instance is meant.
 
 use super::ALLOW;
-use crate::names::identifier;
+use crate::names::{self, identifier};
 use crate::signature::{Argument, Kernel, Module, Template};
 use crate::types::ParamType;
 
 /// The trait of elements.
-const PLAIN: &str = "::gpustream::Plain";
+const PLAIN: &str = "__gpustream::Plain";
 
-/// Writes a type for each type of the file's templates that Rust has none for: a functor, say.
-pub(super) fn write_types(text: &mut String, module: &Module) {
-    let mut written = Vec::new();
+/// Returns the types of the file's templates that Rust has none for, such as functors: their names in C++ and in Rust.
+pub(super) fn types(module: &Module) -> Vec<(&str, String)> {
+    let mut types: Vec<(&str, String)> = Vec::new();
     for argument in module.functions().flat_map(|(_, instance)| &instance.arguments) {
         if let Argument::Type { cpp, ty: None } = argument
-            && !written.contains(&cpp)
+            && types.iter().all(|(known, _)| known != cpp)
         {
-            text.push_str(&format!("/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
-                 Copy, Debug)]\npub struct {};\n\n",
-                named(cpp)
-            ));
-            written.push(cpp);
+            types.push((cpp, named(cpp)));
         }
+    }
+    types
+}
+
+/// Writes a type for each of these [`types`].
+pub(super) fn write_types(text: &mut String, types: &[(&str, String)]) {
+    for (cpp, name) in types {
+        text.push_str(&format!("/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
+             Copy, Debug)]\npub struct {name};\n\n"
+        ));
     }
 }
 
@@ -40,7 +46,7 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     };
     let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" };
     let rest = listed(kernel.template.iter().map(parameter), subject);
-    text.push_str(&format!("::gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
+    text.push_str(&format!("__gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
          Safety\n/// `INSTANCE` is that of these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
          \"`{kernel_name}` was not compiled for {what}\", note = \"there are {instances}\")]\npub unsafe trait {name} \
          [{rest}] [{supertrait}] {{\n    /// The number of the instance.\n    const INSTANCE: usize;\n}}\n}}\n"
@@ -48,7 +54,7 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     for (number, instance) in kernel.instances.iter().enumerate() {
         let subject_type = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
         let rest = listed(instance.arguments.iter().map(rust), subject);
-        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this place.\n::gpustream::__generated!(unsafe impl \
+        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this place.\n__gpustream::__generated!(unsafe impl \
              [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});\n"
         ));
     }
@@ -73,16 +79,16 @@ fn listed(all: impl Iterator<Item = String>, but: Option<usize>) -> String {
 
 fn parameter(Template { name, constant, .. }: &Template) -> String {
     match constant {
-        Some(scalar) => format!("const {}: {}", identifier(name), scalar.rust()),
-        None => identifier(name),
+        Some(scalar) => format!("const {}: {}", names::parameter(name), scalar.rust()),
+        None => names::parameter(name),
     }
 }
 
 /// Returns the type that has the trait, and the trait with its parameters, as launchers name them.
 fn requirement(kernel: &Kernel) -> (String, String) {
     let subject = subject(kernel);
-    let ty = subject.map_or_else(|| "Self".to_owned(), |at| identifier(&kernel.template[at].name));
-    let rest = listed(kernel.template.iter().map(|parameter| identifier(&parameter.name)), subject);
+    let ty = subject.map_or_else(|| "Self".to_owned(), |at| names::parameter(&kernel.template[at].name));
+    let rest = listed(kernel.template.iter().map(|parameter| names::parameter(&parameter.name)), subject);
     (ty, format!("{}<{rest}>", trait_name(kernel)))
 }
 
@@ -93,7 +99,7 @@ pub(super) fn parameters(kernel: &Kernel) -> String {
 
 /// Returns the same names as arguments.
 pub(super) fn arguments(kernel: &Kernel) -> String {
-    kernel.template.iter().map(|parameter| identifier(&parameter.name)).collect::<Vec<_>>().join(", ")
+    kernel.template.iter().map(|parameter| names::parameter(&parameter.name)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the bounds of launchers.
@@ -105,7 +111,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     let mut bounds = format!("where {ty}: {requirement}");
     for (number, parameter) in kernel.template.iter().enumerate() {
         if Some(number) != subject(kernel) && is_element(kernel, number) {
-            bounds += &format!(", {}: {PLAIN}", identifier(&parameter.name));
+            bounds += &format!(", {}: {PLAIN}", names::parameter(&parameter.name));
         }
     }
     bounds
@@ -124,7 +130,7 @@ pub(super) fn loaded(kernel: &Kernel) -> String {
 /// Returns the Rust type of a parameter's value or element.
 pub(super) fn element(kernel: &Kernel, param: usize) -> String {
     if let Some(Some(generic)) = kernel.generics.get(param) {
-        return identifier(&kernel.template[*generic].name);
+        return names::parameter(&kernel.template[*generic].name);
     }
     match &kernel.params[param].ty {
         ParamType::Value(value) => value.rust(),

@@ -9,7 +9,7 @@ pub(super) fn list(module: &Module) -> String {
     let entry = |global: &Global| {
         let memory = if global.constant { "Constant" } else { "Device" };
         format!(
-            "::gpustream::GlobalVariable {{ name: {:?}, memory: ::gpustream::GlobalMemory::{memory} }}",
+            "__gpustream::GlobalVariable {{ name: {:?}, memory: __gpustream::GlobalMemory::{memory} }}",
             global.path
         )
     };
@@ -45,9 +45,9 @@ pub(super) fn write(text: &mut String, global: &Global) {
     );
     text.push('\n');
     write_docs(text, "    ", &about, "");
-    text.push_str(&format!("    pub fn {}(&self) -> ::gpustream::Result<::gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
+    text.push_str(&format!("    pub fn {}(&self) -> __gpustream::Result<__gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
          asserted the type, and kernels' authors vouch for all values of it.\n        \
-         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
+         __gpustream::__generated!(unsafe {{ __gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
         identifier(name),
     ));
     if !constant {
@@ -63,14 +63,14 @@ pub(super) fn write(text: &mut String, global: &Global) {
         ),
         String::new(),
         "# Errors".to_owned(),
-        format!("As for [`{name}`](Self::{name}) and [`Global::upload`](::gpustream::Global::upload)."),
+        format!("As for [`{name}`](Self::{name}) and [`Global::upload`](__gpustream::Global::upload)."),
     ];
     if len.is_some() {
         about.push("`ArgumentMismatch` for another number of values.".to_owned());
     }
     text.push('\n');
     write_docs(text, "    ", &about, "");
-    text.push_str(&format!("    #[track_caller]\n    pub fn set_{name}(&self, stream: &::gpustream::Stream, {parameter}) -> ::gpustream::Result<()> \
+    text.push_str(&format!("    #[track_caller]\n    pub fn set_{name}(&self, stream: &__gpustream::Stream, {parameter}) -> __gpustream::Result<()> \
          {{\n        self.{}()?.upload(stream, {values})\n    }}\n",
         identifier(name)
     ));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::names::fresh;
 use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
-use crate::names::identifier;
+use crate::names::{identifier, parameter};
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
 
@@ -32,10 +32,17 @@ impl Names<'_> {
     }
 }
 
-/// Writes the launchers of a kernel, which stands at `place`.
-pub(super) fn write(text: &mut String, kernel: &Kernel, place: &str) {
+/// Writes the launchers of a kernel, which stands at `place`. `values` are the bindings' types that are values too.
+pub(super) fn write(text: &mut String, kernel: &Kernel, values: &[&str], place: &str) {
     let [stream, launch, config] = ["stream", "launch", "config"].map(|name| Names::fresh(kernel, name));
-    let args = kernel.params.iter().map(|p| identifier(&p.name)).collect();
+    let argument = |name: &str| {
+        let is_value = values.contains(&name);
+        let written = if is_value { format!("{name}_") } else { parameter(name) };
+        let is_own = written == name || written.strip_prefix("r#") == Some(name);
+        let is_taken = |name: &str| values.contains(&name) || kernel.params.iter().any(|p| p.name == name);
+        if is_own { written } else { fresh(&written, is_taken) }
+    };
+    let args = kernel.params.iter().map(|p| argument(&p.name)).collect();
     let names = Names { kernel, stream, launch, config, args, place };
     match &kernel.contract.covers {
         Some(covers) => {
@@ -58,7 +65,7 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
     let kernel = names.kernel;
     text.push('\n');
     if !kernel.contract.safe {
-        text.push_str("    ::gpustream::__generated! {\n");
+        text.push_str("    __gpustream::__generated! {\n");
     }
     let Contract { safe, requires, cooperative, covers, reads, optional } = &kernel.contract;
     let mut docs = kernel.docs.clone();
@@ -118,14 +125,14 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
         parameters => format!("<{parameters}>"),
     };
     text.push_str(&format!("    pub {safety}fn {}{parameters}(\n", identifier(method)));
-    text.push_str(&format!("        &self,\n        {}: &::gpustream::Stream,\n", names.stream));
+    text.push_str(&format!("        &self,\n        {}: &__gpustream::Stream,\n", names.stream));
     if takes_launch {
-        text.push_str(&format!("        {}: &::gpustream::Launch,\n", names.launch));
+        text.push_str(&format!("        {}: &__gpustream::Launch,\n", names.launch));
     }
     for (number, arg) in names.args.iter().enumerate() {
         text.push_str(&format!("        {arg}: {},\n", argument_type(kernel, number)));
     }
-    let (result, bounds) = ("::gpustream::Result<()>", generic::bounds(kernel));
+    let (result, bounds) = ("__gpustream::Result<()>", generic::bounds(kernel));
     text.push_str(&match (&*bounds, kernel.contract.safe) {
         ("", true) => format!("    ) -> {result} {{\n"),
         ("", false) => format!("    ) -> ({result}) {{\n"),
@@ -147,9 +154,9 @@ fn argument_type(kernel: &Kernel, param: usize) -> String {
             let borrow = if mutable { "&mut " } else { "&" };
             // `None` says nothing of a type, so that there must be only one.
             if kernel.contract.optional.contains(&param) {
-                return format!("::core::option::Option<{borrow}(dyn ::gpustream::{traits}<{ty}> + '_)>");
+                return format!("::core::option::Option<{borrow}(dyn __gpustream::{traits}<{ty}> + '_)>");
             }
-            format!("{borrow}(impl ::gpustream::{traits}<{ty}> + ?Sized)")
+            format!("{borrow}(impl __gpustream::{traits}<{ty}> + ?Sized)")
         }
     }
 }
@@ -196,14 +203,14 @@ fn write_default(text: &mut String, covers: &Covers, names: &Names<'_>) {
             format!("covering_blocks([{}], {block:?})", extents.join(", "))
         }
     };
-    text.push_str(&format!("        let {} = ::gpustream::Launch::{shape};\n", names.launch));
+    text.push_str(&format!("        let {} = __gpustream::Launch::{shape};\n", names.launch));
     let mut args = vec![names.stream.clone(), format!("&{}", names.launch)];
     args.extend(names.args.iter().cloned());
     let call = format!("self.{}_with{}({})", kernel.name, turbofish(kernel), args.join(", "));
     if kernel.contract.safe {
         text.push_str(&format!("        {call}\n    }}\n"));
     } else {
-        text.push_str(&format!("        // SAFETY: the caller's promise is the same.\n        ::gpustream::__generated!(unsafe {{ {call} \
+        text.push_str(&format!("        // SAFETY: the caller's promise is the same.\n        __gpustream::__generated!(unsafe {{ {call} \
              }})\n    }}\n"
         ));
         write_tail(text, kernel);
@@ -225,7 +232,7 @@ fn write_extent(text: &mut String, covers: &Covers, extent: &Expr, axis: &str, n
         if let ParamType::Pointer { .. } = &kernel.params[i].ty {
             let (arg, element) = (&names.args[i], generic::element(kernel, i));
             text.push_str(&format!(
-                "            let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg});\n"
+                "            let {arg} = __gpustream::AsView::<{element}>::view(&*{arg});\n"
             ));
         }
     }
@@ -253,12 +260,12 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     let resolved = cooperative || requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch());
     if cooperative {
         text.push_str(&format!(
-            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &{}, {stream})?;\n",
+            "        let {config} = __gpustream::codegen::resolve_cooperative({launch}, &{}, {stream})?;\n",
             generic::loaded(kernel)
         ));
     } else if resolved {
         text.push_str(&format!(
-            "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;\n"
+            "        let {config} = __gpustream::codegen::resolve({launch}, {stream})?;\n"
         ));
     }
     for clause in requires {
@@ -283,8 +290,8 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
         if let Some(object) = param.ty.object() {
             args.push(match object {
-                Object::Texture => format!("::gpustream::Arg::texture({arg})"),
-                Object::Surface => format!("::gpustream::Arg::surface({arg})"),
+                Object::Texture => format!("__gpustream::Arg::texture({arg})"),
+                Object::Surface => format!("__gpustream::Arg::surface({arg})"),
             });
             continue;
         }
@@ -292,22 +299,22 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
                 // C++ and Rust agree on a bool's two values; as a byte it is plain data.
                 text.push_str(&format!("        let {arg} = u8::from({arg});\n"));
-                format!("::gpustream::Arg::value(&{arg})")
+                format!("__gpustream::Arg::value(&{arg})")
             }
-            ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
+            ParamType::Value(_) => format!("__gpustream::Arg::value(&{arg})"),
             ParamType::Pointer { .. } if names.is_optional(number) => {
                 let (borrow, method) =
                     if is_written(kernel, number) { ("&mut ", "write") } else { ("&", "read") };
                 format!(
-                    "match {borrow}{arg} {{ Some(view) => ::gpustream::Arg::{method}(view), None => \
-                     ::gpustream::Arg::value(&0_usize) }}"
+                    "match {borrow}{arg} {{ Some(view) => __gpustream::Arg::{method}(view), None => \
+                     __gpustream::Arg::value(&0_usize) }}"
                 )
             }
             ParamType::Pointer { volatile, .. } => match (volatile, is_written(kernel, number)) {
-                (false, false) => format!("::gpustream::Arg::read(&{arg})"),
-                (false, true) => format!("::gpustream::Arg::write(&mut {arg})"),
-                (true, false) => format!("::gpustream::Arg::volatile({arg})"),
-                (true, true) => format!("::gpustream::Arg::volatile_mut({arg})"),
+                (false, false) => format!("__gpustream::Arg::read(&{arg})"),
+                (false, true) => format!("__gpustream::Arg::write(&mut {arg})"),
+                (true, false) => format!("__gpustream::Arg::volatile({arg})"),
+                (true, true) => format!("__gpustream::Arg::volatile_mut({arg})"),
             },
         });
     }
@@ -320,11 +327,11 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     ));
     let (args, loaded) = (args.join(", "), generic::loaded(kernel));
     let call = if resolved {
-        format!("::gpustream::codegen::launch(&{loaded}, {stream}, &{config}, &[{args}])")
+        format!("__gpustream::codegen::launch(&{loaded}, {stream}, &{config}, &[{args}])")
     } else {
         format!("{loaded}.launch({stream}, {launch}, &[{args}])")
     };
-    text.push_str(&format!("        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}\n"));
+    text.push_str(&format!("        __gpustream::__generated!(unsafe {{ {call} }})\n    }}\n"));
     write_tail(text, kernel);
 }
 
@@ -341,12 +348,12 @@ fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
         let (element, (traits, method)) = (generic::element(kernel, param), memory(*volatile, mutable));
         let binding = if mutable && !*volatile { "mut " } else { "" };
         if kernel.contract.optional.contains(&param) {
-            text.push_str(&format!("        let {binding}{arg} = {arg}.map(|memory| ::gpustream::{traits}::<{element}>::{method}(memory));\n"
+            text.push_str(&format!("        let {binding}{arg} = {arg}.map(|memory| __gpustream::{traits}::<{element}>::{method}(memory));\n"
             ));
             return;
         }
         text.push_str(&format!(
-            "        let {binding}{arg} = ::gpustream::{traits}::<{element}>::{method}({arg});\n"
+            "        let {binding}{arg} = __gpustream::{traits}::<{element}>::{method}({arg});\n"
         ));
     }
 }
@@ -362,7 +369,7 @@ fn violated(clause: &str, expressions: &[&Expr], names: &Names<'_>) -> String {
         }
     }
     let values: Vec<String> = values.into_iter().map(|(l, v)| format!("({l:?}, {v})")).collect();
-    format!("::gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
+    format!("__gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
 }
 
 /// Returns a leaf as the contract writes it.

@@ -4,13 +4,13 @@
 //! used, so they have an image of their own. That image takes a sixth of the compile time, since it is not made to be
 //! fast.
 
-use std::fs;
 use std::path::Path;
+use std::{env, fs};
 
-use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
+use super::{Common, Image, Output, beside, checks, dependencies, device_code, execute, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
-use crate::headers::{CPU_ONLY, texts_in, write_if_changed};
+use crate::headers::write_if_changed;
 use crate::loops::{self, Form, Lines, Loops};
 use crate::report::{KernelReport, Threads};
 use crate::signature::{Global, Instance, Kernel};
@@ -73,14 +73,15 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
     let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
     flags.extend(own.iter().chain(kind).map(|&flag| flag.to_owned()));
-    flags.push(format!("-march={}", if level == "aarch64" { "armv8-a" } else { level }));
+    flags.extend(compiler.options(level));
     flags.extend(common.arguments(Backend::Cpu));
     flags.extend(beside(unit));
 
     let object = image.with_extension("o");
+    let rule = image.with_extension("d");
     let command = |source: &Path| {
         let mut command = compiler.command();
-        command.args(&flags).arg("-c").arg(source).arg("-o").arg(&object);
+        command.args(&flags).arg("-MD").arg("-MF").arg(&rule).arg("-c").arg(source).arg("-o").arg(&object);
         command
     };
     // A step of its own, without the flags that compilers take for a wish about the whole program.
@@ -90,8 +91,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command
     };
     let commands = format!("{:?} {LARGEST_FRAME} {:?}", command(&source), link());
-    let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
-    parts.extend(texts_in(CPU_ONLY).map(|text| -> &str { text }));
+    let parts = [&*commands, &compiler.version, &text];
     let what = format!("the CPU ({level})");
     // The forms that were left out, for later builds too.
     let left_out = image.with_extension("left-out");
@@ -108,29 +108,29 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         write_if_changed(&own_source, translation_unit(unit, loops, lines)?.as_bytes())?;
         compile(&own_source, loops)
     };
-    let (compile_time, log) =
-        stamp::unless_good((&image, own_variables.exists()), unit, common, &parts, || {
-            let _ = fs::remove_file(&left_out);
-            let log = match compile(&source, &loops) {
-                Err(error) if loops.any() => {
-                    // Forms are to blame only if the user's file compiles without them.
-                    compile_own(&Loops::default(), Lines::Users)?;
-                    let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
-                    write_if_changed(&left_out, names.join("\n").as_bytes())?;
-                    let log = compile_own(&loops, Lines::Users)?;
-                    let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
-                    let error = error.to_string();
-                    let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
-                    format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
-                }
-                result => result?,
-            };
-            let writable = super::writable(&object, &fs::read(&object)?)?;
-            write_if_changed(&own_variables, writable.join("\n").as_bytes())?;
-            let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
-            let _ = fs::remove_file(&object);
-            Ok(log)
-        })?;
+    let outcome = stamp::unless_good((&image, own_variables.exists()), unit, common, &parts, || {
+        let _ = fs::remove_file(&left_out);
+        let log = match compile(&source, &loops) {
+            Err(error) if loops.any() => {
+                // Forms are to blame only if the user's file compiles without them.
+                compile_own(&Loops::default(), Lines::Users)?;
+                let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
+                write_if_changed(&left_out, names.join("\n").as_bytes())?;
+                let log = compile_own(&loops, Lines::Users)?;
+                let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
+                let error = error.to_string();
+                let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
+                format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
+            }
+            result => result?,
+        };
+        let writable = super::writable(&object, &fs::read(&object)?)?;
+        write_if_changed(&own_variables, writable.join("\n").as_bytes())?;
+        let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
+        let _ = fs::remove_file(&object);
+        // The compiler ran in the folder of this process.
+        Ok((log, dependencies::take_rule(&rule, &env::current_dir()?)))
+    })?;
     let names = fs::read_to_string(&left_out).unwrap_or_default();
     loops.leave_out(|name| names.lines().any(|line| line == name));
     // The figures of that image would say nothing about the kernels that people run.
@@ -140,7 +140,8 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let image =
         Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
     let writable = fs::read_to_string(&own_variables)?.lines().map(str::to_owned).collect();
-    Ok(Output::new(image, reports, compile_time, log, writable))
+    let log = outcome.log.clone();
+    Ok(Output::new(image, reports, outcome, log, writable))
 }
 
 /// Leaves out the forms that do not compile. Returns their names.

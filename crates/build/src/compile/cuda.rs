@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Common, Image, Output, SHELL, beside, device_code, execute, include, stamp, write_unit};
+use super::{
+    Common, Image, Output, SHELL, beside, dependencies, device_code, execute, include, stamp, write_unit,
+};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::report::{KernelReport, Occupancy};
@@ -47,17 +49,18 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     };
     let complete = numbers.iter().all(|n| cubin(&keep, n).is_some());
     let parts = [&*format!("{:?}", command()), &nvcc.version, &text];
-    let (compile_time, log) = stamp::unless_good((&image, complete), unit, common, &parts, || {
+    let outcome = stamp::unless_good((&image, complete), unit, common, &parts, || {
         let _ = fs::remove_dir_all(&keep);
         fs::create_dir_all(&keep)?;
         let log = execute(command(), unit, Backend::Cuda, &format!("CUDA ({})", archs.join(", ")))?;
+        let dependencies = dependencies::of_preprocessed(&keep, &common.out_dir);
         drop_intermediates(&keep);
-        Ok(log)
+        Ok((log, dependencies))
     })?;
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
     targets.push(format!("compute_{newest}"));
     let mut image = Image { backend: Backend::Cuda, targets, path: image, symbols: Vec::new() };
-    let resources = nvidia::resources(&log);
+    let resources = nvidia::resources(&outcome.log);
     let mut reports = Vec::new();
     let (mut diagnostics, mut writable) = (Vec::new(), Vec::new());
     for number in &numbers {
@@ -91,7 +94,8 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         }
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(image, reports, compile_time, nvidia::warnings(&log), writable))
+    let warnings = nvidia::warnings(&outcome.log);
+    Ok(Output::new(image, reports, outcome, warnings, writable))
 }
 
 /// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.

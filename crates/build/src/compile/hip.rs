@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Common, Image, Output, SHELL, beside, device_code, execute, stamp, write_unit};
+use super::{Common, Image, Output, SHELL, beside, dependencies, device_code, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::{texts_in, write_if_changed};
+use crate::headers::write_if_changed;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
@@ -45,6 +45,9 @@ pub(crate) fn compile(
     flags.extend(common.shell_arguments(Backend::Hip)?);
     flags.extend(beside(unit).filter(|argument| !argument.contains(SHELL)));
 
+    let rule = format!("{name}.d");
+    flags.extend(["-MD", "-MF", &rule].map(str::to_owned));
+
     // hipcc may be a script that has a shell run the compiler, as nvcc does.
     let command = || {
         let mut command = Command::new(&compiler.path);
@@ -52,10 +55,10 @@ pub(crate) fn compile(
         command
     };
     let image = common.out_dir.join(&image);
-    let compat = texts_in("gpustream/hip/").collect::<String>();
-    let parts = [&*format!("{:?}", command()), &compiler.version, &text, &compat];
-    let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
-        execute(command(), unit, Backend::Hip, &format!("HIP ({arch})"))
+    let parts = [&*format!("{:?}", command()), &compiler.version, &text];
+    let outcome = stamp::unless_good((&image, true), unit, common, &parts, || {
+        let log = execute(command(), unit, Backend::Hip, &format!("HIP ({arch})"))?;
+        Ok((log, dependencies::take_rule(&common.out_dir.join(&rule), &common.out_dir)))
     })?;
     let failed = |e| Error::message(format!("{}: {e}", image.display()));
     let bytes = fs::read(&image)?;
@@ -84,7 +87,8 @@ pub(crate) fn compile(
         });
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(object, reports, compile_time, log, super::writable(&image, &bytes)?))
+    let log = outcome.log.clone();
+    Ok(Output::new(object, reports, outcome, log, super::writable(&image, &bytes)?))
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,

@@ -1,8 +1,10 @@
 //! Stamps by which an image is known to be still good: each names all that went into its image.
 
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs};
 
 use super::Common;
@@ -27,16 +29,30 @@ pub(crate) const READ_BY_COMPILERS: [&str; 13] = [
     "CCC_OVERRIDE_OPTIONS",
 ];
 
-/// Calls `compile` unless the image there is already the one that it would make. Returns the compiler's time, if it ran,
-/// and its messages of this or of that time. `parts` are the compiler's path and version, its arguments, and all else
-/// that decides the outcome; `complete` says whether everything is there that is kept beside the image.
+/// What is known of an image, whether this build or an earlier one made it.
+pub(super) struct Outcome {
+    /// The compiler's time, if it ran.
+    pub(super) time: Option<Duration>,
+    /// The compiler's messages.
+    pub(super) log: String,
+    /// The files that the compiler read.
+    pub(super) dependencies: Vec<PathBuf>,
+}
+
+/// Calls `compile` unless the image there is already the one that it would make. `compile` returns the compiler's messages,
+/// and the files that it read. `parts` are the compiler's path and version, its arguments, and all else that decides the
+/// outcome; `complete` says whether everything is there that is kept beside the image.
+///
+/// A stamp names the sum of everything that is known before a compilation, the sum of the files that the compiler read, these
+/// files, and the messages. The names in the folders that are searched count too: a header that appears there can stand in
+/// for another, or answer a `__has_include`.
 pub(super) fn unless_good(
     (image, complete): (&Path, bool),
     unit: &Unit,
     common: &Common,
     parts: &[&str],
-    compile: impl FnOnce() -> Result<String>,
-) -> Result<(Option<Duration>, String)> {
+    compile: impl FnOnce() -> Result<(String, Vec<PathBuf>)>,
+) -> Result<Outcome> {
     let mut hasher = DefaultHasher::new();
     env!("CARGO_PKG_VERSION").hash(&mut hasher);
     unit.source.text.hash(&mut hasher);
@@ -46,23 +62,60 @@ pub(super) fn unless_good(
     }
     parts.hash(&mut hasher);
     READ_BY_COMPILERS.map(env::var_os).hash(&mut hasher);
-    let stamp = format!("{:016x}\n", hasher.finish());
+    common.sums.of_names(common.searched.iter().chain(&unit.searched)).hash(&mut hasher);
+    let inputs = format!("{:016x}", hasher.finish());
     let mut path = image.as_os_str().to_owned();
     path.push(".stamp");
     let path = Path::new(&path);
-    let old = fs::read_to_string(path).unwrap_or_default();
-    if let Some(log) = old.strip_prefix(&stamp)
-        && complete
+    let old = fs::read(path).unwrap_or_default();
+    if complete
         && !common.rebuild
         && image.exists()
+        && let Some(outcome) = read(&old, &inputs, common)
     {
-        return Ok((None, log.to_owned()));
+        return Ok(outcome);
     }
     // A build that is interrupted must not leave an old stamp beside a new image.
     let _ = fs::remove_file(path);
-    let start = Instant::now();
-    let log = compile()?;
+    let (start, began) = (Instant::now(), SystemTime::now());
+    let (log, dependencies) = compile()?;
     let time = start.elapsed();
-    write_if_changed(path, format!("{stamp}{log}").as_bytes())?;
-    Ok((Some(time), log))
+    // Nobody knows which text the compiler read of a file that was changed meanwhile.
+    let is_new = |file: &PathBuf| fs::metadata(file).and_then(|m| m.modified()).is_ok_and(|at| at > began);
+    if !dependencies.iter().filter(|file| !file.starts_with(&common.out_dir)).any(is_new) {
+        let mut stamp = format!("{inputs}\n{:016x}\n", common.sums.of_files(&dependencies)).into_bytes();
+        for file in &dependencies {
+            stamp.extend_from_slice(file.as_os_str().as_bytes());
+            stamp.push(b'\n');
+        }
+        stamp.push(b'\n');
+        stamp.extend_from_slice(log.as_bytes());
+        write_if_changed(path, &stamp)?;
+    }
+    Ok(Outcome { time: Some(time), log, dependencies })
+}
+
+/// Reads a stamp. Returns `None` if it is not that of these inputs, or if a file has changed since.
+fn read(stamp: &[u8], inputs: &str, common: &Common) -> Option<Outcome> {
+    let mut rest = stamp;
+    let mut line = || {
+        let end = rest.iter().position(|&byte| byte == b'\n')?;
+        let (line, after) = rest.split_at(end);
+        rest = &after[1..];
+        Some(line)
+    };
+    if line()? != inputs.as_bytes() {
+        return None;
+    }
+    let sum = line()?;
+    let mut dependencies = Vec::new();
+    loop {
+        match line()? {
+            [] => break,
+            file => dependencies.push(PathBuf::from(OsStr::from_bytes(file))),
+        }
+    }
+    let unchanged = format!("{:016x}", common.sums.of_files(&dependencies)).as_bytes() == sum;
+    let log = String::from_utf8_lossy(rest).into_owned();
+    unchanged.then_some(Outcome { time: None, log, dependencies })
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use tree_sitter::Node;
 
 use crate::diagnostic::Result;
-use crate::headers::texts_in;
+use crate::headers;
 use crate::names::{is_word, last_name};
 use crate::parse::{
     declarators, declared, descendants, function_name, has_word, identifiers, reach, tree, visit,
@@ -337,7 +337,7 @@ fn ours() -> Result<&'static Names> {
         return Ok(names);
     }
     let mut names = Names::default();
-    for text in texts_in("") {
+    for text in headers::texts() {
         names.gather(text, tree(text)?.root_node());
     }
     names.changing.clear();

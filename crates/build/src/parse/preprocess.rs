@@ -6,7 +6,8 @@
 //! define. Each compiler asserts the types that result, so that a wrong guess is an error of the build.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
 
 use tree_sitter::{Node, Tree};
 
@@ -14,13 +15,20 @@ use super::constants::{Name, evaluate};
 use super::shared::HIP_DYNAMIC_SHARED;
 use super::tree;
 use crate::diagnostic::{Result, SourceFile};
-use crate::headers::includes;
+use crate::headers::{Included, includes};
 use crate::names::places_of;
 
-/// A header of the user's, by the name that includes it.
+/// A header of the user's.
 pub(crate) struct Helper {
-    pub(crate) name: String,
     pub(crate) source: SourceFile,
+    /// The places in the file and its headers that include this one.
+    pub(crate) included: Vec<Included>,
+}
+
+impl Helper {
+    fn is_included(&self, by: &Path, written: &str) -> bool {
+        self.included.iter().any(|included| included.by == by && included.written == written)
+    }
 }
 
 /// One file as its types are read.
@@ -145,7 +153,7 @@ impl<'s> Parts<'s> {
         for (name, value) in defines {
             parts.macros.define(name, Some(value.clone().unwrap_or_else(|| "1".to_owned())));
         }
-        parts.include(source, helpers, &mut Vec::new())?;
+        parts.include(source, helpers, &mut HashSet::new())?;
         Ok(parts)
     }
 
@@ -159,7 +167,7 @@ impl<'s> Parts<'s> {
         &mut self,
         source: &'s SourceFile,
         helpers: &'s [Helper],
-        seen: &mut Vec<&'s str>,
+        seen: &mut HashSet<&'s Path>,
     ) -> Result<()> {
         let text = &source.text;
         let code = without_comments(text);
@@ -179,15 +187,15 @@ impl<'s> Parts<'s> {
                         }
                     } else if active && directive.starts_with("include") {
                         // Names of files look like strings and comments, so they are read from the text itself.
-                        for (name, quoted) in includes(&text[at..end]) {
-                            let helper = helpers.iter().find(|helper| helper.name == name);
+                        let line = &text[at..end];
+                        for written in includes(line).map(|at| &line[at]) {
+                            let helper = helpers.iter().find(|h| h.is_included(&source.path, written));
                             match helper {
-                                Some(helper) if !seen.contains(&helper.name.as_str()) => {
-                                    seen.push(&helper.name);
+                                Some(helper) if seen.insert(&helper.source.path) => {
                                     self.include(&helper.source, helpers, seen)?;
                                 }
-                                None if quoted && !name.starts_with("gpustream/") => {
-                                    self.missing.push(name.to_owned());
+                                None if written.starts_with('"') && !written.starts_with("\"gpustream/") => {
+                                    self.missing.push(written.trim_matches('"').to_owned());
                                 }
                                 _ => {}
                             }

@@ -231,27 +231,3 @@ fn unbindable(place: Place<'_>, of: &str) -> Diagnostic {
         "members are scalars, enums, pointers, structs with a name, and arrays of these",
     )
 }
-
-/// Returns whether generated code uses the name for something else.
-pub(super) fn has_a_meaning(name: &str) -> bool {
-    const PRIMITIVES: [&str; 17] = [
-        "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",
-        "f64", "i128", "u128",
-    ];
-    PRIMITIVES.contains(&name)
-        || matches!(
-            name,
-            "Kernels"
-                | "Self"
-                | "Some"
-                | "None"
-                | "Ok"
-                | "Err"
-                | "Option"
-                | "Default"
-                | "Clone"
-                | "Copy"
-                | "Debug"
-                | "PartialEq"
-        )
-}

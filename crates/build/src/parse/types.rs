@@ -11,7 +11,7 @@ use super::instances::StructTemplate;
 use super::preprocess::{Macros, Part, Parts};
 use super::{children, doc, function_name};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::names::identifier;
+use crate::names::{has_a_meaning, identifier};
 use crate::signature::{Argument, Definition, Template};
 use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
 
@@ -507,7 +507,7 @@ impl<'a> Types<'a> {
         let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
         let name =
             identifier(&if taken(&identifier(last)) { cpp.replace("::", "_") } else { last.to_owned() });
-        if taken(&name) || super::structs::has_a_meaning(&name) {
+        if taken(&name) || has_a_meaning(&name) {
             return Err(place.refuse(
                 format!("`{name}` has a meaning of its own in the generated Rust"),
                 "rename the type",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-use super::{Missing, run};
+use super::{Missing, run, why_not_there};
 
 const HOW: &str = "Install g++ 11 or newer, or clang++ 15 or newer: `apt-get install g++` on Debian and Ubuntu, \
                    `dnf install gcc-c++` on Fedora. The variable CXX names another one.";
@@ -21,7 +21,31 @@ pub struct CxxCompiler {
     pub clang: bool,
     /// The target that the compiler compiles for, `x86_64-unknown-linux-gnu` and so on.
     pub target: String,
+    spelling: Spelling,
     tool: cc::Tool,
+}
+
+/// How a compiler wants to hear of an instruction level.
+#[derive(Clone, Copy, Debug)]
+enum Spelling {
+    /// That of GCC and Clang.
+    Usual,
+    /// That of `zig c++`.
+    Zig,
+}
+
+impl Spelling {
+    const ALL: [Self; 2] = [Self::Usual, Self::Zig];
+
+    /// Returns the option for a level of [`CxxCompiler::levels`].
+    fn march(self, level: &str) -> String {
+        match (self, level) {
+            (Self::Usual, "aarch64") => "-march=armv8-a".to_owned(),
+            (Self::Usual, level) => format!("-march={level}"),
+            (Self::Zig, "aarch64") => "-march=generic".to_owned(),
+            (Self::Zig, level) => format!("-march={}", level.replace('-', "_")),
+        }
+    }
 }
 
 impl CxxCompiler {
@@ -41,25 +65,33 @@ impl CxxCompiler {
         };
         let tool = search(&target, &host).try_get_compiler().map_err(|e| missing(vec![e.to_string()]))?;
         let path = tool.path().to_owned();
-        // The program that is named may be no compiler at all, and many programs take any option without a word.
-        let macros = run(tool.to_command().args(["-E", "-dM", "-x", "c++", "/dev/null"]))
-            .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
-        if !String::from_utf8_lossy(&macros.stdout).contains("__cplusplus") {
-            let said = String::from_utf8_lossy(&macros.stderr);
-            let said =
-                said.lines().next().map_or("it said nothing".to_owned(), |line| format!("it said: {line}"));
-            return Err(missing(vec![format!(
-                "{}: asked for the macros of C++ (`-E -dM -x c++`), it did not answer as g++ and clang++ do; {said}",
-                path.display()
-            )]));
+        if path.components().count() > 1 && !path.exists() {
+            return Err(missing(vec![format!("no {}{}", path.display(), why_not_there("CXX"))]));
         }
+        let levels = levels(&target);
+        let mut spellings = Spelling::ALL.into_iter();
+        let found = spellings.find(|spelling| {
+            let march = levels.first().map(|level| spelling.march(level));
+            macros(&tool, march.as_deref()).is_ok()
+        });
+        let Some(spelling) = found else {
+            // The program that is named may be no compiler at all, and many programs take any option without a word.
+            let why = macros(&tool, None).err().unwrap_or_else(|| {
+                let options = Spelling::ALL.map(|spelling| levels.first().map(|level| spelling.march(level)));
+                format!(
+                    "it takes neither of {}",
+                    options.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+                )
+            });
+            return Err(missing(vec![format!("{}: {why}", path.display())]));
+        };
         let output = run(tool.to_command().arg("--version"))
             .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
         let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
         if !output.status.success() || version.is_empty() {
             return Err(missing(vec![format!("{}: --version failed", path.display())]));
         }
-        Ok(Self { path, version, clang: tool.is_like_clang(), target, tool })
+        Ok(Self { path, version, clang: tool.is_like_clang(), target, spelling, tool })
     }
 
     /// Has cargo run the build script again when a variable changes that the search for the compiler looks at. The crate that
@@ -69,6 +101,11 @@ impl CxxCompiler {
             // Only the lines that it prints for cargo are wanted; a missing compiler was reported where it was needed.
             let _ = search(&target, &host).cargo_metadata(true).try_get_compiler();
         }
+    }
+
+    /// Returns the flags that the compiler's environment variables ask for.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
+        self.tool.args().iter().filter_map(|flag| flag.to_str())
     }
 
     /// Returns the compiler with the flags that its environment variables ask for.
@@ -97,14 +134,43 @@ impl CxxCompiler {
 
     /// Returns the instruction levels that this compiler's target has.
     pub fn levels(&self) -> &'static [&'static str] {
-        if self.target.starts_with("x86_64") {
-            &["x86-64-v2", "x86-64-v3", "x86-64-v4"]
-        } else if self.target.starts_with("aarch64") {
-            &["aarch64"]
-        } else {
-            &[]
-        }
+        levels(&self.target)
     }
+
+    /// Returns the options for one of these levels.
+    pub(crate) fn options(&self, level: &str) -> Vec<String> {
+        let mut options = vec![self.spelling.march(level)];
+        // It turns assertions off wherever it optimises.
+        if matches!(self.spelling, Spelling::Zig) && !self.flags().any(|flag| flag.starts_with("-DNDEBUG")) {
+            options.push("-UNDEBUG".to_owned());
+        }
+        options
+    }
+}
+
+fn levels(target: &str) -> &'static [&'static str] {
+    if target.starts_with("x86_64") {
+        &["x86-64-v2", "x86-64-v3", "x86-64-v4"]
+    } else if target.starts_with("aarch64") {
+        &["aarch64"]
+    } else {
+        &[]
+    }
+}
+
+/// Asks a program for the macros of C++, which it has if it is a compiler and takes the option.
+fn macros(tool: &cc::Tool, option: Option<&str>) -> Result<(), String> {
+    let mut command = tool.to_command();
+    let output =
+        run(command.args(option).args(["-E", "-dM", "-x", "c++", "/dev/null"])).map_err(|e| e.to_string())?;
+    if String::from_utf8_lossy(&output.stdout).contains("__cplusplus") {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().next().map_or("it said nothing".to_owned(), |line| format!("it said: {line}"));
+    Err(format!(
+        "asked for the macros of C++ (`-E -dM -x c++`), it did not answer as g++ and clang++ do; {said}"
+    ))
 }
 
 /// Returns the search for a compiler as crate `cc` does it.

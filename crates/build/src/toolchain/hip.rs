@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Missing, ask, is_program, on_path, program, run, variable};
+use super::{Missing, ask, is_program, on_path, place, program, run, why_not_there};
 use crate::diagnostic::{Error, Result as BuildResult};
 use crate::headers::write_if_changed;
 
@@ -98,7 +98,8 @@ impl HipCompiler {
         for candidate in candidates {
             let Candidate { path, kind, found_by, binding, system } = candidate;
             let label = format!("{found_by}: {}", path.display());
-            let found = if is_program(&path) { version(&path) } else { Err("not there".to_owned()) };
+            let missing = || format!("not there{}", why_not_there(&found_by));
+            let found = if is_program(&path) { version(&path) } else { Err(missing()) };
             let why = match found {
                 Ok(version) => {
                     let device_libs = (kind == HipKind::Clang).then(|| device_libs(&path)).flatten();
@@ -236,8 +237,8 @@ fn candidates() -> Vec<Candidate> {
         add(path, if plain { HipKind::Clang } else { HipKind::Rocm }, "HIPCC", true, true);
     }
     for name in ["ROCM_PATH", "HIP_PATH"] {
-        if let Some(home) = variable(name) {
-            let compilers = rocm_compilers(Path::new(&home));
+        if let Some(home) = place(name) {
+            let compilers = rocm_compilers(&home);
             for (i, path) in compilers.iter().enumerate() {
                 // One of them has to be there: the last one ends the search.
                 add(path.clone(), HipKind::Rocm, name, i + 1 == compilers.len(), true);
@@ -286,10 +287,10 @@ fn version(path: &Path) -> Result<String, String> {
 fn device_libs(clang: &Path) -> Option<PathBuf> {
     let mut folders = Vec::new();
     for name in ["HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH"] {
-        folders.extend(variable(name).map(PathBuf::from));
+        folders.extend(place(name));
     }
     for name in ["ROCM_PATH", "HIP_PATH"] {
-        folders.extend(variable(name).map(|home| Path::new(&home).join("amdgcn/bitcode")));
+        folders.extend(place(name).map(|home| home.join("amdgcn/bitcode")));
     }
     folders.push("/opt/rocm/amdgcn/bitcode".into());
     if let Ok(resources) = ask(clang, &["-print-resource-dir"]) {

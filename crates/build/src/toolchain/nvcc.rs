@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Missing, ask, entries, is_program, on_path, program, toolchains_dir, variable};
+use super::{Missing, ask, entries, is_program, on_path, place, program, toolchains_dir, why_not_there};
 
 const HOW: &str = "Install the CUDA toolkit (12.4 or newer), or without root from Python wheels: `scripts/setup.sh cuda` of this \
      project, or `pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'` in an active virtual environment. \
@@ -38,7 +38,7 @@ impl Nvcc {
                     Err(why) => tried.push(format!("{found_by}: {}: {why}", path.display())),
                 }
             } else {
-                tried.push(format!("{found_by}: no {}", path.display()));
+                tried.push(format!("{found_by}: no {}{}", path.display(), why_not_there(&found_by)));
             }
             if binding {
                 break;
@@ -64,8 +64,8 @@ fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
         list.push((path, "NVCC".to_owned(), true, true));
     }
     for name in ["CUDA_HOME", "CUDA_PATH"] {
-        if let Some(home) = variable(name) {
-            list.push((Path::new(&home).join("bin/nvcc"), name.to_owned(), true, true));
+        if let Some(home) = place(name) {
+            list.push((home.join("bin/nvcc"), name.to_owned(), true, true));
         }
     }
     list.push((on_path("nvcc").unwrap_or_else(|| "nvcc".into()), "PATH".to_owned(), true, false));
@@ -73,8 +73,8 @@ fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
         list.push((Path::new(folder).join("bin/nvcc"), folder.to_owned(), true, false));
     }
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-        if let Some(prefix) = variable(name) {
-            list.extend(wheels(Path::new(&prefix)).map(|path| (path, name.to_owned(), false, false)));
+        if let Some(prefix) = place(name) {
+            list.extend(wheels(&prefix).map(|path| (path, name.to_owned(), false, false)));
         }
     }
     if let Some(folder) = toolchains_dir() {

@@ -46,9 +46,11 @@ static inline void gs_cpu_in_users_words(char* text) {
     *to = '\0';
 }
 
-// `assert` calls this: in a kernel, a failed assertion is an error of the device, not the end of the process.
-extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __assert_fail(
-    const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
+// `assert` calls __assert_fail: in a kernel, a failed assertion is an error of the device, not the end of the process. Only the
+// symbol has this name, since the C libraries declare functions of different types: musl's line is an `int`.
+extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void gs_cpu_assert_fail(
+    const char* assertion, const char* file, unsigned int line, const char* function) noexcept __asm__("__assert_fail");
+void gs_cpu_assert_fail(const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
     (void)function;
     char message[256];
     snprintf(message, sizeof message, "assertion `%s` fails", assertion);

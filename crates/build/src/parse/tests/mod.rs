@@ -11,12 +11,15 @@ use proptest::prelude::*;
 use super::{Helper, Script, parse};
 use crate::contract::{Expr, LaunchValue};
 use crate::diagnostic::{Result, SourceFile};
+use crate::headers::Included;
 use crate::signature::Module;
 use crate::types::{ParamType, Scalar, ValueType};
 
 /// Reads a file with a header `k.cuh` that the file may include.
 fn with_header(text: &str, header: &str) -> Result<Module> {
-    let header = Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", header) };
+    let included =
+        ["\"k.cuh\"", "<k.cuh>"].map(|written| Included { by: "k.cu".into(), written: written.to_owned() });
+    let header = Helper { source: SourceFile::new("k.cuh", header), included: included.to_vec() };
     parse(&SourceFile::new("k.cu", text), &[header], Script::default())
 }
 
