@@ -215,7 +215,7 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
     text.push_str(")\nGS_CPU_MODULE(\n");
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
-            (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
+            (kernel.key(instance), instance.max_threads.unwrap_or(0), kernel.address(instance, "::"));
         let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
         text.push_str(&format!("  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})\n"));
     }
