@@ -107,6 +107,46 @@ fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     assert!(error.contains("undeclared_name"), "{error}");
 }
 
+/// `GS_INLINE` before each kind of function; one of each kind is not used.
+const INLINE: &str = r#"#include <gpustream/kernel.cuh>
+GS_INLINE float half_of(float x) { return x * 0.5f; }
+GS_INLINE float unused(float x) { return x; }
+namespace {
+GS_INLINE float unused_too(float x) { return x; }
+}
+struct Scaled {
+    float by;
+    GS_INLINE Scaled(float by) : by(by) {}
+    GS_INLINE float operator()(float x) const { return by * x; }
+    static GS_INLINE float plus_one(float x) { return x + 1.0f; }
+    template <class T>
+    GS_INLINE T unused(T x) { return x; }
+};
+template <class F>
+GS_INLINE float applied(F f, float x) { return f(x); }
+/// requires: n <= len(x)
+/// covers: n
+__global__ void scale(float* x, size_t n) {
+    GS_FOR_EACH(i, n) { x[i] = Scaled::plus_one(applied(Scaled(2.0f), half_of(x[i]))); }
+}
+"#;
+
+#[test]
+fn inline_functions_may_be_free_or_members_and_need_not_be_used() {
+    let test = "inline_functions_may_be_free_or_members_and_need_not_be_used";
+    for backend in compilable(test) {
+        let dir = tempfile::tempdir().unwrap();
+        let flags: &[&str] = match backend {
+            Backend::Cuda => &["-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror"],
+            _ => &["-Wall", "-Wextra", "-Werror"],
+        };
+        let built = build(dir.path(), INLINE, |kernels| {
+            flags.iter().fold(on(backend)(kernels), |kernels, flag| kernels.flag(backend, *flag))
+        });
+        assert!(built.is_ok(), "{backend}: {}", built.unwrap_err());
+    }
+}
+
 /// Kernels without `extern "C"`, in namespaces and overloaded.
 const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
 
