@@ -9,7 +9,7 @@ use crate::names::{last_name, with_words};
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Module {
     /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,

@@ -200,6 +200,9 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
         Some(rewritten) => text.push_str(&rewritten),
         None => text.push_str(&device_code(unit)?),
     }
+    if unit.module.kernels.is_empty() {
+        return Ok(text);
+    }
     text.push_str(&checks(unit));
     // The words of the module table, which could be the file's macros.
     for word in ["run", "params", "at", "count", "bytes", "visibility", "used"] {

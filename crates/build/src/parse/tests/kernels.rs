@@ -38,11 +38,8 @@ template <typename T> __device__ void generic(T* x) {}
 
 #[test]
 fn the_first_argument_of_launch_bounds_is_the_bound() {
-    let bounds = |text: &str| {
-        let module = read(text);
-        let instances = module.functions().map(|(_, instance)| instance.max_threads).collect::<Vec<_>>();
-        instances
-    };
+    let bounds =
+        |text: &str| read(text).functions().map(|(_, instance)| instance.max_threads).collect::<Vec<_>>();
     let bound = |before: &str, arguments: &str| {
         bounds(&format!("{before}\n__global__ void __launch_bounds__({arguments}) k(int n) {{}}"))[0]
     };
