@@ -3,6 +3,7 @@
 mod definitions;
 mod generic;
 mod globals;
+pub(crate) mod index;
 mod launcher;
 mod names;
 

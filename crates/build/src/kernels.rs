@@ -273,6 +273,7 @@ impl Kernels {
             file.images = images.into_iter().map(|image| image.path).collect();
             built.files.push(file);
         }
+        bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
         Ok(built)
     }
 
