@@ -9,18 +9,18 @@ namespace {
 template <class T>
 struct Floating {
     typedef decltype(gs::to_float(T())) Type;
-    GS_INLINE Type from(T x) { return gs::to_float(x); }
-    GS_INLINE T to(Type x) { return gs::from_float<T>(x); }
-    GS_INLINE T divided(Type x, gs::u64 by) { return gs::from_float<T>(x / (Type)by); }
+    static GS_INLINE Type from(T x) { return gs::to_float(x); }
+    static GS_INLINE T to(Type x) { return gs::from_float<T>(x); }
+    static GS_INLINE T divided(Type x, gs::u64 by) { return gs::from_float<T>(x / (Type)by); }
 };
 // Unsigned arithmetic has the lower bits of every width and sign, and its overflow is defined.
 template <class T, class Unsigned>
 struct Integer {
     typedef Unsigned Type;
-    GS_INLINE Unsigned from(T x) { return (Unsigned)x; }
-    GS_INLINE T to(Unsigned x) { return (T)x; }
+    static GS_INLINE Unsigned from(T x) { return (Unsigned)x; }
+    static GS_INLINE T to(Unsigned x) { return (T)x; }
     // Rounds toward zero.
-    GS_INLINE T divided(Unsigned x, gs::u64 by) {
+    static GS_INLINE T divided(Unsigned x, gs::u64 by) {
         const T wrapped = (T)x;
         const bool negative = (T)-1 < (T)1 && wrapped < (T)1 && wrapped != (T)0;
         const gs::u64 size = negative ? 0 - (gs::u64)wrapped : (gs::u64)wrapped;
@@ -50,8 +50,8 @@ struct Number<uint64_t> : Integer<uint64_t, uint64_t> {};
 template <class T>
 struct Ordered {
     typedef T Type;
-    GS_INLINE T from(T x) { return x; }
-    GS_INLINE T to(T x) { return x; }
+    static GS_INLINE T from(T x) { return x; }
+    static GS_INLINE T to(T x) { return x; }
 };
 template <>
 struct Ordered<gs::half> : Floating<gs::half> {};
@@ -60,20 +60,20 @@ struct Ordered<gs::bfloat16> : Floating<gs::bfloat16> {};
 
 struct Add {
     template <class V>
-    GS_INLINE V of(V a, V b) { return a + b; }
+    static GS_INLINE V of(V a, V b) { return a + b; }
 };
 struct Multiply {
     template <class V>
-    GS_INLINE V of(V a, V b) { return a * b; }
+    static GS_INLINE V of(V a, V b) { return a * b; }
 };
 // A NaN gives way to any number.
 struct Smaller {
     template <class V>
-    GS_INLINE V of(V a, V b) { return b < a || a != a ? b : a; }
+    static GS_INLINE V of(V a, V b) { return b < a || a != a ? b : a; }
 };
 struct Larger {
     template <class V>
-    GS_INLINE V of(V a, V b) { return a < b || a != a ? b : a; }
+    static GS_INLINE V of(V a, V b) { return a < b || a != a ? b : a; }
 };
 
 // y[i] = finish(x[i] of all rows, combined in the order of the rows).

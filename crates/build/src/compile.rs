@@ -157,10 +157,14 @@ fn writable(path: &Path, output: &[u8]) -> Result<Vec<String>> {
 }
 
 /// Returns the line that includes the user's file. Where the file has host code, which only its vendor's compiler reads,
-/// the rest of the file stands there instead.
+/// the rest of the file stands there instead. So does the whole text of a file that is compiled as it is written: for
+/// compilers a missing brace is where everything ends, which is then in the user's file and not behind the line.
 fn device_code(unit: &Unit) -> Result<String> {
-    let Some(part) = unit.device_part.as_ref().map_err(Error::clone)? else { return include(unit) };
-    Ok(unit.in_place(part))
+    match unit.device_part.as_ref().map_err(Error::clone)? {
+        Some(part) => Ok(unit.in_place(part)),
+        None if unit.module.kernels.is_empty() => Ok(unit.in_place(&unit.source.text)),
+        None => include(unit),
+    }
 }
 
 /// The characters that mean something to a shell.
@@ -180,9 +184,17 @@ fn write_unit(unit: &Unit, path: &Path, code: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the assertions that follow the user's file.
+/// Returns the assertions that follow the user's file; nothing if no launcher is made from it.
 fn checks(unit: &Unit) -> String {
+    if unit.module.kernels.is_empty() {
+        return String::new();
+    }
     assertions(unit, &unit.absolute.display().to_string())
+}
+
+/// Returns whether an error names a line that we wrote behind the user's file.
+pub(crate) fn is_about_checks(error: &Error) -> bool {
+    error.to_string().contains(assertions::CHECKS)
 }
 
 /// Returns the line that includes the user's file. C++ has no way to escape a character of a file's name.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A source file and the places where its lines begin.
+#[derive(Clone)]
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -168,8 +169,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What a compiler says comes before what we find: ours may follow from it.
         let diagnostics = self.diagnostics.iter().map(Diagnostic::to_string);
-        let parts: Vec<_> = diagnostics.chain(self.messages.iter().cloned()).collect();
+        let parts: Vec<_> = self.messages.iter().cloned().chain(diagnostics).collect();
         f.write_str(&parts.join("\n\n"))
     }
 }

@@ -183,13 +183,15 @@ impl Kernels {
     /// # Errors
     /// Every diagnostic of every file.
     pub fn check(&self) -> Result<()> {
-        self.parse(Path::new("one folder"), &mut Cargo::new(false)).map(drop)
+        let units = self.parse(Path::new("one folder"), &mut Cargo::new(false))?;
+        refused(&units).or(())
     }
 
     /// Parses, compiles, checks and writes the bindings. Blocks until all compilers are done.
     ///
     /// # Errors
-    /// Every diagnostic of every file; otherwise the first failure per file and backend.
+    /// Every diagnostic of every file, after the compiler's own errors if the file does not compile either; otherwise the first
+    /// failure per file and backend.
     pub fn build(&self) -> Result<Built> {
         let (out_dir, in_build_script) = match (&self.out_dir, env::var_os("OUT_DIR")) {
             (Some(folder), _) => (folder.clone(), false),
@@ -215,7 +217,11 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = Plan::of(&self.wanted, &units)?;
+        let plan = Plan::of(&self.wanted, &units).map_err(|error| {
+            let mut failed = refused(&units);
+            failed.join(error);
+            failed
+        })?;
         for warning in &plan.warnings {
             cargo.warn(warning);
         }
@@ -285,6 +291,7 @@ impl Kernels {
             file.images = images.into_iter().map(|image| image.path).collect();
             built.files.push(file);
         }
+        bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
         Ok(built)
     }
 
@@ -302,7 +309,7 @@ impl Kernels {
         }
     }
 
-    /// Parses every file before anything is compiled, so that all diagnostics come at once.
+    /// Parses every file before anything is compiled, so that all diagnostics come at once. Each unit has its own.
     fn parse(&self, out_dir: &Path, cargo: &mut Cargo) -> Result<Vec<Unit>> {
         if self.files.is_empty() {
             return Err(Error::message("no kernel files: call Kernels::file"));
@@ -331,14 +338,27 @@ impl Kernels {
             }
         }
         for instance in &self.instances {
-            if failed.is_none() && !units.iter().any(|unit| unit.module.instantiates(instance)) {
+            if failed.is_none()
+                && refused(&units).is_none()
+                && !units.iter().any(|unit| unit.module.instantiates(instance))
+            {
                 failed.join(Error::message(format!(
                     "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
                 )));
             }
         }
+        if !failed.is_none() {
+            failed.join(refused(&units));
+        }
         failed.or(units)
     }
+}
+
+/// Returns why files cannot be bound.
+fn refused(units: &[Unit]) -> Error {
+    let mut failed = Error::none();
+    units.iter().filter_map(|unit| unit.refused.clone()).for_each(|error| failed.join(error));
+    failed
 }
 
 /// The lines that are printed when the build is over: for cargo, if this is a build script, and for the user.

@@ -37,7 +37,7 @@
 //! 3. **Checking.** The parameter table that each compiler wrote (`.nv.info` in a cubin, the notes of an AMD
 //!    code object, `sizeof` on the CPU) is compared with the parsed signature; a difference is an error. A kernel that is
 //!    not `extern "C"` is found there by its name in C++.
-//! 4. **Writing** `OUT_DIR/NAME.rs` with the launchers, the embedded images and the source.
+//! 4. **Writing** `OUT_DIR/NAME.rs` with the launchers, the embedded images and the source, and an index of these files.
 //!
 //! The source and the headers it includes are always embedded: a device for which no image was built gets one
 //! from the run-time compiler (NVRTC, HIPRTC), which `gpustream` calls at load and whose output it keeps in a

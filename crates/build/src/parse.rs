@@ -124,7 +124,7 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
 }
 
 /// Returns the file's stem, which names the generated files. A character that could mean something there becomes `_`.
-fn module_name(source: &SourceFile) -> String {
+pub(crate) fn module_name(source: &SourceFile) -> String {
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
     stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
@@ -154,6 +154,11 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
             "write `__global__ void name(float* x, size_t n) { … }`",
         ),
     }
+}
+
+/// Returns whether all of a file was understood. If not, errors about it may be about something that is not there.
+pub(crate) fn is_understood(source: &SourceFile) -> bool {
+    tree(&readable(&source.text)).is_ok_and(|tree| !tree.root_node().has_error())
 }
 
 pub(crate) fn tree(text: &str) -> Result<Tree> {

@@ -62,7 +62,7 @@ impl KernelReport {
             spills: None,
             shared: None,
             wave_size: None,
-            max_threads: kernel.max_threads,
+            max_threads: instance.max_threads,
             occupancy: None,
             threads: None,
             code_size: None,

@@ -3,18 +3,23 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::backend::Backend;
-use crate::compile::{Common, Output, cpu, cuda, hip};
+use crate::compile::{Common, Output, cpu, cuda, hip, is_about_checks};
 use crate::diagnostic::{Error, Result};
+use crate::parse::is_understood;
 use crate::plan::Plan;
 use crate::unit::Unit;
 
 /// A function that is called with the numbers of compilations done and in all, and the name of the last one.
 pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
+
+/// Compiles a unit for what a job is for: the file's own, or another one of the same file.
+type Run<'a> = Box<dyn Fn(&Unit) -> Result<Output> + Sync + 'a>;
 
 /// One run of a compiler.
 struct Job<'a> {
@@ -23,14 +28,15 @@ struct Job<'a> {
     backend: Backend,
     /// A name for a progress bar.
     label: String,
-    run: Box<dyn Fn() -> Result<Output> + Sync + 'a>,
+    run: Run<'a>,
 }
 
 /// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
 /// `workers` compilers run at once: by default `NUM_JOBS` of the environment, or as many as there are cores.
 ///
 /// # Errors
-/// The first failure per file and backend: a file that fails at one instruction level fails at all of them.
+/// Every file that was refused; otherwise the first failure per file and backend: a file that fails at one instruction level
+/// fails at all of them.
 pub(crate) fn run(
     units: &[Unit],
     plan: &Plan,
@@ -38,49 +44,107 @@ pub(crate) fn run(
     workers: Option<usize>,
     progress: Option<&Progress>,
 ) -> Result<Vec<Vec<Output>>> {
-    let device_libs = match &plan.hip {
-        Some((compiler, archs)) => {
-            let archs: Vec<_> = archs.iter().map(String::as_str).collect();
-            compiler.complete_device_libs(&archs, &common.out_dir.join("amd-device-libs"))?
-        }
-        None => None,
-    };
-    let mut jobs: Vec<Job<'_>> = Vec::new();
-    for (number, unit) in units.iter().enumerate() {
-        let mut add = |backend, what: &str, run| {
-            jobs.push(Job { unit: number, backend, label: format!("{} {what}", unit.module.name), run });
-        };
-        if let Some((compiler, levels)) = plan.cpu.as_ref().filter(|_| unit.is_for(Backend::Cpu)) {
-            for level in levels {
-                add(Backend::Cpu, level, Box::new(move || cpu::compile(unit, compiler, level, common)));
-            }
-        }
-        if let Some((nvcc, archs)) = plan.cuda.as_ref().filter(|_| unit.is_for(Backend::Cuda)) {
-            add(Backend::Cuda, "cuda", Box::new(move || cuda::compile(unit, nvcc, archs, common)));
-        }
-        if let Some((compiler, archs)) = plan.hip.as_ref().filter(|_| unit.is_for(Backend::Hip)) {
-            let libs = device_libs.as_deref();
-            for arch in archs {
-                add(Backend::Hip, arch, Box::new(move || hip::compile(unit, compiler, libs, arch, common)));
-            }
-        }
-    }
+    let device_libs = device_libs(plan, common)?;
+    let jobs = jobs(units, plan, common, device_libs.as_deref());
+    refused(units, &jobs)?;
 
     let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
     let mut failed = Error::none();
     let mut failed_for = BTreeSet::new();
-    for (job, result) in jobs.iter().zip(run_jobs(&jobs, workers, progress)) {
+    for (job, result) in jobs.iter().zip(run_jobs(&jobs, units, workers, progress)) {
         match result {
             Ok(output) => outputs[job.unit].push(output),
-            Err(error) if failed_for.insert((job.unit, job.backend)) => failed.join(error),
+            Err(error) if failed_for.insert((job.unit, job.backend)) => {
+                // A missing brace makes errors of all that we wrote behind the file, and only the last of them is about the file.
+                let about_file = if is_about_checks(&error) {
+                    (job.run)(&units[job.unit].as_written()).err()
+                } else {
+                    None
+                };
+                failed.join(about_file.unwrap_or(error));
+            }
             Err(_) => {}
         }
     }
     failed.or(outputs)
 }
 
+/// Returns why files cannot be bound. If a compiler refuses such a file too, its errors come first, for ours may follow
+/// from them: text behind a missing semicolon reads like something else.
+fn refused(units: &[Unit], jobs: &[Job<'_>]) -> Result<()> {
+    let mut failed = Error::none();
+    for (number, unit) in units.iter().enumerate() {
+        let Some(ours) = &unit.refused else { continue };
+        let mut own = jobs.iter().filter(|job| job.unit == number);
+        let compiled = own.next().filter(|_| unit.device_part.is_ok()).map(|job| {
+            // The last one of a backend takes the least time.
+            let last = own.rfind(|other| other.backend == job.backend).unwrap_or(job);
+            (last.run)(&unit.as_written())
+        });
+        match compiled {
+            Some(Err(error)) => {
+                failed.join(error);
+                if is_understood(&unit.source) {
+                    failed.join(ours.clone());
+                }
+            }
+            _ => failed.join(ours.clone()),
+        }
+    }
+    failed.or(())
+}
+
+/// Returns a folder with all device libraries that the plan's compiler for HIP needs, unless it has them.
+fn device_libs(plan: &Plan, common: &Common) -> Result<Option<PathBuf>> {
+    match &plan.hip {
+        Some((compiler, archs)) => {
+            let archs: Vec<_> = archs.iter().map(String::as_str).collect();
+            compiler.complete_device_libs(&archs, &common.out_dir.join("amd-device-libs"))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Returns every compilation of the plan.
+fn jobs<'a>(
+    units: &'a [Unit],
+    plan: &'a Plan,
+    common: &'a Common,
+    device_libs: Option<&'a Path>,
+) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for (number, unit) in units.iter().enumerate() {
+        let mut add = |backend, what: &str, run: Run<'a>| {
+            jobs.push(Job { unit: number, backend, label: format!("{} {what}", unit.module.name), run });
+        };
+        if let Some((compiler, levels)) = plan.cpu.as_ref().filter(|_| unit.is_for(Backend::Cpu)) {
+            for level in levels {
+                add(Backend::Cpu, level, Box::new(move |unit| cpu::compile(unit, compiler, level, common)));
+            }
+        }
+        if let Some((nvcc, archs)) = plan.cuda.as_ref().filter(|_| unit.is_for(Backend::Cuda)) {
+            add(Backend::Cuda, "cuda", Box::new(move |unit| cuda::compile(unit, nvcc, archs, common)));
+        }
+        if let Some((compiler, archs)) = plan.hip.as_ref().filter(|_| unit.is_for(Backend::Hip)) {
+            for arch in archs {
+                add(
+                    Backend::Hip,
+                    arch,
+                    Box::new(move |unit| hip::compile(unit, compiler, device_libs, arch, common)),
+                );
+            }
+        }
+    }
+    jobs
+}
+
 /// Runs the jobs. Returns the results in the order of the jobs.
-fn run_jobs(jobs: &[Job<'_>], workers: Option<usize>, progress: Option<&Progress>) -> Vec<Result<Output>> {
+fn run_jobs(
+    jobs: &[Job<'_>],
+    units: &[Unit],
+    workers: Option<usize>,
+    progress: Option<&Progress>,
+) -> Vec<Result<Output>> {
     let workers = workers
         .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
         .unwrap_or_else(|| thread::available_parallelism().map_or(2, NonZero::get));
@@ -92,7 +156,7 @@ fn run_jobs(jobs: &[Job<'_>], workers: Option<usize>, progress: Option<&Progress
                 loop {
                     let i = next.fetch_add(1, Relaxed);
                     let Some(job) = jobs.get(i) else { return };
-                    let result = (job.run)();
+                    let result = (job.run)(&units[job.unit]);
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
                     let done = done.fetch_add(1, Relaxed) + 1;
                     if let Some(progress) = progress {

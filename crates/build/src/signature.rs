@@ -9,7 +9,7 @@ use crate::names::{last_name, with_words};
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Module {
     /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,
@@ -52,8 +52,6 @@ pub(crate) struct Kernel {
     pub(crate) strided: bool,
     /// Whether the kernel declares shared memory, which its blocks set up or hand in.
     pub(crate) shares: bool,
-    /// The bound of `__launch_bounds__`.
-    pub(crate) max_threads: Option<u32>,
 }
 
 impl Module {
@@ -187,6 +185,8 @@ pub(crate) struct Instance {
     pub(crate) arguments: Vec<Argument>,
     /// The types of the parameters.
     pub(crate) params: Vec<ParamType>,
+    /// The bound of `__launch_bounds__`, which may depend on the template's arguments.
+    pub(crate) max_threads: Option<u32>,
     /// Whether the file instantiates the template with these arguments itself.
     pub(crate) written: bool,
 }
@@ -255,10 +255,10 @@ impl Kernel {
         }
     }
 
-    /// Returns the number of threads of the block with which the kernel is usually launched.
-    pub(crate) fn usual_block(&self) -> u32 {
+    /// Returns the number of threads of the block with which an instance is usually launched.
+    pub(crate) fn usual_block(&self, instance: &Instance) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
-        match (covered, self.max_threads) {
+        match (covered, instance.max_threads) {
             (Some(block), _) => block.iter().product(),
             (None, Some(bound)) => bound.clamp(1, 256),
             (None, None) => 256,

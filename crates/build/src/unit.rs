@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::diagnostic::{Result, SourceFile};
+use crate::diagnostic::{Error, Result, SourceFile};
 use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
 use crate::signature::Module;
 
 /// One parsed file and the headers that it includes.
+#[derive(Clone)]
 pub(crate) struct Unit {
     pub(crate) source: SourceFile,
     /// The absolute path, for compilers, whose working directory may be another.
     pub(crate) absolute: PathBuf,
-    pub(crate) module: Module,
+    pub(crate) module: Arc<Module>,
+    /// The reason why the file cannot be bound.
+    pub(crate) refused: Option<Error>,
     pub(crate) headers: Vec<Header>,
     /// The folders of [`Closure::searched`].
     pub(crate) searched: BTreeSet<PathBuf>,
@@ -41,7 +45,8 @@ impl Unit {
         format!("#line 1 \"{}\"\n{text}\n", self.quoted_path())
     }
 
-    /// Reads a file, which is for these backends `only`; `script` is what the build script says about all files.
+    /// Reads a file, which is for these backends `only`; `script` is what the build script says about all files. A file that
+    /// cannot be bound is a unit without kernels, and the error is kept in it.
     pub(crate) fn read(
         path: &Path,
         only: Option<&BTreeSet<Backend>>,
@@ -54,10 +59,23 @@ impl Unit {
             let source = SourceFile::new(header.path.as_ref()?, header.text.clone());
             Some(parse::Helper { source, included: header.included.clone() })
         });
-        let module = parse::parse(&source, &own.collect::<Vec<_>>(), script)?;
+        let (module, refused) = match parse::parse(&source, &own.collect::<Vec<_>>(), script) {
+            Ok(module) => (Arc::new(module), None),
+            Err(error) => {
+                let module = Module { name: parse::module_name(&source), ..Module::default() };
+                (Arc::new(module), Some(error))
+            }
+        };
         let absolute = std::path::absolute(path)?;
         let device_part = parse::device_part(&source);
-        Ok(Self { source, absolute, module, headers, searched, only: only.cloned(), device_part })
+        Ok(Self { source, absolute, module, refused, headers, searched, only: only.cloned(), device_part })
+    }
+
+    /// Returns a unit of the same file that has no kernels: compiling it shows the errors of the file as it is written, without
+    /// those that follow in what we write behind the file.
+    pub(crate) fn as_written(&self) -> Self {
+        let module = Module { name: format!("{}.as-written", self.module.name), ..Module::default() };
+        Self { module: Arc::new(module), ..self.clone() }
     }
 
     /// Returns whether the file is for a backend.

@@ -107,6 +107,105 @@ fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     assert!(error.contains("undeclared_name"), "{error}");
 }
 
+/// Asserts that the first error of a build is a compiler's at this line of the file, and that nothing is said about what we
+/// wrote behind it.
+#[track_caller]
+fn is_the_compilers_own(error: &Error, backend: Backend, line: usize) {
+    let text = error.to_string();
+    let (_, said) = text.split_once("does not compile for").unwrap_or_else(|| panic!("{backend}: {text}"));
+    let (place, _) = said.split_once("error:").unwrap_or_else(|| panic!("{backend}: {text}"));
+    let at_line =
+        |text: &str| text.contains(&format!("k.cu:{line}:")) || text.contains(&format!("k.cu({line})"));
+    // nvcc names the end of its own text, and the brace in a note.
+    let by_note = place.ends_with("At end of source: ") && at_line(said);
+    assert!(at_line(place) || by_note, "{backend}: {text}");
+    for ours in ["gs_check", "checks-by-gpustream", "contract", "does not return void"] {
+        assert!(!text.contains(ours), "{backend}: {text}");
+    }
+}
+
+#[test]
+fn a_file_that_does_not_parse_shows_the_compilers_own_error_first() {
+    let head = "#include <gpustream/kernel.cuh>\n";
+    let no_semicolon = "/// requires: 1 <= len(x)\n__global__ void k(float* x) { x[0] = 1.0f }\n";
+    let no_brace = "/// requires: 1 <= len(x)\n__global__ void k(float* x) {\n    if (x[0] > 0) {\n        x[0] = 1.0f;\n}\n";
+    let no_brace_before_a_kernel =
+        format!("struct P {{ int a; }};\n{no_brace}__global__ void other(P p) {{}}\n");
+    let after_struct = "struct P { float a; }\n/// requires: 1 <= len(x)\n__global__ void k(P p, float* x) { x[0] = p.a; }\n";
+    let in_namespace = "namespace a {\n__global__ void k(float* x) { x[0] = 1.0f; }\n";
+    let test = "a_file_that_does_not_parse_shows_the_compilers_own_error_first";
+    for backend in compilable(test) {
+        let error = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            build(dir.path(), &format!("{head}{text}"), on(backend)).unwrap_err()
+        };
+        // g++ points at the last brace, clang behind it, and nvcc at the first.
+        let end = |cpu: usize, cuda: usize| match backend {
+            Backend::Cuda => cuda,
+            Backend::Hip => cpu + 1,
+            Backend::Cpu => cpu,
+        };
+        is_the_compilers_own(&error(no_semicolon), backend, 3);
+        is_the_compilers_own(&error(no_brace), backend, end(6, 3));
+        is_the_compilers_own(&error(&no_brace_before_a_kernel), backend, 8);
+        is_the_compilers_own(&error(after_struct), backend, if backend == Backend::Cpu { 2 } else { 4 });
+        is_the_compilers_own(&error(in_namespace), backend, end(3, 2));
+    }
+}
+
+#[test]
+fn errors_of_ours_follow_those_of_the_compiler_if_the_file_was_understood() {
+    let text = "extern \"C\" __global__ void k(float& r, float* x) {\n    x[0] = undeclared_name;\n}\n";
+    let dir = tempfile::tempdir().unwrap();
+    let both = build(dir.path(), text, cpu).unwrap_err().to_string();
+    let (compilers, ours) =
+        (both.find("k.cu:2:12: error:").unwrap(), both.find("`r` is a reference").unwrap());
+    assert!(compilers < ours, "{both}");
+    let ours = build(dir.path(), &text.replace("undeclared_name", "r"), cpu).unwrap_err();
+    assert_eq!(ours.diagnostics().len(), 1, "{ours}");
+    assert!(ours.to_string().starts_with(&format!("{}:1:", dir.path().join("k.cu").display())), "{ours}");
+}
+
+/// `GS_INLINE` before each kind of function; one of each kind is not used.
+const INLINE: &str = r"#include <gpustream/kernel.cuh>
+GS_INLINE float half_of(float x) { return x * 0.5f; }
+GS_INLINE float unused(float x) { return x; }
+namespace {
+GS_INLINE float unused_too(float x) { return x; }
+}
+struct Scaled {
+    float by;
+    GS_INLINE Scaled(float by) : by(by) {}
+    GS_INLINE float operator()(float x) const { return by * x; }
+    static GS_INLINE float plus_one(float x) { return x + 1.0f; }
+    template <class T>
+    GS_INLINE T unused(T x) { return x; }
+};
+template <class F>
+GS_INLINE float applied(F f, float x) { return f(x); }
+/// requires: n <= len(x)
+/// covers: n
+__global__ void scale(float* x, size_t n) {
+    GS_FOR_EACH(i, n) { x[i] = Scaled::plus_one(applied(Scaled(2.0f), half_of(x[i]))); }
+}
+";
+
+#[test]
+fn inline_functions_may_be_free_or_members_and_need_not_be_used() {
+    let test = "inline_functions_may_be_free_or_members_and_need_not_be_used";
+    for backend in compilable(test) {
+        let dir = tempfile::tempdir().unwrap();
+        let flags: &[&str] = match backend {
+            Backend::Cuda => &["-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror"],
+            _ => &["-Wall", "-Wextra", "-Werror"],
+        };
+        let built = build(dir.path(), INLINE, |kernels| {
+            flags.iter().fold(on(backend)(kernels), |kernels, flag| kernels.flag(backend, *flag))
+        });
+        assert!(built.is_ok(), "{backend}: {}", built.unwrap_err());
+    }
+}
+
 /// Kernels without `extern "C"`, in namespaces and overloaded.
 const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
 

@@ -199,6 +199,15 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
         include_str!("outside/forbidding.rs"),
     );
     runs(&dir, "no unsafe here\n");
+
+    let misspelt = include_str!("outside/forbidding.rs")
+        .replace("include_kernels!(\"kernels\")", "include_kernels!(\"kernel\")");
+    let dir = user_crate("forbidding", include_str!("outside/arithmetic.cu"), &misspelt);
+    let stderr = fails(&mut cargo(&dir, &["check"]));
+    for part in ["include_kernels!(\"kernel\")", "There are \"kernels\".", "main.rs:9:5"] {
+        assert!(stderr.contains(part), "no {part} in {stderr}");
+    }
+    assert!(!stderr.contains("couldn't read"), "{stderr}");
 }
 
 /// The dependencies may have other names, and C++ other words than Rust.

@@ -213,7 +213,8 @@ pub use trace_layer::TraceLayer;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
-/// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script.
+/// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script. A name that the build script
+/// has no file for is a compile error that lists those it has.
 ///
 /// The crate may `#![forbid(unsafe_code)]`: the bindings' own `unsafe` stands in a hidden macro of this crate.
 ///
@@ -226,9 +227,17 @@ pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 /// ```
 #[macro_export]
 macro_rules! include_kernels {
-    ($name:literal) => {
+    ($name:tt) => {
         use $crate::__gpustream;
-        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $name, ".rs"));
+        // The index of the bindings: a macro that includes those of a name, or says which names there are.
+        ::core::include!(::core::concat!(
+            ::core::env!(
+                "OUT_DIR",
+                "include_kernels! needs a build script: write a build.rs that calls `gpustream_build::Kernels`"
+            ),
+            "/kernels-by-gpustream-build.rs"
+        ));
+        __gpustream_kernels! { $name }
     };
 }
 

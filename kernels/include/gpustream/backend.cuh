@@ -38,8 +38,10 @@ typedef unsigned long long uint64_t;
 #endif
 
 // The qualifiers of every function in these headers. Inlining is forced, because on the CPU a call in a kernel keeps
-// the kernel's loops from being vectorised.
-#define GS_INLINE static __device__ __forceinline__
+// the kernel's loops from being vectorised. There is no `static` here, because it would mean something else before a member
+// function: an `operator()` could not be one. `inline`, which every compiler's __forceinline__ implies, lets several
+// files define the function just as well, and no compiler warns if it is not used.
+#define GS_INLINE __device__ __forceinline__
 
 // Stands before a loop with a constant count whose arrays must end up in registers. The CPU has fewer registers, and
 // its vectoriser does better with the loop unchanged.

@@ -87,15 +87,15 @@ template <class T>
 struct FromFloat;
 template <>
 struct FromFloat<float> {
-    GS_INLINE float of(float x) { return x; }
+    static GS_INLINE float of(float x) { return x; }
 };
 template <>
 struct FromFloat<double> {
-    GS_INLINE double of(double x) { return x; }
+    static GS_INLINE double of(double x) { return x; }
 };
 template <>
 struct FromFloat<half> {
-    GS_INLINE half of(float x) {
+    static GS_INLINE half of(float x) {
 #if defined(GS_CUDA)
         u16 bits;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
@@ -109,7 +109,7 @@ struct FromFloat<half> {
 };
 template <>
 struct FromFloat<bfloat16> {
-    GS_INLINE bfloat16 of(float x) {
+    static GS_INLINE bfloat16 of(float x) {
         const u32 bits = bit_cast<u32>(x);
         const u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
         // Rounding could turn a NaN into infinity.

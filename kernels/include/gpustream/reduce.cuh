@@ -75,7 +75,7 @@ struct BlockScan {
 // Here a barrier costs each thread more than a hundred additions, so one thread does the work.
 template <class T>
 struct BlockValues {
-    GS_INLINE T* at() {
+    static GS_INLINE T* at() {
         static thread_local T values[1024];
         return shared_address(values);
     }

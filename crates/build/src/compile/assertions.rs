@@ -72,7 +72,7 @@ static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8,
 ";
 
 /// The file name that compilers print for lines that are not the user's.
-const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
+pub(super) const CHECKS: &str = "checks-by-gpustream-build";
 
 /// Returns the assertions for a file's structs and kernels, which stand behind the file. An assertion about a kernel is
 /// reported at the kernel's lines of `file`.
@@ -134,7 +134,8 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
         )
     });
     let instances = instantiations(module, &place);
-    format!("\n{instances}{PLACE}{assumed}{undefined}{text}{PLACE}")
+    let place = format!("#line 1 \"{CHECKS}\"\n");
+    format!("\n{instances}{place}{assumed}{undefined}{text}{place}")
 }
 
 /// Returns the instantiations of templates that are not in the file. They need the file's macros, and the keyword may be one.

@@ -201,6 +201,9 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
         Some(rewritten) => text.push_str(&rewritten),
         None => text.push_str(&device_code(unit)?),
     }
+    if unit.module.kernels.is_empty() {
+        return Ok(text);
+    }
     text.push_str(&checks(unit));
     // The words of the module table, which could be the file's macros.
     for word in ["run", "params", "at", "count", "bytes", "visibility", "used"] {
@@ -216,7 +219,7 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
     text.push_str(")\nGS_CPU_MODULE(\n");
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
-            (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
+            (kernel.key(instance), instance.max_threads.unwrap_or(0), kernel.address(instance, "::"));
         let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
         text.push_str(&format!("  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})\n"));
     }

@@ -80,13 +80,13 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
             let compiled = &tables[symbol];
             diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, &target));
             let used = resources.get(&(symbol.to_owned(), target.clone()));
-            let block = kernel.usual_block();
+            let block = kernel.usual_block(instance);
             reports.push(KernelReport {
                 registers: used.map(|r| r.registers),
                 spills: used.map(|r| r.spills),
                 shared: used.map(|r| r.shared),
                 wave_size: Some(32),
-                max_threads: kernel.max_threads.or(Some(1024)),
+                max_threads: instance.max_threads.or(Some(1024)),
                 occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
                 code_size: Some(compiled.code_size),
                 ..KernelReport::new(unit, function, Backend::Cuda, &target, &path)

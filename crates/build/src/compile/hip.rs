@@ -81,7 +81,7 @@ pub(crate) fn compile(
             shared: Some(notes.shared),
             wave_size: Some(notes.wavefront),
             max_threads: Some(notes.max_workgroup),
-            occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
+            occupancy: Occupancy::amd(arch, notes, kernel.usual_block(instance)),
             code_size: Some(notes.code_size),
             ..KernelReport::new(unit, function, Backend::Hip, arch, &image)
         });

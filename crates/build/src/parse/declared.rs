@@ -23,11 +23,13 @@ impl<'a> Declared<'a> {
 }
 
 /// The value of a constant or an enumerator.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(super) enum Constant {
     /// An expression, and the namespaces and structs around it.
     Text(String, String),
     Value(i128),
+    /// The name is defined twice with different values. The file's `#if`s decide which one a compiler sees.
+    Ambiguous,
 }
 
 impl<'a> Types<'a> {
@@ -138,7 +140,10 @@ impl<'a> Types<'a> {
         let mut note = |name: Node<'a>, value: Node<'a>| {
             let (name, value) = (place.at(name).text(), place.at(value).text());
             let value = Constant::Text(value.trim_matches(['{', '}', '=', ' ']).to_owned(), scope.to_owned());
-            self.constants.insert(format!("{scope}{name}"), value);
+            let known = self.constants.entry(format!("{scope}{name}")).or_insert_with(|| value.clone());
+            if *known != value {
+                *known = Constant::Ambiguous;
+            }
         };
         // A member's value stands beside its declarator.
         if let (Some(name), Some(value)) =

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 use super::preprocess::Parts;
 use super::templates::Instances;
 use super::types::{Place, Shape, scope};
-use super::{Context, File, child_of_kind, children, declared, doc, function_name, shared, visit};
+use super::{Context, File, child_of_kind, children, declared, doc, function_name, named, shared, visit};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::last_name;
@@ -79,7 +79,8 @@ impl<'a> File<'a> {
             self.types.substitute(&template, &arguments);
             params = self.params(function, &name);
             let types = params.iter().map(|param| param.ty.clone()).collect();
-            instances.insert(0, Instance { arguments, params: types, written });
+            let max_threads = self.launch_bound(node);
+            instances.insert(0, Instance { arguments, params: types, max_threads, written });
         }
         self.types.substitute(&[], &[]);
         self.check_size(&name, name_node, &instances);
@@ -88,7 +89,7 @@ impl<'a> File<'a> {
         self.check_instances(&mut params, &generics, &mut instances);
         let contract = self.contract(&name, &params, &doc_lines);
         self.check_generic(contract.as_ref(), &params, &generics);
-        let max_threads = launch_bounds(source, node);
+        let max_threads = instances.iter().filter_map(|instance| instance.max_threads).min();
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
@@ -123,10 +124,19 @@ impl<'a> File<'a> {
             contract,
             strided,
             shares: shared::is_in(&source.text[body.byte_range()]),
-            max_threads,
             function: names,
             name,
         });
+    }
+
+    /// Returns the most threads of a block: the first argument of `__launch_bounds__`. `None` if there is no bound, or if only a
+    /// compiler knows its value. Then nothing is refused here: a GPU's driver knows the bound of what it loaded.
+    fn launch_bound(&mut self, node: Node<'a>) -> Option<u32> {
+        let bounds = child_of_kind(node, "launch_bounds")?;
+        let first = named(bounds).into_iter().find(|argument| argument.kind() != "comment")?;
+        let place = Place { source: self.source, node: first };
+        let value = self.types.evaluate(place.text(), &scope(place))?;
+        u32::try_from(value).ok().filter(|threads| *threads > 0)
     }
 
     /// Refuses parameters that one launcher cannot take for all instances of a template. Memory is bytes then.
@@ -510,11 +520,6 @@ fn outermost(node: Node<'_>) -> Node<'_> {
         }
         _ => node,
     }
-}
-
-fn launch_bounds(source: &SourceFile, node: Node<'_>) -> Option<u32> {
-    let bounds = child_of_kind(node, "launch_bounds")?;
-    source.text[child_of_kind(bounds, "number_literal")?.byte_range()].parse().ok()
 }
 
 pub(super) fn is_plain_name(name: &str) -> bool {

@@ -348,6 +348,8 @@ const UNREAD: [(&str, bool); 7] = [
     ("__attribute__", true),
 ];
 
+const LAUNCH_BOUNDS: &str = "__launch_bounds__";
+
 /// Returns the text with spaces for words that the grammar would stumble over; offsets stay.
 pub(crate) fn readable(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
@@ -358,6 +360,19 @@ pub(crate) fn readable(text: &str) -> String {
             if let Some(end) = end {
                 blank(&mut bytes[at..end]);
             }
+        }
+    }
+    // The grammar knows two arguments of `__launch_bounds__`. The third, which is about clusters, comes last.
+    for at in places_of(text, LAUNCH_BOUNDS) {
+        let start = at + LAUNCH_BOUNDS.len();
+        let Some(end) = closing(text, start) else { continue };
+        let mut depth = 0;
+        let commas = text[start..end].char_indices().filter(|(_, c)| {
+            depth += i32::from(*c == '(') - i32::from(*c == ')');
+            *c == ',' && depth == 1
+        });
+        if let [_, .., (last, _)] = commas.collect::<Vec<_>>()[..] {
+            blank(&mut bytes[start + last..end - 1]);
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

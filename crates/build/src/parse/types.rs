@@ -181,6 +181,7 @@ impl<'a> Types<'a> {
                 match constant {
                     Constant::Value(value) => Some(value),
                     Constant::Text(text, scope) => self.evaluate_to(&text, &scope, depth + 1),
+                    Constant::Ambiguous => None,
                 }
             }
             Name::Size(name) => size_of(name),

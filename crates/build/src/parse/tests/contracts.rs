@@ -239,7 +239,7 @@ fn contract_expressions_keep_their_structure() {
     assert!(!matches!(module.kernels[0].contract.requires[0].left, Expr::Launch(LaunchValue::Shared)));
     let module = read(&with_contract("covers: w, h by 32, 8"));
     assert_eq!(module.kernels[0].contract.covers.as_ref().unwrap().block, Some(vec![32, 8]));
-    assert_eq!(module.kernels[0].usual_block(), 256);
+    assert_eq!(module.kernels[0].usual_block(&module.kernels[0].instances[0]), 256);
 }
 
 #[test]

@@ -28,14 +28,61 @@ template <typename T> __device__ void generic(T* x) {}
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
     assert_eq!(module.kernels[0].docs, ["Block comment.", "Second line."]);
     assert!(module.kernels[0].contract.safe && module.kernels[0].contract.requires.is_empty());
-    assert_eq!(module.kernels[0].max_threads, Some(256));
-    assert_eq!(module.kernels[1].max_threads, Some(128));
     assert!(module.kernels[1].params.is_empty());
     assert_eq!(module.kernels[2].docs, ["Inside."]);
     assert_eq!(module.kernels[2].params[0].name, "arg0");
     assert!(!module.kernels[4].contract.safe);
     assert_eq!(module.warnings.len(), 1, "{:#?}", module.warnings);
     assert!(module.warnings[0].starts_with("k.cu:14:4: this reads like the contract of `e`"));
+}
+
+#[test]
+fn the_first_argument_of_launch_bounds_is_the_bound() {
+    let bounds =
+        |text: &str| read(text).functions().map(|(_, instance)| instance.max_threads).collect::<Vec<_>>();
+    let bound = |before: &str, arguments: &str| {
+        bounds(&format!("{before}\n__global__ void __launch_bounds__({arguments}) k(int n) {{}}"))[0]
+    };
+    assert_eq!(bound("", "256, 2"), Some(256));
+    assert_eq!(bound("", "/* threads */ 256, /* blocks */ 2"), Some(256));
+    for defined in
+        ["#define B 256", "#define B (2 * HALF) // threads\n#define HALF 128", "constexpr int B = 256;"]
+    {
+        assert_eq!(bound(defined, "B"), Some(256), "{defined}");
+        assert_eq!(bound(defined, "B, 2"), Some(256), "{defined}");
+        assert_eq!(bound(defined, "B, 2, 1"), Some(256), "{defined}");
+        assert_eq!(bound(defined, "2 * B, 1"), Some(512), "{defined}");
+        assert_eq!(bound(defined, "(B / 2), (1), (1)"), Some(128), "{defined}");
+    }
+    assert_eq!(bound("namespace tuning { constexpr int B = 64; }", "tuning::B, 2"), Some(64));
+    assert_eq!(
+        bounds("namespace a { enum { B = 96 }; __global__ __launch_bounds__(B, 2) void k() {} }"),
+        [Some(96)]
+    );
+    // What only a compiler can know is no bound.
+    let either = "#ifdef __CUDACC__\nconstexpr int B = 256;\n#else\nconstexpr int B = 512;\n#endif";
+    for (before, arguments) in [
+        ("#include <tuning.h>", "B, 2"),
+        ("#define BLOCK(n) (n * 32)", "BLOCK(8), 2"),
+        ("#define B(n) n", "2 * B(64), 1, 1"),
+        ("constexpr int f() { return 256; }", "f(), 2"),
+        ("#ifdef __CUDACC__\n#define B 256\n#else\n#define B 512\n#endif", "B, 2"),
+        (either, "B, 2"),
+        ("", "0, 2"),
+    ] {
+        assert_eq!(bound(before, arguments), None, "{before} {arguments}");
+    }
+    let template =
+        "/// types: B = 64, 128\ntemplate <int B> __global__ void __launch_bounds__(2 * B, 2) k(int n) {}";
+    assert_eq!(bounds(template), [Some(128), Some(256)]);
+}
+
+#[test]
+fn blocks_of_a_contract_fit_the_bound_of_every_instance() {
+    let text = "/// types: B = 64, 128\n/// requires: nothing\n/// covers: n by 128\n\
+                template <int B> __global__ void __launch_bounds__(B, 2) k(int n) {}";
+    refused(text, "4:58", &["blocks of 128 threads", "`k` takes at most 64"]);
+    read(&text.replace("(B, 2)", "(2 * B, 2)"));
 }
 
 #[test]
