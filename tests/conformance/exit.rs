@@ -8,7 +8,8 @@ use std::thread;
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
-use gpustream::{Device, DeviceOptions, Event, ExitHold, Flag, Result, Stream, StreamOptions, WaitValue};
+use gpustream::interop::ExitHold;
+use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, StreamOptions, WaitValue};
 
 tests! {
     Alone: the_process_ends_with_its_own_code;

@@ -7,9 +7,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use conformance::{Gate, kernels_and_streams, open_again, sync, synchronize, tests, until};
-use gpustream::{
-    AsViewMut, Buffer, Device, DeviceOptions, Graph, GraphWatcher, Pinned, PoolPolicy, Result, Stream,
-};
+use gpustream::interop::GraphWatcher;
+use gpustream::{AsViewMut, Buffer, Device, DeviceOptions, Graph, Pinned, PoolPolicy, Result, Stream};
 
 tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 
 use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, refused, tests, until};
 use gpustream::hal::{FillPattern, RawStream};
-use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Section, Stream};
+use gpustream::interop::Section;
+use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream};
 
 tests! {
     Plain: section_tells_when_its_work_begins_and_ends, work_behind_a_section_is_not_part_of_it,

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::{mem, thread};
 
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, until};
-use gpustream::{Device, Error, ErrorKind, GraphWatcher, Pinned, Result, Section};
+use gpustream::interop::{GraphWatcher, Section};
+use gpustream::{Device, Error, ErrorKind, Pinned, Result};
 
 tests! {
     Plain: watcher_is_told_of_each_launch, watcher_of_a_child_is_told_of_its_parents_launches,

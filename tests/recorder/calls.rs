@@ -9,9 +9,10 @@ use std::thread;
 use fake_cuda::codes;
 use gpustream::codegen::{Variables, load};
 use gpustream::hal::FillPattern;
+use gpustream::interop::Section;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
-    Launch, ModuleSource, ParamInfo, Result, Section, Stream, ViewMut, WaitPolicy, WaitValue,
+    Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
 };
 use recorder::{Call, Recorder};
 

@@ -1,6 +1,7 @@
 //! Checks of one rank's call that need no other rank.
 
-use gpustream::{Device, Error, ErrorKind, Result, Stream, check_outside_closures};
+use gpustream::interop::check_outside_closures;
+use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
 use crate::broken::invalid;
 use crate::call::Operation;

@@ -20,7 +20,7 @@ use crate::stream::Stream;
 /// that its callers elsewhere hold while they wait. Costs a look at a variable of the thread.
 ///
 /// ```
-/// use gpustream::{ErrorKind, check_outside_closures};
+/// use gpustream::{ErrorKind, interop::check_outside_closures};
 /// # let stream = gpustream::Device::open("cpu")?.stream()?;
 /// check_outside_closures()?;
 /// stream.host_fn(|| assert_eq!(check_outside_closures().unwrap_err().kind(), ErrorKind::InHostClosure))?;

@@ -16,7 +16,7 @@ use crate::stream::Stream;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use gpustream::{GraphWatcher, Section};
+/// use gpustream::interop::{GraphWatcher, Section};
 /// # let device = gpustream::Device::open("cpu")?;
 /// # let stream = device.stream()?;
 /// let runs = Arc::new(Mutex::new(Vec::<Arc<Section>>::new()));

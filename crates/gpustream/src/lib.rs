@@ -78,6 +78,7 @@ mod graph;
 mod graph_builder;
 mod graph_watcher;
 pub mod guide;
+pub mod interop;
 mod launch;
 mod managed;
 mod module;
@@ -136,7 +137,6 @@ pub use copy::batch::CopyBatch;
 pub use device::Device;
 pub use event::{Event, TimedEvent};
 pub use export::Export;
-pub use external::{Failures, check_outside_closures};
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
@@ -154,36 +154,12 @@ pub use global::{Global, GlobalMemory, GlobalVariable};
 pub use gpustream_core::device_options::DeviceOptions;
 #[doc(inline)]
 pub use gpustream_core::pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
-/// A hold on the process, which does not end while a thread of the program's calls a driver, or a library on top of one.
-///
-/// A thread that calls a vendor's library while `exit` takes the library down can crash the process. A value of this type makes
-/// `exit`, and the return from `main`, wait until it is dropped: for five seconds at most, so that a call that never returns does
-/// not keep the process. The thread that ends the process must hold none. Values may be sent to other threads, so that work which
-/// one thread hands to another is waited for from the start.
-///
-/// Calls on the thread that ends the process, and all calls of this library, need no such value.
-///
-/// ```
-/// use std::thread;
-/// use gpustream::ExitHold;
-///
-/// let hold = ExitHold::of("example");
-/// thread::spawn(move || {
-///     let Some(_hold) = hold else { return };      // the process is ending
-///     // calls of the library
-/// });
-/// ```
-#[doc(inline)]
-pub use gpustream_core::process::ExitHold;
-#[doc(inline)]
-pub use gpustream_core::queue::Section;
 #[doc(inline)]
 pub use gpustream_core::step::{ReplayRecording, ReplayStats};
 #[doc(inline)]
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
-pub use graph_watcher::GraphWatcher;
 pub use hal::{
     AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
     GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PciAddress, PinnedOptions, Result,

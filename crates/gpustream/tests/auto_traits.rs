@@ -2,12 +2,13 @@
 
 use std::marker::PhantomData;
 
+use gpustream::interop::{ExitHold, Failures, GraphWatcher, Section};
 use gpustream::{
-    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, ExitHold, Export, Failures,
-    Flag, Global, GlobalMemory, GlobalVariable, Graph, GraphBuilder, GraphWatcher, Kernel, Launch, Managed,
-    MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline, Pitched, RawMemory,
-    ReadGuard, Replay, ReplayStats, Section, SharedEvent, Stream, Surface, Synchronize, TexelBuffer, Texture,
-    TimedEvent, Trace, View, ViewMut, Volatile, VolatileMut, WriteGuard,
+    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Export, Flag, Global,
+    GlobalMemory, GlobalVariable, Graph, GraphBuilder, Kernel, Launch, Managed, MemorySnapshot, MemoryStats,
+    Module, ModuleSource, Node, Piece, Pinned, Pipeline, Pitched, RawMemory, ReadGuard, Replay, ReplayStats,
+    SharedEvent, Stream, Surface, Synchronize, TexelBuffer, Texture, TimedEvent, Trace, View, ViewMut,
+    Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}

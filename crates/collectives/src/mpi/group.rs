@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use gpustream::{Error, Event, Failures, Flag, Result};
+use gpustream::interop::Failures;
+use gpustream::{Error, Event, Flag, Result};
 
 use super::bond::Bond;
 use super::combine;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use gpustream::hal::driver::{Answer, Function, Status};
 use gpustream::hal::thread::with_signals_blocked;
-use gpustream::{Error, ErrorKind, ExitHold, Result};
+use gpustream::interop::ExitHold;
+use gpustream::{Error, ErrorKind, Result};
 
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
 use crate::broken::Broken;

@@ -16,7 +16,8 @@ mod watch;
 use std::sync::Arc;
 use std::thread;
 
-use gpustream::{Device, Error, GraphWatcher, Result, Stream};
+use gpustream::interop::GraphWatcher;
+use gpustream::{Device, Error, Result, Stream};
 
 use crate::broken::Broken;
 use crate::call::{Batches, Operation};

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream::hal::thread::with_signals_blocked;
-use gpustream::{Error, ExitHold, Failures, GraphWatcher, Result, Section, Stream};
+use gpustream::interop::{ExitHold, Failures, GraphWatcher, Section};
+use gpustream::{Error, Result, Stream};
 
 use super::comm::{Comm, LIBRARY};
 use super::team::{Member, Team};

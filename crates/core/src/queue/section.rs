@@ -21,7 +21,7 @@ const RECORDED: &str = "watch an operation in a graph; it runs when the graph is
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;
 
 /// Operations that follow each other in a stream, and whose progress a program can watch. Returned by
-/// `Stream::external_section`.
+/// `Stream::external_section` of `gpustream`.
 ///
 /// Dropping a section waits for nothing. It keeps the stream, and is `Send` and `Sync`.
 pub struct Section {
