@@ -78,7 +78,7 @@ pub(crate) struct Closure {
 ///
 /// A header is known by the file that an include resolves to, since each folder may have its own `common.cuh`. Run-time
 /// compilers look headers up by name alone. So the second `common.cuh` gets another name, which [`renamed`] writes into the
-/// includes that mean it. The kernel file's own includes come first, and keep their names.
+/// includes that mean it. The kernel file's own includes choose first.
 pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Closure {
     let mut closure = Closure { headers: Vec::new(), searched: BTreeSet::new() };
     let mut known: HashMap<Place, usize> = HashMap::new();
