@@ -233,9 +233,14 @@ fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
             "[build-dependencies.gpustream-build]",
             "[build-dependencies.builder]\npackage = \"gpustream-build\"",
         );
-    write(&dir, "Cargo.toml", &manifest);
-    write(&dir, "build.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    write(&dir, "Cargo.toml", &manifest.replace("[package]", "[package]\nbuild = \"script.rs\""));
+    write(&dir, "script.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    fs::remove_file(dir.join("build.rs")).unwrap();
     runs(&dir, "names are no matter\n");
+    // A build script of another name is no reason to run it each time.
+    let again = cargo(&dir, &["build", "-v"]).output().unwrap();
+    let again = String::from_utf8_lossy(&again.stderr);
+    assert!(again.contains("Fresh renamed"), "{again}");
 }
 
 #[test]
