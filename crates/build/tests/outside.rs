@@ -147,7 +147,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
         fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
         let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
         k.value(&s, &mut x, 1)?;\n    println!(\"{:06}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
-    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\")\n        \
+    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\").include(\"none\")\n        \
         .flag(gpustream_build::Backend::Cpu, \"-Iflagged\").build().unwrap_or_else(|e| e.exit());\n}\n";
     let _turn = TURN.lock();
     let dir = user_crate("headers", "", PROGRAM);
