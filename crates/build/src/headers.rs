@@ -78,7 +78,7 @@ pub(crate) struct Closure {
 ///
 /// A header is known by the file that an include resolves to, since each folder may have its own `common.cuh`. Run-time
 /// compilers look headers up by name alone. So the second `common.cuh` gets another name, which [`renamed`] writes into the
-/// includes that mean it. The kernel file's own includes come first, and keep their names.
+/// includes that mean it. The kernel file's own includes choose first.
 pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Closure {
     let mut closure = Closure { headers: Vec::new(), searched: BTreeSet::new() };
     let mut known: HashMap<Place, usize> = HashMap::new();
@@ -292,6 +292,40 @@ mod tests {
         let names: Vec<_> = found.iter().map(|h| h.name.as_str()).collect();
         assert_eq!(names, ["sub/a.cuh", "b.cuh", "c.cuh"]);
         assert_eq!(found[1].path.as_deref(), Some(at("sub/b.cuh").as_path()));
+    }
+
+    #[test]
+    fn each_include_means_the_file_that_a_compiler_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("a")).unwrap();
+        fs::create_dir_all(at("b")).unwrap();
+        fs::write(
+            at("a/a.cuh"),
+            "#if 0\n#include \"gone.cuh\"\n#endif\n#include \"x.cuh\"\n#include \"../b/x.cuh\"\n",
+        )
+        .unwrap();
+        fs::write(at("b/b.cuh"), "#include \"gone.cuh\"\n#include \"x.cuh\" // x.cuh\n#include <x.cuh>\n")
+            .unwrap();
+        for name in ["a/x.cuh", "b/x.cuh", "b/gone.cuh"] {
+            fs::write(at(name), name).unwrap();
+        }
+        let source = SourceFile::new(at("k.cu"), "#include \"a/a.cuh\"\n#include \"b/b.cuh\"\n");
+        let Closure { headers, searched } = closure(&source, &[at("a")]);
+        let found: Vec<_> = headers.iter().map(|h| (&*h.name, h.path.clone().unwrap())).collect();
+        let expected = [
+            ("a/a.cuh", "a/a.cuh"),
+            ("b/b.cuh", "b/b.cuh"),
+            ("x.cuh", "a/x.cuh"),
+            ("3-x.cuh", "a/../b/x.cuh"),
+            ("gone.cuh", "b/gone.cuh"),
+        ];
+        assert_eq!(found, expected.map(|(name, path)| (name, at(path))));
+        assert_eq!(searched.into_iter().collect::<Vec<_>>(), [at("a")], "it may get its gone.cuh");
+        let text = renamed(&headers[1].text, &at("b/b.cuh"), &headers);
+        assert_eq!(text, "#include \"gone.cuh\"\n#include \"3-x.cuh\" // x.cuh\n#include <x.cuh>\n");
+        let text = renamed(&headers[0].text, &at("a/a.cuh"), &headers);
+        assert!(text.contains("\"gone.cuh\"\n#endif\n#include \"x.cuh\"\n#include \"3-x.cuh\"\n"), "{text}");
     }
 
     #[test]

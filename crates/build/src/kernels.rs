@@ -303,7 +303,6 @@ impl Kernels {
         for name in WATCHED.into_iter().chain(compile::READ_BY_COMPILERS) {
             cargo.watched.insert(format!("env-changed={name}"));
         }
-        cargo.watch(Path::new("build.rs"));
         for (file, _) in &self.files {
             cargo.watch(file);
         }

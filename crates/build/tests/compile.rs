@@ -1073,9 +1073,12 @@ fn headers_of_one_name_travel_apart() {
             "a/first.cuh",
             "#include \"common.cuh\" // its own\n#include \"../b/common.cuh\"\n#include \"b.cuh\"\n",
         ),
-        ("a/common.cuh", "#pragma once\n#include \"../common.cuh\"\nenum { OF_A = 1 };\n"),
+        (
+            "a/common.cuh",
+            "#pragma once\n#include \"../common.cuh\"\nenum { OF_A = 1 };\nstruct InA { int x; };\n",
+        ),
         ("b/second.cuh", "#include \"common.cuh\"\n#include <b.cuh>\n#include <common.cuh>\n"),
-        ("b/common.cuh", "#pragma once\nenum { OF_B = 2 };\n"),
+        ("b/common.cuh", "#pragma once\nenum { OF_B = 2 };\nstruct InB { float y; };\n"),
         ("b.cuh", "enum { BESIDE = 3 };\n"),
         ("inc/common.cuh", "#pragma once\nenum { ON_PATH = 4 };\n"),
         ("inc/b.cuh", "enum { B_ON_PATH = 5 };\n"),
@@ -1087,10 +1090,11 @@ fn headers_of_one_name_travel_apart() {
     let text = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#include \"./common.cuh\"\n#include \"common.cuh\"\n\
         #if 0\n#include \"c/common.cuh\"\n#endif\n\
         static_assert(OF_A + OF_B + BESIDE + ON_PATH + B_ON_PATH + OF_KERNEL == 21, \"\");\n\
-        extern \"C\" __global__ void k(int* x) { x[0] = OF_A + OF_B + ON_PATH; }\n";
+        extern \"C\" __global__ void k(int* x, InA a, InB b) { x[0] = OF_A + OF_B + ON_PATH; }\n";
     let built = build(dir.path(), text, |k| cpu(k).include(at("inc"))).unwrap();
 
     let bindings = bindings(&built);
+    assert!(bindings.contains("pub struct InA {") && bindings.contains("pub struct InB {"), "{bindings}");
     let headers: Vec<_> = bindings
         .lines()
         .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", include_str!(\""))

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -146,7 +147,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
         fn main() -> gpustream::Result<()> {\n    let device = gpustream::Device::open(\"cpu\")?;\n    \
         let (s, k) = (device.stream()?, kernels::Kernels::load(&device)?);\n    let mut x = s.zeros(1)?;\n    \
         k.value(&s, &mut x, 1)?;\n    println!(\"{:06}\", s.download(&x)?[0]);\n    Ok(())\n}\n";
-    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\")\n        \
+    const BUILD: &str = "fn main() {\n    println!(\"cargo:warning=runs\");\n    gpustream_build::Kernels::new().file(\"kernels/k.cu\").include(\"one\").include(\"two\").include(\"none\")\n        \
         .flag(gpustream_build::Backend::Cpu, \"-Iflagged\").build().unwrap_or_else(|e| e.exit());\n}\n";
     let _turn = TURN.lock();
     let dir = user_crate("headers", "", PROGRAM);
@@ -189,6 +190,27 @@ fn a_changed_header_is_a_reason_to_build_again() {
         write(&dir, path, text);
         assert_eq!(run().0, value, "{path} was changed");
     }
+
+    // A header that changes while a compiler runs, which has read it.
+    write(
+        &dir,
+        "compiler",
+        "#!/bin/sh\nc++ \"$@\" || exit\ncase \"$*\" in *' -O3 '*' -c '*) mv next.cuh kernels/computed.cuh 2>/dev/null && touch kernels/computed.cuh; esac\nexit 0\n",
+    );
+    fs::set_permissions(dir.join("compiler"), fs::Permissions::from_mode(0o755)).unwrap();
+    write(&dir, "next.cuh", "#define COMPUTED 9\n");
+    // An earlier run of this test had other inputs, and is no help.
+    write(&dir, "kernels/k.cu", &format!("{KERNELS}// {}\n", std::process::id()));
+    let prints = |value| {
+        let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+        let mut command = cargo(&dir, &["run", "-j1"]);
+        command.env("CXX", dir.join("compiler")).env("GPUSTREAM_CPU_LEVELS", level);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), value, "{stderr}");
+    };
+    prints("223467");
+    prints("229467");
 }
 
 #[test]
@@ -220,9 +242,14 @@ fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
             "[build-dependencies.gpustream-build]",
             "[build-dependencies.builder]\npackage = \"gpustream-build\"",
         );
-    write(&dir, "Cargo.toml", &manifest);
-    write(&dir, "build.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    write(&dir, "Cargo.toml", &manifest.replace("[package]", "[package]\nbuild = \"script.rs\""));
+    write(&dir, "script.rs", &BUILD_RS.replace("gpustream_build", "builder"));
+    fs::remove_file(dir.join("build.rs")).unwrap();
     runs(&dir, "names are no matter\n");
+    // A build script of another name is no reason to run it each time.
+    let again = cargo(&dir, &["build", "-v"]).output().unwrap();
+    let again = String::from_utf8_lossy(&again.stderr);
+    assert!(again.contains("Fresh renamed"), "{again}");
 }
 
 #[test]
@@ -279,8 +306,6 @@ fn a_compiler_is_asked_how_it_writes_instruction_levels() {
     const ZIG: &str = "#!/bin/sh\nfor option do\n  shift\n  case $option in\n    -march=x86-64-*) echo \"error: unknown CPU: 'x86'\" >&2; exit 1;;\n    \
         -march=x86_64_v*) option=-march=x86-64-v${option##*v};;\n  esac\n  set -- \"$@\" \"$option\"\ndone\nexec c++ -DNDEBUG \"$@\"\n";
     const OLD: &str = "#!/bin/sh\ncase \"$*\" in *-march=*) echo \"error: bad value for '-march='\" >&2; exit 1;; esac\nexec c++ \"$@\"\n";
-    use std::os::unix::fs::PermissionsExt as _;
-
     let dir = user_crate("levels", KERNELS, PROGRAM);
     for (name, script) in [("zig", ZIG), ("old", OLD)] {
         write(&dir, name, script);
@@ -297,8 +322,6 @@ fn a_compiler_is_asked_how_it_writes_instruction_levels() {
 /// Compilers run in other folders than the build script, and a build script in another than cargo.
 #[test]
 fn relative_compilers_count_from_the_package_and_the_error_says_so() {
-    use std::os::unix::fs::PermissionsExt as _;
-
     let dir = user_crate("relative", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
     let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'release 13.0, V13.0' && exit\necho this is no compiler\nexit 1\n";
     write(&dir, "tools/bin/nvcc", script);

@@ -43,9 +43,10 @@ pub(crate) fn absolute(option: &str) -> String {
 }
 
 /// Returns whether cargo can watch a folder. It looks at everything below, so a folder around the package or the build's own
-/// output would be a reason to build again each time. So would a folder in that output, which the build script writes.
+/// output would be a reason to build again each time. So would a folder in that output, which the build script writes, and one
+/// that is not there.
 pub(crate) fn can_watch(folder: &Path, out_dir: &Path) -> bool {
-    let Ok(folder) = folder.canonicalize() else { return true };
+    let Ok(folder) = folder.canonicalize() else { return false };
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let package = package.and_then(|package| package.canonicalize().ok());
     package.iter().map(PathBuf::as_path).chain([out_dir]).all(|inner| !inner.starts_with(&folder))
