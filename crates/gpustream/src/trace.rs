@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
+use gpustream_core::operation::{named, operation};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening, show_ranges};
 use gpustream_hal::file_limit::LimitedFile;
@@ -56,6 +57,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure; a driver's failure.
+    #[track_caller]
     pub fn trace(&self) -> Result<Trace> {
         Trace::of(&[self])
     }
@@ -66,13 +68,16 @@ impl Trace {
     ///
     /// # Errors
     /// As for [`Device::trace`].
+    #[track_caller]
     pub fn of(devices: &[&Device]) -> Result<Self> {
-        inside::check_outside()?;
-        let listener = InMemory::default();
-        let timeline = listener.timeline.clone();
-        let devices: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
-        let listening = Listening::begin(Box::new(listener), &devices)?;
-        Ok(Self { listening, timeline })
+        named(operation("trace"), || {
+            inside::check_outside()?;
+            let listener = InMemory::default();
+            let timeline = listener.timeline.clone();
+            let devices: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
+            let listening = Listening::begin(Box::new(listener), &devices)?;
+            Ok(Self { listening, timeline })
+        })
     }
 
     /// Ends the trace, and returns what was noted. Blocks until the devices have done what was submitted to them.
@@ -80,11 +85,14 @@ impl Trace {
     /// # Errors
     /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure. A failure of a device is none: the
     /// operations that it kept from running have no times.
+    #[track_caller]
     pub fn stop(self) -> Result<Timeline> {
-        inside::check_outside()?;
-        self.listening.finish();
-        let timeline = std::mem::take(&mut *lock(&self.timeline));
-        Ok(timeline)
+        named(operation("stop"), || {
+            inside::check_outside()?;
+            self.listening.finish();
+            let timeline = std::mem::take(&mut *lock(&self.timeline));
+            Ok(timeline)
+        })
     }
 }
 

@@ -258,7 +258,8 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         ));
     } else if resolved {
         text.push_str(&format!(
-            "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;\n"
+            "        let {config} = ::gpustream::codegen::resolve({launch}, &{}, {stream})?;\n",
+            generic::loaded(kernel)
         ));
     }
     for clause in requires {
