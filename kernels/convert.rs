@@ -1,6 +1,8 @@
 //! Copies that change the element type: `f32` from and to `f16`, `bf16` and `f64`.
 
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Plain, Result, Stream};
+use std::panic::Location;
+
+use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Operation, Plain, Result, Stream};
 
 mod bindings {
     gpustream::include_kernels!("convert");
@@ -55,6 +57,7 @@ impl Convert {
     ) -> Result<()> {
         let (src, mut dst) = (src.view(), dst.view_mut());
         if src.len() != dst.len() {
+            let operation = Operation { label: "convert", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!(
@@ -62,7 +65,8 @@ impl Convert {
                     src.len(),
                     dst.len()
                 ),
-            ));
+            )
+            .with_operation(operation));
         }
         self.kernels.convert(stream, &src, &mut dst, src.len())
     }

@@ -1,7 +1,9 @@
 //! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces the blocks' results.
 
+use std::panic::Location;
+
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Buffer, Device, Error, ErrorKind, Launch, Result, Stream};
+use gpustream::{AsView, Buffer, Device, Error, ErrorKind, Launch, Operation, Result, Stream};
 
 use crate::call::shares;
 
@@ -96,10 +98,12 @@ impl Reduce {
     ) -> Result<Buffer<T::Sum>> {
         let (x, y) = (x.view(), y.view());
         if x.len() != y.len() {
+            let operation = Operation { label: "dot", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len()),
-            ));
+            )
+            .with_operation(operation));
         }
         let (blocks, launch) = shares(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;

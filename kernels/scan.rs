@@ -1,6 +1,8 @@
 //! Inclusive scan: each block sums its chunk, one block scans the sums, and each block scans its chunk from there.
 
-use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Result, Stream};
+use std::panic::Location;
+
+use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Operation, Result, Stream};
 
 use crate::call::shares;
 
@@ -38,10 +40,12 @@ impl Scan {
         let (x, mut y) = (x.view(), y.view_mut());
         let n = x.len();
         if n != y.len() {
+            let operation = Operation { label: "inclusive", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!("a scan of {n} elements into {}: give views of one length", y.len()),
-            ));
+            )
+            .with_operation(operation));
         }
         if n == 0 {
             return Ok(());

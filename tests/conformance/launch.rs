@@ -14,7 +14,7 @@ tests! {
     Plain: every_scalar_type_arrives, structs_arrive_by_value, structs_in_memory_have_the_same_layout,
         every_thread_runs_once, a_launch_covers_two_dimensions, dynamic_shared_memory_has_the_size_asked_for,
         static_shared_memory_belongs_to_one_block, atomics_lose_no_update, an_empty_launch_does_nothing,
-        limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked,
+        limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line, contracts_are_checked, arguments_are_checked,
         kernels_tell_their_limits, attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet,
         early_launches_keep_the_order, occupancy_is_reported,
         threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
@@ -344,6 +344,32 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
         &["blocks in the grid"],
     );
     assert_eq!(s.download(&x)?, [2; 10], "a refused launch did something");
+    Ok(())
+}
+
+/// Each error of a launch names the kernel and the line, whoever finds the mistake: the launcher, the library before the launch
+/// or the shape on its own.
+fn refused_launches_name_the_kernel_and_the_line(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let kernels = Kernels::load(device)?;
+    let (mut x, nothing) = (s.zeros::<u32>(128)?, Launch::new([0, 1, 1], [128, 1, 1]));
+    let (dynamic, too_many) = (Launch::new([1; 3], [64, 1, 1]), Launch::new([1; 3], [1 << 20, 1, 1]));
+    // The launcher needs the shape for the contract here.
+    let shape = (line!(), kernels.reverse_dynamic(&s, &too_many, &mut x));
+    let contract = (line!(), kernels.reverse_dynamic(&s, &dynamic, &mut x));
+    let grid = (line!(), kernels.reverse_dynamic(&s, &nothing, &mut x));
+    for (line, refusal) in [shape, contract, grid] {
+        let error = refusal.unwrap_err();
+        let operation = error.operation().expect("an operation");
+        assert_eq!((operation.label, operation.location.line()), ("reverse_dynamic", line), "{error}");
+        assert!(
+            error.to_string().ends_with(&format!("in `reverse_dynamic` at {}:{line}", file!())),
+            "{error}"
+        );
+    }
+    let (line, error) = (line!(), nothing.resolve(device.info()).unwrap_err());
+    let operation = error.operation().expect("an operation");
+    assert_eq!((operation.label, operation.location.line()), ("resolve", line), "{error}");
     Ok(())
 }
 

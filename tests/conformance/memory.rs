@@ -9,7 +9,7 @@ use gpustream::{
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
+        too_much_is_an_error_and_less_still_works, what_there_is_no_room_for_is_said_once, lengths_that_overflow_are_refused,
         elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
         memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
         allocations_are_aligned, every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
@@ -85,6 +85,34 @@ fn allocations_are_aligned(device: &Device) -> Result<()> {
         let host = device.pinned::<u8>(len)?;
         assert!((host.read()?.as_ptr() as usize).is_multiple_of(64));
     }
+    Ok(())
+}
+
+fn what_there_is_no_room_for_is_said_once(device: &Device) -> Result<()> {
+    let once = |result: Result<()>, bytes: usize| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let text = error.to_string();
+        for said in ["no room for", &bytes.to_string()] {
+            assert_eq!(text.matches(said).count(), 1, "`{said}` in {text}");
+        }
+    };
+    let s = device.stream()?;
+    let bytes = 1 << 45;
+    once(s.alloc::<u8>(bytes).map(drop), bytes);
+    once(device.pinned::<u8>(bytes).map(drop), bytes);
+    if device.info().managed_memory {
+        once(device.managed::<u8>(bytes).map(drop), bytes);
+    }
+    let limited = open_again(device, DeviceOptions::default().memory_limit(1 << 20))?;
+    let (bytes, s) = (10 << 20, limited.stream()?);
+    let held = s.zeros::<u8>(1000)?;
+    once(s.alloc::<u8>(bytes).map(drop), bytes);
+    let text = s.alloc::<u8>(bytes).unwrap_err().to_string();
+    for said in ["10 MiB", "limit of 1 MiB", "memory_limit"] {
+        assert_eq!(text.matches(said).count(), 1, "`{said}` in {text}");
+    }
+    drop(held);
     Ok(())
 }
 
@@ -304,14 +332,14 @@ fn views_are_cast(device: &Device) -> Result<()> {
 
 fn memory_names_its_elements(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    let (x, host) = (s.zeros::<f32>(3)?, device.pinned::<[u8; 2]>(4)?);
-    for (shown, begins) in [
-        (format!("{x:?}"), "Buffer<f32>(3 elements, "),
-        (format!("{host:?}"), "Pinned<[u8; 2]>(4 elements, "),
-        (format!("{:?}", x.slice(1..)?), "View<f32>(2 elements at byte 4 of "),
-    ] {
-        assert!(shown.starts_with(begins), "{shown}");
-    }
+    let (mut x, host) = (s.zeros::<f32>(8)?, device.pinned::<[u8; 2]>(4)?);
+    let (address, later) = (x.as_raw(), x.as_raw().offset(8));
+    assert!(address.to_string().starts_with("0x"), "{address}");
+    assert_eq!(format!("{x:?}"), format!("Buffer<f32>(8 elements at {address})"));
+    assert_eq!(format!("{:?}", x.slice(2..5)?), format!("View<f32>(3 elements at {later})"));
+    assert_eq!(format!("{:?}", x.slice_mut(2..)?), format!("ViewMut<f32>(6 elements at {later})"));
+    assert!(format!("{host:?}").starts_with("Pinned<[u8; 2]>(4 elements at 0x"), "{host:?}");
+    refused(x.slice(1..5)?.cast::<[f32; 4]>(), ErrorKind::InvalidArgument, &["the view begins at 0x"]);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bytemuck::Pod;
-use conformance::{ONE, open_again, refused, sync, tests, until};
+use conformance::{ONE, failed, open_again, refused, sync, tests, until};
 use gpustream::{
     AsViewMut, Device, DeviceOptions, Error, ErrorKind, Flag, Piece, Result, Stream, Tracking, ViewMut,
 };
@@ -242,8 +242,8 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
         calls += 1;
         if calls == 5 { Err(own()) } else { stream.fill(piece, 3) }
     };
-    refused(pipeline.generate(9, fails, |_, _| Ok(())), ErrorKind::Driver, &["on purpose"]);
-    refused(pipeline.generate(9, fill, |_, _| Err(own())), ErrorKind::Driver, &["on purpose"]);
+    failed(pipeline.generate(9, fails, |_, _| Ok(())), ErrorKind::Driver, &["on purpose"]);
+    failed(pipeline.generate(9, fill, |_, _| Err(own())), ErrorKind::Driver, &["on purpose"]);
     let nothing = |_: &Stream, _: &mut ViewMut<'_, u16>| Ok(());
     refused(pipeline.generate(9, nothing, |_, _| Ok::<_, Error>(())), ErrorKind::Uninitialized, &[]);
     for panics in [0, 5] {

@@ -3,7 +3,7 @@
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use conformance::{Gate, next, open_again, overlaps, refused, sync, tests};
+use conformance::{Gate, failed, next, open_again, overlaps, refused, sync, tests};
 use gpustream::{
     AsViewMut, Device, DeviceOptions, Error, ErrorKind, Pinned, Pipeline, Result, Stream, Tracking, ViewMut,
 };
@@ -279,7 +279,7 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| pipeline.in_place([&mut a, &mut b], work)));
         match (fails, outcome) {
-            (Fails::Work, Ok(result)) => refused(result, ErrorKind::Driver, &["on purpose"]),
+            (Fails::Work, Ok(result)) => failed(result, ErrorKind::Driver, &["on purpose"]),
             (Fails::WorkPanics | Fails::ProgressPanics, Err(_)) => {}
             (fails, outcome) => panic!("{fails:?}: {outcome:?}"),
         }

@@ -279,10 +279,10 @@ fn nonsense_is_refused(device: &Device) -> Result<()> {
     refused(of(options.address(AddressMode::Wrap)), ErrorKind::InvalidArgument, &["normalized_coordinates"]);
     let numbers: Array<f32> = device.array(IMAGE)?;
     let values = numbers.texture(options.normalized_values(true));
-    refused(values, ErrorKind::InvalidArgument, &["F32", "8 and 16 bits"]);
+    refused(values, ErrorKind::InvalidArgument, &["`f32`", "8 and 16 bits"]);
     let wide: Array<i32> = device.array(IMAGE)?;
     let values = wide.texture(options.normalized_values(true));
-    refused(values, ErrorKind::InvalidArgument, &["I32", "8 and 16 bits"]);
+    refused(values, ErrorKind::InvalidArgument, &["`i32`", "8 and 16 bits"]);
     Ok(())
 }
 

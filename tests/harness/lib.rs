@@ -22,7 +22,7 @@ pub use device::{
 pub use gate::{Gate, ONE, runs_beside_closures, until};
 #[doc(hidden)]
 pub use linkme;
-pub use refused::refused;
+pub use refused::{failed, refused};
 pub use suite::{FILES, File, Kind, Test, main};
 pub use threads::on_threads;
 pub use values::{Random, assert_all, next};

@@ -2,12 +2,21 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::Location;
 
-use gpustream::{AsView, AsViewMut, Error, ErrorKind, Result, Stream, View, ViewMut};
+use gpustream::{AsView, AsViewMut, Error, ErrorKind, Result, Stream, View, ViewMut, hal};
 use smallvec::SmallVec;
 
 use crate::element::ElementType;
 use crate::op::Op;
+
+/// Names the user's call in an error of `outcome`, in place of the calls to `gpustream` that were made for it.
+#[inline]
+#[track_caller]
+pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {
+    let location = Location::caller();
+    outcome.map_err(|error| error.in_operation(hal::Operation { label, location }))
+}
 
 /// An operation, with everything that all ranks must give alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

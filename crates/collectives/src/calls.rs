@@ -2,7 +2,7 @@
 
 use gpustream::{Device, Result, Stream, View, ViewMut};
 
-use crate::call::{Batch, Call, Operation, Signature};
+use crate::call::{Batch, Call, Operation, Signature, in_call};
 use crate::check;
 use crate::element::Element;
 use crate::engine::Seat;
@@ -43,6 +43,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn all_reduce<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -57,6 +58,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn all_reduce_in_place<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -70,6 +72,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn all_gather<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -83,6 +86,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -97,6 +101,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn broadcast<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -110,6 +115,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn reduce<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -125,6 +131,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn reduce_in_place<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -139,6 +146,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn gather<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -153,6 +161,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn scatter<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -167,6 +176,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn all_to_all<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -180,6 +190,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn send<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -193,6 +204,7 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn recv<T: Element>(
         &mut self,
         stream: &'a Stream,
@@ -206,11 +218,24 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// Those that concern this rank alone.
+    #[track_caller]
     pub fn barrier(&mut self, stream: &'a Stream) -> Result<()> {
         self.add::<u8>(stream, Operation::Barrier, None, None)
     }
 
+    /// Adds a call, and names it in an error of the checks.
+    #[track_caller]
     fn add<T: Element>(
+        &mut self,
+        stream: &'a Stream,
+        operation: Operation,
+        src: Option<View<'a, T>>,
+        dst: Option<ViewMut<'a, T>>,
+    ) -> Result<()> {
+        in_call(operation.name(), self.add_checked(stream, operation, src, dst))
+    }
+
+    fn add_checked<T: Element>(
         &mut self,
         stream: &'a Stream,
         operation: Operation,

@@ -3,6 +3,7 @@
 use gpustream::{AsView, AsViewMut, Device, Result, Stream};
 
 use crate::broken::invalid;
+use crate::call::in_call;
 use crate::calls::{Calls, Member};
 use crate::element::Element;
 use crate::engine::{self, Seat};
@@ -72,6 +73,7 @@ impl Communicator {
     /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a rank that does not exist;
     /// [`External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks cannot work
     /// together; and the errors of copies and launches, of any rank.
+    #[track_caller]
     pub fn all_reduce<T: Element>(
         &self,
         stream: &Stream,
@@ -79,20 +81,24 @@ impl Communicator {
         dst: &mut (impl AsViewMut<T> + ?Sized),
         op: Op,
     ) -> Result<()> {
-        self.group(|calls| calls.all_reduce(stream, src.view(), dst.view_mut(), op))
+        in_call("all_reduce", self.group(|calls| calls.all_reduce(stream, src.view(), dst.view_mut(), op)))
     }
 
     /// Combines the elements of all ranks' memory as [`all_reduce`](Self::all_reduce) does, and replaces them by the result.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_reduce_in_place<T: Element>(
         &self,
         stream: &Stream,
         memory: &mut (impl AsViewMut<T> + ?Sized),
         op: Op,
     ) -> Result<()> {
-        self.group(|calls| calls.all_reduce_in_place(stream, memory.view_mut(), op))
+        in_call(
+            "all_reduce_in_place",
+            self.group(|calls| calls.all_reduce_in_place(stream, memory.view_mut(), op)),
+        )
     }
 
     /// Gives every rank the elements of all ranks' `src`, one rank's after the other's. `dst` has room for all.
@@ -100,13 +106,14 @@ impl Communicator {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `dst` does not have [`size`](Self::size)
     /// times as many elements as `src`; otherwise those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_gather<T: Element>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        self.group(|calls| calls.all_gather(stream, src.view(), dst.view_mut()))
+        in_call("all_gather", self.group(|calls| calls.all_gather(stream, src.view(), dst.view_mut())))
     }
 
     /// Combines the elements of all ranks' `src` as [`all_reduce`](Self::all_reduce) does, and gives each rank its part of
@@ -115,6 +122,7 @@ impl Communicator {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` does not have [`size`](Self::size)
     /// times as many elements as `dst`; otherwise those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &self,
         stream: &Stream,
@@ -122,20 +130,24 @@ impl Communicator {
         dst: &mut (impl AsViewMut<T> + ?Sized),
         op: Op,
     ) -> Result<()> {
-        self.group(|calls| calls.reduce_scatter(stream, src.view(), dst.view_mut(), op))
+        in_call(
+            "reduce_scatter",
+            self.group(|calls| calls.reduce_scatter(stream, src.view(), dst.view_mut(), op)),
+        )
     }
 
     /// Gives every rank the elements that rank `root` has in `memory`. The root's memory is only read.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn broadcast<T: Element>(
         &self,
         stream: &Stream,
         memory: &mut (impl AsViewMut<T> + ?Sized),
         root: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.broadcast(stream, memory.view_mut(), root))
+        in_call("broadcast", self.group(|calls| calls.broadcast(stream, memory.view_mut(), root)))
     }
 
     /// Combines the elements of all ranks' `src` as [`all_reduce`](Self::all_reduce) does, and gives the result to rank
@@ -143,6 +155,7 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn reduce<T: Element>(
         &self,
         stream: &Stream,
@@ -151,7 +164,7 @@ impl Communicator {
         op: Op,
         root: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.reduce(stream, src.view(), dst.view_mut(), op, root))
+        in_call("reduce", self.group(|calls| calls.reduce(stream, src.view(), dst.view_mut(), op, root)))
     }
 
     /// Combines the elements of all ranks' memory as [`reduce`](Self::reduce) does. The result replaces the root's elements;
@@ -159,6 +172,7 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn reduce_in_place<T: Element>(
         &self,
         stream: &Stream,
@@ -166,7 +180,10 @@ impl Communicator {
         op: Op,
         root: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.reduce_in_place(stream, memory.view_mut(), op, root))
+        in_call(
+            "reduce_in_place",
+            self.group(|calls| calls.reduce_in_place(stream, memory.view_mut(), op, root)),
+        )
     }
 
     /// Gives rank `root` the elements of all ranks' `src`, one rank's after the other's. `dst` is not touched on other ranks,
@@ -175,6 +192,7 @@ impl Communicator {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where the root's `dst` does not have
     /// [`size`](Self::size) times as many elements as `src`; otherwise those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn gather<T: Element>(
         &self,
         stream: &Stream,
@@ -182,7 +200,7 @@ impl Communicator {
         dst: &mut (impl AsViewMut<T> + ?Sized),
         root: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.gather(stream, src.view(), dst.view_mut(), root))
+        in_call("gather", self.group(|calls| calls.gather(stream, src.view(), dst.view_mut(), root)))
     }
 
     /// Gives each rank its part of rank `root`'s `src`: rank 0 the first, and so on. `src` is not touched on other ranks, and
@@ -191,6 +209,7 @@ impl Communicator {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where the root's `src` does not have
     /// [`size`](Self::size) times as many elements as `dst`; otherwise those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn scatter<T: Element>(
         &self,
         stream: &Stream,
@@ -198,7 +217,7 @@ impl Communicator {
         dst: &mut (impl AsViewMut<T> + ?Sized),
         root: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.scatter(stream, src.view(), dst.view_mut(), root))
+        in_call("scatter", self.group(|calls| calls.scatter(stream, src.view(), dst.view_mut(), root)))
     }
 
     /// Gives each rank its part of every rank's `src`: part `r` of rank `q`'s `src` becomes part `q` of rank `r`'s `dst`.
@@ -206,13 +225,14 @@ impl Communicator {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` and `dst` differ in length, or
     /// have no whole number of elements for each rank; otherwise those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_to_all<T: Element>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        self.group(|calls| calls.all_to_all(stream, src.view(), dst.view_mut()))
+        in_call("all_to_all", self.group(|calls| calls.all_to_all(stream, src.view(), dst.view_mut())))
     }
 
     /// Sends elements to rank `to`, which calls [`recv`](Self::recv) for as many. Two ranks that send to each other do so in a
@@ -220,26 +240,28 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn send<T: Element>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
         to: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.send(stream, src.view(), to))
+        in_call("send", self.group(|calls| calls.send(stream, src.view(), to)))
     }
 
     /// Receives elements that rank `from` [sends](Self::send) to this rank.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn recv<T: Element>(
         &self,
         stream: &Stream,
         dst: &mut (impl AsViewMut<T> + ?Sized),
         from: usize,
     ) -> Result<()> {
-        self.group(|calls| calls.recv(stream, dst.view_mut(), from))
+        in_call("recv", self.group(|calls| calls.recv(stream, dst.view_mut(), from)))
     }
 
     /// Makes work that is submitted to `stream` from now on wait for all work that the ranks' streams of this call were given
@@ -247,8 +269,9 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn barrier(&self, stream: &Stream) -> Result<()> {
-        self.group(|calls| calls.barrier(stream))
+        in_call("barrier", self.group(|calls| calls.barrier(stream)))
     }
 
     /// Makes several calls at once: none of them waits before all are made.
@@ -281,10 +304,11 @@ impl Communicator {
     ///
     /// # Errors
     /// The error of `add`, and then no call is made; otherwise the first error of a call.
+    #[track_caller]
     pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut Calls<'a>) -> Result<R>) -> Result<R> {
         let mut calls = Calls::new(&self.0);
         let returned = add(&mut calls)?;
-        engine::run([calls.into_parts()])?;
+        in_call("group", engine::run([calls.into_parts()]))?;
         Ok(returned)
     }
 
@@ -315,7 +339,12 @@ impl Communicator {
     /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a color of 2³¹ or more;
     /// [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks
     /// cannot work together.
+    #[track_caller]
     pub fn split(&self, color: u32, key: i32) -> Result<Self> {
+        in_call("split", self.split_by(color, key))
+    }
+
+    fn split_by(&self, color: u32, key: i32) -> Result<Self> {
         let Ok(color) = i32::try_from(color) else {
             return invalid(format!("{color} as the color of a split; give one of 0 to {}", i32::MAX));
         };

@@ -2,6 +2,7 @@
 
 use gpustream::Result;
 
+use crate::call::in_call;
 use crate::calls::Calls;
 use crate::communicator::Communicator;
 use crate::engine;
@@ -33,10 +34,11 @@ use crate::engine;
 ///
 /// # Errors
 /// The error of `add`, and then no call is made; otherwise the first error of a call.
+#[track_caller]
 pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
     let returned = add(&mut group)?;
-    engine::run(group.calls.into_iter().map(Calls::into_parts))?;
+    in_call("group", engine::run(group.calls.into_iter().map(Calls::into_parts)))?;
     Ok(returned)
 }
 

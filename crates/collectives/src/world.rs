@@ -6,6 +6,7 @@ use std::time::Duration;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::broken::invalid;
+use crate::call::in_call;
 use crate::communicator::Communicator;
 use crate::engine::{Engine, Seat};
 use crate::environment::{self, Launcher, Told};
@@ -51,8 +52,9 @@ impl World {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where no set is complete, with the names of the variables that are missing, and where
     /// a variable makes no sense.
+    #[track_caller]
     pub fn from_env() -> Result<Self> {
-        Self::from_variables(environment::of_process)
+        in_call("from_env", Self::of_variables(environment::of_process))
     }
 
     /// Returns the world that variables describe, as [`from_env`](Self::from_env) does for those of the process.
@@ -72,7 +74,12 @@ impl World {
     ///
     /// # Errors
     /// As for [`from_env`](Self::from_env).
+    #[track_caller]
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        in_call("from_variables", Self::of_variables(lookup))
+    }
+
+    fn of_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         Ok(Self::of(Ranks::Told(environment::read(&lookup)?)))
     }
 
@@ -86,7 +93,12 @@ impl World {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] without a device, [`ErrorKind::Unsupported`] for devices of different backends.
+    #[track_caller]
     pub fn local(devices: &[Device]) -> Result<Self> {
+        in_call("local", Self::of_devices(devices))
+    }
+
+    fn of_devices(devices: &[Device]) -> Result<Self> {
         let Some(first) = devices.first() else {
             return invalid("a world of no devices; give one device for each rank");
         };
@@ -95,8 +107,11 @@ impl World {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "a world of {first:?} and {other:?}: the devices of a world are of one backend; make a world for each, \
-                     and copy between them through the host"
+                    "a world of {backend}:{} and {}:{}: the devices of a world are of one backend; make a world for each, \
+                     and copy between them through the host",
+                    first.info().ordinal,
+                    other.info().backend,
+                    other.info().ordinal
                 ),
             ));
         }
@@ -163,15 +178,21 @@ impl World {
     /// [`communicators`](Self::communicators) makes, and where nothing says where the ranks meet; the errors of the exchange
     /// and of loading kernels; [`ErrorKind::External`], with a [`Broken`](crate::Broken) as source, where not all ranks come
     /// within the time limit.
+    #[track_caller]
     pub fn communicator(&self, device: &Device) -> Result<Communicator> {
-        self.communicator_with(device, CommunicatorOptions::default())
+        in_call("communicator", self.one(device, CommunicatorOptions::default()))
     }
 
     /// Makes the communicator that [`communicator`](Self::communicator) makes, with options.
     ///
     /// # Errors
     /// As for [`communicator`](Self::communicator).
+    #[track_caller]
     pub fn communicator_with(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
+        in_call("communicator_with", self.one(device, options))
+    }
+
+    fn one(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
         if let Ranks::Devices(devices) = &self.ranks {
             return invalid(format!(
                 "one communicator for a world of {} local devices; `communicators` makes one for each",
@@ -217,15 +238,21 @@ impl World {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a world whose ranks are processes; otherwise as for
     /// [`communicator`](Self::communicator).
+    #[track_caller]
     pub fn communicators(&self) -> Result<Vec<Communicator>> {
-        self.communicators_with(CommunicatorOptions::default())
+        in_call("communicators", self.all(CommunicatorOptions::default()))
     }
 
     /// Makes the communicators that [`communicators`](Self::communicators) makes, with options.
     ///
     /// # Errors
     /// As for [`communicators`](Self::communicators).
+    #[track_caller]
     pub fn communicators_with(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
+        in_call("communicators_with", self.all(options))
+    }
+
+    fn all(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
         let Ranks::Devices(devices) = &self.ranks else {
             return invalid(
                 "the ranks of this world are processes: give this one's device to `communicator`",

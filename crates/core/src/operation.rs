@@ -25,8 +25,18 @@ pub fn operation(label: &'static str) -> Operation {
 ///
 /// # Errors
 /// That of `work`.
+#[inline]
 pub fn named<T>(operation: Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|error| error.with_operation(operation))
+}
+
+/// Does `work`, which makes calls of the library's own interface, and names the operation in its error instead of those.
+///
+/// # Errors
+/// That of `work`.
+#[inline]
+pub fn on_behalf<T>(operation: Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.in_operation(operation))
 }
 
 /// The way in which host access waits for an operation on the same memory.

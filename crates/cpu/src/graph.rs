@@ -149,7 +149,10 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
 /// Returns the indices of the nodes that a new node of the graph follows.
 fn dependencies_among(nodes: &[Node], dependencies: &[RawGraphNode]) -> Result<Vec<usize>> {
     if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
-        return Err(error(ErrorKind::InvalidArgument, format!("{stranger:?} is not a node of this graph")));
+        return Err(error(
+            ErrorKind::InvalidArgument,
+            format!("node {} is not one of this graph", stranger.0),
+        ));
     }
     let mut after: Vec<usize> = dependencies.iter().map(|d| d.0).collect();
     after.sort_unstable();
@@ -359,12 +362,12 @@ unsafe impl Graphs for CpuDevice {
         let mut state = lock(&exec.state);
         let place = state.places.get(node.0).copied().flatten();
         let Some((place, old)) = place.and_then(|place| Some((place, state.run.work(place)?))) else {
-            return Err(error(ErrorKind::InvalidArgument, format!("{node:?} has no work to replace")));
+            return Err(error(ErrorKind::InvalidArgument, format!("node {} has no work to replace", node.0)));
         };
         if !old.is_like(&work) {
             return Err(error(
                 ErrorKind::InvalidArgument,
-                format!("{node:?} does something else: only work of the same kind can replace it"),
+                format!("node {} does something else: only work of the same kind can replace it", node.0),
             ));
         }
         if let Some(run) = state.run_to_change() {

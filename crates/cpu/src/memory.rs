@@ -79,7 +79,11 @@ impl Memory {
         let none = || {
             error(
                 ErrorKind::OutOfMemory,
-                format!("no room for {bytes} bytes of {kind}: {} bytes are free", self.free_bytes()),
+                // The caller says what there is no room for.
+                format!(
+                    "{} bytes are free; drop memory, use less, or work through the data in pieces",
+                    self.free_bytes()
+                ),
             )
         };
         if bytes as u64 > self.free_bytes() {

@@ -44,7 +44,9 @@ unsafe impl Textures for CpuDevice {
         let bytes = bytes.ok_or_else(|| {
             error(ErrorKind::OutOfMemory, format!("an array of {extent:?} texels is too large"))
         })?;
-        let data = self.shared.memory.alloc(bytes, "array")?;
+        let data = self.shared.memory.alloc(bytes, "array").map_err(|error| {
+            error.with_context(format_args!("no room for the {bytes} bytes of an array of {extent:?} texels"))
+        })?;
         let mut image = Image::new(data, extent, format);
         image.dimensions = shape.dimensions() as u8;
         image.layered = shape.layer_count().is_some().into();

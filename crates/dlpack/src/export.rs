@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use dlpack_rs::ffi::{DLDeviceType, DLTensor};
 use gpustream::{Buffer, Error, ErrorKind, RawMemory, Result, Stream};
 
+use crate::call::in_call;
 use crate::element::{Element, data_type};
 use crate::managed::{Form, Managed};
 use crate::place;
@@ -38,12 +39,13 @@ struct Exported<F> {
 /// [`ErrorKind::InvalidArgument`] where the shape has more or fewer elements than the buffer,
 /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Unsupported`] for a device of a backend
 /// that the protocol does not know.
+#[track_caller]
 pub fn into_dlpack<F: Form, T: Element>(
     buffer: Buffer<T>,
     shape: &[usize],
     stream: &Stream,
 ) -> Result<Managed<F>> {
-    into_dlpack_with_owner(buffer, shape, stream, ())
+    in_call("into_dlpack", export(buffer, shape, stream, ()))
 }
 
 /// As [`into_dlpack`]. The deleter drops `owner` once the memory has been given back and the tensor no longer uses `stream`:
@@ -51,7 +53,17 @@ pub fn into_dlpack<F: Form, T: Element>(
 ///
 /// # Errors
 /// As for [`into_dlpack`]. `owner` is dropped.
+#[track_caller]
 pub fn into_dlpack_with_owner<F: Form, T: Element>(
+    buffer: Buffer<T>,
+    shape: &[usize],
+    stream: &Stream,
+    owner: impl Send + 'static,
+) -> Result<Managed<F>> {
+    in_call("into_dlpack_with_owner", export(buffer, shape, stream, owner))
+}
+
+fn export<F: Form, T: Element>(
     buffer: Buffer<T>,
     shape: &[usize],
     stream: &Stream,

@@ -5,6 +5,7 @@ use std::ptr;
 
 use gpustream::{AsView as _, AsViewMut as _, Buffer, Error, ErrorKind, Result, Stream, View, ViewMut};
 
+use crate::call::in_call;
 use crate::element::{self, Element};
 use crate::managed::{Form, Managed};
 use crate::place;
@@ -49,12 +50,12 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a tensor that is read-only.
+    #[track_caller]
     pub fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         if self.read_only {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the tensor is read-only; write to a copy, or export it from memory that may be written",
-            ));
+            let message =
+                "the tensor is read-only; write to a copy, or export it from memory that may be written";
+            return in_call("view_mut", Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         Ok(self.memory.view_mut())
     }
@@ -84,7 +85,17 @@ impl<T> fmt::Debug for Tensor<T> {
 /// [`ErrorKind::DeviceMismatch`] for a tensor of another device than the stream's; [`ErrorKind::InvalidArgument`] for
 /// elements of another type, for strides with gaps or in another order than row-major, and for a shape, an offset or an
 /// address that makes no sense; [`ErrorKind::Unsupported`] for another major version of the protocol.
+#[track_caller]
 pub unsafe fn from_dlpack<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> Result<Tensor<T>> {
+    // SAFETY: handed on.
+    in_call("from_dlpack", unsafe { import(stream, managed) })
+}
+
+/// Takes memory in, without naming the call.
+///
+/// # Safety
+/// As for [`from_dlpack`].
+unsafe fn import<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> Result<Tensor<T>> {
     let (tensor, read_only) = (managed.tensor()?, managed.is_read_only()?);
     place::check(tensor.device, stream.device())?;
     element::check::<T>(tensor.dtype)?;

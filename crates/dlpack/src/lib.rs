@@ -39,6 +39,7 @@
 //! a deleter.
 #![warn(clippy::missing_errors_doc)]
 
+mod call;
 mod element;
 mod export;
 mod import;

@@ -274,7 +274,8 @@ fn check_address<T: Plain>(device: &Device, address: RawBuffer, bytes: usize) ->
         Some(ordinal) if ordinal != device.info().ordinal => Err(Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the memory at {address:?} is of device {ordinal}, and the stream of {device:?}; give a stream of that device"
+                "the memory at {address} is of device {ordinal}, and the stream of {}; give a stream of that device",
+                device.place()
             ),
         )),
         _ => Ok(()),
@@ -299,6 +300,6 @@ owner_methods!(Buffer);
 
 impl<T> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer<{}>({} elements, {:?})", type_name::<T>(), self.len, self.memory.block().address)
+        write!(f, "Buffer<{}>({} elements at {})", type_name::<T>(), self.len, self.memory.block().address)
     }
 }

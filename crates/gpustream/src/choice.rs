@@ -9,6 +9,7 @@ use std::env;
 use std::fmt::Write as _;
 
 use gpustream_core::inside;
+use gpustream_core::operation;
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{Backend, Error, ErrorKind, Identity, PciAddress, Result};
 
@@ -37,9 +38,12 @@ pub fn backends() -> Vec<&'static dyn Backend> {
 ///
 /// # Errors
 /// As for [`Device::best`](crate::Device::best).
+#[track_caller]
 pub fn best_backend() -> Result<&'static dyn Backend> {
-    inside::check_outside()?;
-    Ok(best(Among::All)?.backend)
+    operation::named(operation::operation("best_backend"), || {
+        inside::check_outside()?;
+        Ok(best(Among::All)?.backend)
+    })
 }
 
 /// The devices to choose from.

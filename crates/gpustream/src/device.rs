@@ -3,21 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use gpustream_core::device_core::DeviceCore;
+use gpustream_core::device_core::DeviceCore;
 use gpustream_core::device_options::DeviceOptions;
 use gpustream_core::environment::Environment;
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::lint;
 use gpustream_core::memory::Kind;
+pub(crate) use gpustream_core::operation::{named, operation};
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
 use gpustream_core::queue::{Origin, StreamCore};
 use gpustream_core::track::Tracking;
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{
-    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, RawStream, Result,
-    StreamOptions, StreamPriorities,
+    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, Operation, RawStream,
+    Result, StreamOptions, StreamPriorities,
 };
 
 use crate::choice::{self, Among, Choice, backends};
@@ -68,16 +69,18 @@ impl Device {
     /// The error of opening the named device. Without the variable, the error of the first backend that may have a device
     /// and fails, such as [`ErrorKind::DriverUnusable`]; [`ErrorKind::NoDevice`] if all backends were passed over, with
     /// every backend's own reason.
+    #[track_caller]
     pub fn best() -> Result<Self> {
-        Self::best_with(DeviceOptions::default())
+        Self::open_best(Among::All, DeviceOptions::default(), operation("best"))
     }
 
     /// Opens a device as [`best`](Self::best) does, with options.
     ///
     /// # Errors
     /// As for [`best`](Self::best).
+    #[track_caller]
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
-        Self::open_best(Among::All, options)
+        Self::open_best(Among::All, options, operation("best_with"))
     }
 
     /// Opens a GPU as [`best`](Self::best) does, and never the CPU.
@@ -92,22 +95,26 @@ impl Device {
     ///
     /// # Errors
     /// As for [`best`](Self::best); [`ErrorKind::InvalidArgument`] if `GPUSTREAM_DEVICE` names the CPU.
+    #[track_caller]
     pub fn best_gpu() -> Result<Self> {
-        Self::best_gpu_with(DeviceOptions::default())
+        Self::open_best(Among::Gpus, DeviceOptions::default(), operation("best_gpu"))
     }
 
     /// Opens a device as [`best_gpu`](Self::best_gpu) does, with options.
     ///
     /// # Errors
     /// As for [`best_gpu`](Self::best_gpu).
+    #[track_caller]
     pub fn best_gpu_with(options: DeviceOptions) -> Result<Self> {
-        Self::open_best(Among::Gpus, options)
+        Self::open_best(Among::Gpus, options, operation("best_gpu_with"))
     }
 
-    fn open_best(among: Among, options: DeviceOptions) -> Result<Self> {
-        inside::check_outside()?;
-        listen();
-        Self::open_choice(&choice::best(among)?, options)
+    fn open_best(among: Among, options: DeviceOptions, operation: Operation) -> Result<Self> {
+        named(operation, || {
+            inside::check_outside()?;
+            listen();
+            Self::open_choice(&choice::best(among)?, options)
+        })
     }
 
     /// Opens a device by name:
@@ -126,18 +133,26 @@ impl Device {
     /// [`ErrorKind::InvalidArgument`] for a malformed name, or one of several devices; [`ErrorKind::Unsupported`] for a
     /// backend that is not compiled in; [`ErrorKind::DriverMissing`] with the libraries that were tried;
     /// [`ErrorKind::DriverUnusable`] with what to do; [`ErrorKind::NoDevice`] with the devices that there are.
+    #[track_caller]
     pub fn open(name: &str) -> Result<Self> {
-        Self::open_with(name, DeviceOptions::default())
+        Self::open_named(name, DeviceOptions::default(), operation("open"))
     }
 
     /// Opens a device as [`open`](Self::open) does, with options.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
+    #[track_caller]
     pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
-        inside::check_outside()?;
-        listen();
-        Self::open_choice(&choice::named(name)?, options)
+        Self::open_named(name, options, operation("open_with"))
+    }
+
+    fn open_named(name: &str, options: DeviceOptions, operation: Operation) -> Result<Self> {
+        named(operation, || {
+            inside::check_outside()?;
+            listen();
+            Self::open_choice(&choice::named(name)?, options)
+        })
     }
 
     fn open_choice(choice: &Choice, options: DeviceOptions) -> Result<Self> {
@@ -150,10 +165,13 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::DriverUnusable`],
     /// [`ErrorKind::NoDevice`], [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
+    #[track_caller]
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
-        inside::check_outside()?;
-        listen();
-        Self::open_because(backend, ordinal, options, "the program gives the backend and the number")
+        named(operation("open_on"), || {
+            inside::check_outside()?;
+            listen();
+            Self::open_because(backend, ordinal, options, "the program gives the backend and the number")
+        })
     }
 
     fn open_because(
@@ -228,6 +246,11 @@ impl Device {
         inside::outside(move || device.0.park(what, values));
     }
 
+    /// Returns the name by which [`open`](Self::open) finds the device: `cuda:0`.
+    pub(crate) fn place(&self) -> impl fmt::Display + use<> {
+        format!("{}:{}", self.0.info.backend, self.0.info.ordinal)
+    }
+
     /// Returns the device's name, limits and abilities.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
@@ -250,6 +273,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`], or the driver's error where it makes no more streams.
+    #[track_caller]
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
@@ -281,6 +305,12 @@ impl Device {
     /// device, [`ErrorKind::Unsupported`] for options that do not go together, or a driver without such streams.
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        let call = operation("stream");
+        self.make_stream(options).map_err(|error| error.with_operation(call))
+    }
+
+    #[track_caller]
+    fn make_stream(&self, options: StreamOptions) -> Result<Stream> {
         inside::check_outside()?;
         process::check_not_forked()?;
         if options.blocking_with_default {
@@ -339,11 +369,12 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has none.
     #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
-        inside::check_outside()?;
+        let call = operation("default_stream");
+        named(call, inside::check_outside)?;
         if which == DefaultStream::Legacy {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
-        let raw = self.0.raw.stream_default(which)?;
+        let raw = named(call, || self.0.raw.stream_default(which))?;
         Ok(match which {
             DefaultStream::Legacy => self.adopt(raw, Origin::Foreign),
             DefaultStream::PerThread => self.adopt(raw, Origin::this_thread()),
@@ -397,6 +428,7 @@ impl Device {
     /// its initialisers, in this process), and loaders trust what they read. An image that is found damaged is an
     /// error, but not all damage can be found. If kernels write variables, the list of [`ModuleSource::globals`] has one of
     /// these at least, or the program orders the launches itself: the library does not look for others in the images.
+    #[track_caller]
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
         unsafe { module::load(self, source, &[], Vec::new(), None) }
@@ -414,15 +446,18 @@ impl Device {
     /// # Safety
     /// `raw` is a module of this device's context, and stays loaded until `owner` is dropped. If its kernels write variables,
     /// the program orders their launches: the library knows none of these.
+    #[track_caller]
     pub unsafe fn module_from_raw(
         &self,
         raw: hal::RawModule,
         name: &str,
         owner: impl Send + 'static,
     ) -> Result<Module> {
-        inside::check_outside()?;
-        // SAFETY: passed on to the caller.
-        Ok(unsafe { Module::foreign(self, raw, name, ForeignOwner::new(owner)) })
+        named(operation("module_from_raw"), || {
+            inside::check_outside()?;
+            // SAFETY: passed on to the caller.
+            Ok(unsafe { Module::foreign(self, raw, name, ForeignOwner::new(owner)) })
+        })
     }
 
     /// Blocks until all work of the device is done, this process's other users of its context included
@@ -434,7 +469,7 @@ impl Device {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         lint::serialises("waiting for the whole device; wait for a stream or an event instead");
-        self.0.synchronize()
+        named(operation("synchronize"), || self.0.synchronize())
     }
 
     /// Returns free and total device memory at this moment (`cuMemGetInfo`). Memory that this library keeps for the
@@ -442,9 +477,12 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
+    #[track_caller]
     pub fn memory(&self) -> Result<MemoryInfo> {
-        inside::check_outside()?;
-        self.0.raw.memory()
+        named(operation("memory"), || {
+            inside::check_outside()?;
+            self.0.raw.memory()
+        })
     }
 
     /// Returns figures of the device memory that this library holds.
@@ -494,9 +532,10 @@ impl Device {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the {what} was made with a handle of {self:?}, and the stream with another one, of {:?}; give the {what} a \
-                 stream of its own handle: `Device::stream` of the one that made the {what}",
-                stream.device()
+                "the {what} was made with a handle of {}, and the stream with another one, of {}; give the {what} a stream of \
+                 its own handle: `Device::stream` of the one that made the {what}",
+                self.place(),
+                stream.device().place()
             ),
         )
     }

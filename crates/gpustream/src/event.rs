@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_core::inside;
-use gpustream_core::operation::refused;
+use gpustream_core::operation::{named, operation, refused};
 use gpustream_core::queue::{EventContents, EventKind, Mark, StreamCore};
 use gpustream_core::trace;
 use gpustream_core::track::Point;
-use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
+use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, Result};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
 ///
@@ -77,9 +77,12 @@ impl Event {
     ///
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        self.check_not_captured()?;
-        self.stream.poll_event(self.mark())
+        named(operation("is_done"), || {
+            self.check_not_captured()?;
+            self.stream.poll_event(self.mark())
+        })
     }
 
     /// Blocks until the point has been reached (`cuEventSynchronize`).
@@ -90,6 +93,10 @@ impl Event {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let place = Location::caller();
+        named(Operation { label: "synchronize", location: place }, || self.wait_at(place))
+    }
+
+    fn wait_at(&self, place: &'static Location<'static>) -> Result<()> {
         self.check_not_captured()?;
         let point = Some(Point { stream: self.stream.id, number: self.mark().number });
         trace::waiting("synchronize", place, point, || self.stream.synchronize(&self.mark().cell))?;
@@ -126,18 +133,21 @@ impl TimedEvent {
     ///
     /// # Errors
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
+    #[track_caller]
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
-        let (start, end) = (&earlier.0, &self.0);
-        if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
-            return Err(Error::new(
-                ErrorKind::DeviceMismatch,
-                "the time between events of two devices is not defined; record both on one device",
-            ));
-        }
-        start.synchronize()?;
-        end.synchronize()?;
-        // SAFETY: both are alive, were made with timing, and have been reached.
-        unsafe { end.stream.device.event_elapsed(start.mark().cell.raw, end.mark().cell.raw) }
+        named(operation("elapsed_since"), || {
+            let (start, end) = (&earlier.0, &self.0);
+            if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
+                return Err(Error::new(
+                    ErrorKind::DeviceMismatch,
+                    "the time between events of two devices is not defined; record both on one device",
+                ));
+            }
+            start.synchronize()?;
+            end.synchronize()?;
+            // SAFETY: both are alive, were made with timing, and have been reached.
+            unsafe { end.stream.device.event_elapsed(start.mark().cell.raw, end.mark().cell.raw) }
+        })
     }
 
     /// Returns the event as one to wait for.

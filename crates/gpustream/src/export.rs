@@ -1,5 +1,6 @@
 //! Memory and events on their way to another process.
 
+use gpustream_core::operation::{named, operation};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -117,18 +118,21 @@ impl Export {
     ///
     /// # Errors
     /// [`ErrorKind::External`] where the socket fails.
+    #[track_caller]
     pub fn send(&self, socket: &UnixStream) -> Result<()> {
-        let message = self.content.to_bytes();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [self.descriptor.as_fd()];
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let failed = |error: io::Error| external("sending an export", error);
-        let parts = [IoSlice::new(&message)];
-        let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))
-            .map_err(|error| failed(error.into()))?;
-        // The descriptor has gone with the first byte.
-        (&*socket).write_all(&message[sent..]).map_err(failed)
+        named(operation("send"), || {
+            let message = self.content.to_bytes();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [self.descriptor.as_fd()];
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let failed = |error: io::Error| external("sending an export", error);
+            let parts = [IoSlice::new(&message)];
+            let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))
+                .map_err(|error| failed(error.into()))?;
+            // The descriptor has gone with the first byte.
+            (&*socket).write_all(&message[sent..]).map_err(failed)
+        })
     }
 
     /// Receives an export that another process [sends](Self::send). Blocks until all of the message is there, or as long as the
@@ -137,35 +141,39 @@ impl Export {
     /// # Errors
     /// [`ErrorKind::External`] where the socket fails or is closed; [`ErrorKind::InvalidArgument`] for another message, or one
     /// with another number of file descriptors than one.
+    #[track_caller]
     pub fn receive(socket: &UnixStream) -> Result<Self> {
-        let mut message = [0; MESSAGE];
-        // Room for one more than there should be, so that more are noticed. The system closes those without room.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let failed = |error: io::Error| external("receiving an export", error);
-        let mut parts = [IoSliceMut::new(&mut message)];
-        let received = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))
-            .map_err(|error| failed(error.into()))?;
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = part {
-                descriptors.extend(received);
+        named(operation("receive"), || {
+            let mut message = [0; MESSAGE];
+            // Room for one more than there should be, so that more are noticed. The system closes those without room.
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let failed = |error: io::Error| external("receiving an export", error);
+            let mut parts = [IoSliceMut::new(&mut message)];
+            let received =
+                retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))
+                    .map_err(|error| failed(error.into()))?;
+            let mut descriptors: Vec<OwnedFd> = Vec::new();
+            for part in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(received) = part {
+                    descriptors.extend(received);
+                }
             }
-        }
-        if received.bytes == 0 {
-            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
-        }
-        (&*socket).read_exact(&mut message[received.bytes..]).map_err(failed)?;
-        let content = Content::from_bytes(&message)?;
-        let count = descriptors.len();
-        match (descriptors.pop(), count) {
-            (Some(descriptor), 1) if !received.flags.contains(ReturnFlags::CTRUNC) => {
-                Ok(Self { descriptor, content })
+            if received.bytes == 0 {
+                return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
-            _ => Err(invalid(format!(
-                "receiving an export: {count} file descriptors came with the message, and an export has one"
-            ))),
-        }
+            (&*socket).read_exact(&mut message[received.bytes..]).map_err(failed)?;
+            let content = Content::from_bytes(&message)?;
+            let count = descriptors.len();
+            match (descriptors.pop(), count) {
+                (Some(descriptor), 1) if !received.flags.contains(ReturnFlags::CTRUNC) => {
+                    Ok(Self { descriptor, content })
+                }
+                _ => Err(invalid(format!(
+                    "receiving an export: {count} file descriptors came with the message, and an export has one"
+                ))),
+            }
+        })
     }
 }
 

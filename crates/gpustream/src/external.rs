@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, Submission, Waited, operation};
+use gpustream_core::operation::{Call, Submission, Waited, named, operation};
 use gpustream_core::queue::{Entry, Section};
 use gpustream_core::track::Point;
 use gpustream_core::{inside, lint};
@@ -31,8 +31,9 @@ use crate::stream::Stream;
 /// # Errors
 /// [`ErrorKind::InHostClosure`] inside a host closure or the closure of [`Stream::external`].
 #[inline]
+#[track_caller]
 pub fn check_outside_closures() -> Result<()> {
-    inside::check_outside().map(drop)
+    named(operation("check_outside_closures"), || inside::check_outside().map(drop))
 }
 
 type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;

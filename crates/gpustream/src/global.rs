@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use gpustream_core::memory::{Access, Block};
 use gpustream_core::module_core::ModuleCore;
+use gpustream_core::operation::{named, operation};
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, RawBuffer, Result};
 use smallvec::SmallVec;
@@ -176,9 +177,12 @@ impl Module {
     /// The kernels of the module that are launched without `unsafe` are sound whatever elements of `T` the variable holds.
     ///
     /// [`ModuleSource::globals`]: crate::ModuleSource::globals
+    #[track_caller]
     pub unsafe fn global<T: Plain>(&self, name: &str) -> Result<Global<T>> {
-        self.find_global(name).map_err(|error| {
-            error.with_context(format_args!("looking for variable `{name}` in module `{}`", self.name()))
+        named(operation("global"), || {
+            self.find_global(name).map_err(|error| {
+                error.with_context(format_args!("looking for variable `{name}` in module `{}`", self.name()))
+            })
         })
     }
 
@@ -237,9 +241,12 @@ impl<T: Plain> Global<T> {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
+    #[track_caller]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        let View { start, len, .. } = self.view().slice(range)?;
-        Ok(Self { start, len, ..self.clone() })
+        named(operation("slice"), || {
+            let View { start, len, .. } = self.view().part(range)?;
+            Ok(Self { start, len, ..self.clone() })
+        })
     }
 
     /// Copies `values` to the variable, as [`Stream::upload_into`] does.
@@ -249,7 +256,7 @@ impl<T: Plain> Global<T> {
     /// device, [`ErrorKind::Captured`] in a capture, where [`copy_from`](Self::copy_from) can be recorded.
     #[track_caller]
     pub fn upload(&self, stream: &Stream, values: &[T]) -> Result<()> {
-        self.check_device(stream)?;
+        named(operation("upload"), || self.check_device(stream))?;
         stream.upload_into(values, &mut self.view_mut())
     }
 
@@ -259,7 +266,7 @@ impl<T: Plain> Global<T> {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] in a capture.
     #[track_caller]
     pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.check_device(stream)?;
+        named(operation("download"), || self.check_device(stream))?;
         stream.download(&self.view())
     }
 
@@ -269,7 +276,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::fill`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn fill(&self, stream: &Stream, value: T) -> Result<()> {
-        self.check_device(stream)?;
+        named(operation("fill"), || self.check_device(stream))?;
         // A driver fills with patterns of up to four bytes, at multiples of their size.
         if self.as_raw().0.is_multiple_of(kernel_alignment(size_of::<T>()).min(4)) {
             stream.fill(&mut self.view_mut(), value)
@@ -284,7 +291,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn copy_from(&self, stream: &Stream, src: &(impl AsView<T> + ?Sized)) -> Result<()> {
-        self.check_device(stream)?;
+        named(operation("copy_from"), || self.check_device(stream))?;
         stream.copy(src, &mut self.view_mut())
     }
 
@@ -294,7 +301,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn copy_to(&self, stream: &Stream, dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
-        self.check_device(stream)?;
+        named(operation("copy_to"), || self.check_device(stream))?;
         stream.copy(&self.view(), dst)
     }
 
@@ -327,7 +334,7 @@ impl<T> fmt::Debug for Global<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { module, block, start, len, .. } = self;
         let address = block.address.offset(*start);
-        write!(f, "Global<{}>({len} elements at {address:?} of {module:?})", type_name::<T>())
+        write!(f, "Global<{}>({len} elements at {address} of {module:?})", type_name::<T>())
     }
 }
 

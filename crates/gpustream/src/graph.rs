@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use gpustream_core::inside;
-use gpustream_core::operation::{Caller, operation};
+use gpustream_core::operation::{Caller, named, operation};
 use gpustream_core::queue::Capture;
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
@@ -94,9 +94,12 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.
+    #[track_caller]
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        let (recorded, contents) = self.capture_parts(work)?;
-        Ok(Graph::new(&self.device, Parts::new(recorded, contents)?, None))
+        named(operation("capture"), || {
+            let (recorded, contents) = self.capture_parts(work)?;
+            Ok(Graph::new(&self.device, Parts::new(recorded, contents)?, None))
+        })
     }
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(OwnedGraph, Contents)> {
@@ -190,8 +193,8 @@ impl Graph {
     /// [`update`](Self::update) in which the driver failed.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.check_made(stream, "graph")?;
         let entry = stream.enter(operation("graph"))?;
+        entry.named(self.device.check_made(stream, "graph"))?;
         entry.named(self.check_order(&entry.caller))?;
         let parts = &self.parts;
         let launch = || {
@@ -203,7 +206,11 @@ impl Graph {
                     .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
             })
         };
-        if parts.contents.watched { stream.launch_watched(&parts.contents, launch) } else { launch() }
+        entry.named(if parts.contents.watched {
+            stream.launch_watched(&parts.contents, launch)
+        } else {
+            launch()
+        })
     }
 
     /// Checks that the nodes are in an order that suits what they do now.
@@ -222,52 +229,56 @@ impl Graph {
     /// As for [`capture`](Stream::capture); the graph is then as it was. If the driver fails to put the work in, it may have
     /// taken a part, which nothing orders with the rest: then the graph keeps the memory, kernels and closures of both
     /// works, and refuses to be launched, until an update succeeds.
+    #[track_caller]
     pub fn update(
         &mut self,
         stream: &Stream,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<GraphUpdate> {
-        self.device.check_made(stream, "graph")?;
-        let (recorded, contents) = stream.capture_parts(work)?;
-        let parts = &mut *self.parts;
-        // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
-        let conditional = parts.contents.conditional || contents.conditional;
-        // An order that was made for the old work may not suit the new.
-        let other_order = recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
-        // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
-        // executable, and another one is updated.
-        let anew = conditional || other_order;
-        let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
-        let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
-        let exec = another.as_ref().unwrap_or(&parts.exec).raw;
-        // The graph keeps both contents until the driver has answered.
-        let new = Added { contents: &mut parts.contents, new: Some(contents) };
-        let outcome = if anew {
-            GraphUpdate::TopologyChanged
-        } else {
-            // Unless the driver succeeds, or another executable takes the place of this one.
-            parts.is_mixed = another.is_none();
-            // SAFETY: both are alive, and their order was compared if the driver does not.
-            unsafe { recorded.device.graph_update(exec, recorded.raw) }?
-        };
-        // Pending runs may still use the old recording's contents.
-        let (old, values): (Box<dyn Send>, _) = if outcome == GraphUpdate::Updated {
-            let contents = new.take();
-            (parts.recorded, parts.is_mixed) = (recorded, false);
-            let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
-            let mut old = std::mem::replace(&mut parts.contents, contents);
-            let values = old.take_values();
-            (Box::new((exec, old)), values)
-        } else {
-            let mut anew = Parts::new(recorded, Contents::default())?;
-            anew.contents = new.take();
-            let mut old = std::mem::replace(parts, anew);
-            let values = old.contents.take_values();
-            (Box::new(old), values)
-        };
-        self.table = None;
-        self.device.park(old, values);
-        Ok(outcome)
+        named(operation("update"), || {
+            self.device.check_made(stream, "graph")?;
+            let (recorded, contents) = stream.capture_parts(work)?;
+            let parts = &mut *self.parts;
+            // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
+            let conditional = parts.contents.conditional || contents.conditional;
+            // An order that was made for the old work may not suit the new.
+            let other_order =
+                recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
+            // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
+            // executable, and another one is updated.
+            let anew = conditional || other_order;
+            let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
+            let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
+            let exec = another.as_ref().unwrap_or(&parts.exec).raw;
+            // The graph keeps both contents until the driver has answered.
+            let new = Added { contents: &mut parts.contents, new: Some(contents) };
+            let outcome = if anew {
+                GraphUpdate::TopologyChanged
+            } else {
+                // Unless the driver succeeds, or another executable takes the place of this one.
+                parts.is_mixed = another.is_none();
+                // SAFETY: both are alive, and their order was compared if the driver does not.
+                unsafe { recorded.device.graph_update(exec, recorded.raw) }?
+            };
+            // Pending runs may still use the old recording's contents.
+            let (old, values): (Box<dyn Send>, _) = if outcome == GraphUpdate::Updated {
+                let contents = new.take();
+                (parts.recorded, parts.is_mixed) = (recorded, false);
+                let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
+                let mut old = std::mem::replace(&mut parts.contents, contents);
+                let values = old.take_values();
+                (Box::new((exec, old)), values)
+            } else {
+                let mut anew = Parts::new(recorded, Contents::default())?;
+                anew.contents = new.take();
+                let mut old = std::mem::replace(parts, anew);
+                let values = old.contents.take_values();
+                (Box::new(old), values)
+            };
+            self.table = None;
+            self.device.park(old, values);
+            Ok(outcome)
+        })
     }
 
     /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
@@ -308,16 +319,19 @@ impl Graph {
     /// the nodes anew, and for a launch that is cooperative where the node's was not, or the other way round, or in
     /// other clusters: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
+    #[track_caller]
     pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
-        inside::check_outside()?;
-        let Some(table) = &mut self.table else {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
-            ));
-        };
-        let Parts { exec, contents, .. } = &mut *self.parts;
-        table.replace(&self.device, exec.raw, node, contents, work)
+        named(operation("set_node"), || {
+            inside::check_outside()?;
+            let Some(table) = &mut self.table else {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
+                ));
+            };
+            let Parts { exec, contents, .. } = &mut *self.parts;
+            table.replace(&self.device, exec.raw, node, contents, work)
+        })
     }
 
     /// Prepares the first launch now: enqueues on `stream` what the driver would otherwise do then (`cuGraphUpload`).
@@ -325,15 +339,18 @@ impl Graph {
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being
     /// captured.
+    #[track_caller]
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
-        self.device.check_made(stream, "graph")?;
-        stream.core.check_thread()?;
-        let mut state = stream.core.running("prepare a graph inside it")?;
-        let raw = stream.core.caught_up(&mut state)?;
-        let Parts { exec, calls, .. } = &*self.parts;
-        let _alone = lock(calls);
-        // SAFETY: both are alive.
-        unsafe { exec.device.graph_upload(exec.raw, raw) }
+        named(operation("prepare"), || {
+            self.device.check_made(stream, "graph")?;
+            stream.core.check_thread()?;
+            let mut state = stream.core.running("prepare a graph inside it")?;
+            let raw = stream.core.caught_up(&mut state)?;
+            let Parts { exec, calls, .. } = &*self.parts;
+            let _alone = lock(calls);
+            // SAFETY: both are alive.
+            unsafe { exec.device.graph_upload(exec.raw, raw) }
+        })
     }
 
     /// Returns how many nodes the driver made of the work.

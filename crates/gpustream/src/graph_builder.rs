@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_core::host_call::run_repeated;
 use gpustream_core::inside;
-use gpustream_core::operation::{Caller, operation};
+use gpustream_core::operation::{Caller, named, operation};
 use gpustream_core::queue::{Sink, StreamCore};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
@@ -64,18 +64,21 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend has no graphs.
+    #[track_caller]
     pub fn graph_builder(&self) -> Result<GraphBuilder> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        inside::check_outside()?;
-        let device = self.0.raw.clone();
-        let raw = device.graph_create()?;
-        // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
-        let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
-        Ok(GraphBuilder {
-            graph: OwnedGraph { raw, device },
-            stream: node_stream(self, Sink::node(adder.clone())),
-            adder,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+        named(operation("graph_builder"), || {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            inside::check_outside()?;
+            let device = self.0.raw.clone();
+            let raw = device.graph_create()?;
+            // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
+            let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
+            Ok(GraphBuilder {
+                graph: OwnedGraph { raw, device },
+                stream: node_stream(self, Sink::node(adder.clone())),
+                adder,
+                id: NEXT.fetch_add(1, Ordering::Relaxed),
+            })
         })
     }
 }
@@ -105,16 +108,19 @@ impl GraphBuilder {
     /// # Errors
     /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
+    #[track_caller]
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
-        let index = self.adder.operations();
-        self.adder.open(&self.indices(after)?);
-        let outcome = work(&self.stream);
-        if self.adder.operations() == index {
-            outcome?;
-            return Err(nothing());
-        }
-        // The node exists even where a second operation was refused.
-        outcome.map(|()| Node { index, builder: self.id })
+        named(operation("node"), || {
+            let index = self.adder.operations();
+            self.adder.open(&self.indices(after)?);
+            let outcome = work(&self.stream);
+            if self.adder.operations() == index {
+                outcome?;
+                return Err(nothing());
+            }
+            // The node exists even where a second operation was refused.
+            outcome.map(|()| Node { index, builder: self.id })
+        })
     }
 
     /// Adds a node that does nothing and runs after `after`: a point where branches meet.
@@ -134,15 +140,16 @@ impl GraphBuilder {
     /// [`ErrorKind::Unsupported`] for one with [conditions](Stream::while_), which drivers do not copy.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
-        if !self.stream.device.is_same(child.device()) {
-            return Err(Error::new(ErrorKind::DeviceMismatch, "a graph and its child belong to one device"));
-        }
         let operation = operation("child");
+        if !self.stream.device.is_same(child.device()) {
+            let message = "a graph and its child belong to one device; record the child with this device";
+            return Err(Error::new(ErrorKind::DeviceMismatch, message).with_operation(operation));
+        }
         child.with_recorded(|raw, contents| {
             if contents.conditional {
-                return Err(conditional_child());
+                return Err(conditional_child().with_operation(operation));
             }
-            check_levels(contents.levels + 1)?;
+            named(operation, || check_levels(contents.levels + 1))?;
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
             self.adder.keep_all(contents);
             Ok(node)
@@ -183,7 +190,8 @@ impl GraphBuilder {
     ) -> Result<Node> {
         let entry = self.stream.enter(operation)?;
         let index = self.adder.operations();
-        self.adder.add(&entry.caller, node, uses, &self.indices(after)?)?;
+        let after = entry.named(self.indices(after))?;
+        entry.named(self.adder.add(&entry.caller, node, uses, &after))?;
         Ok(Node { index, builder: self.id })
     }
 
@@ -195,10 +203,13 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// The driver's error where it refuses the graph.
+    #[track_caller]
     pub fn build(self) -> Result<Graph> {
-        let Finished { contents, nodes, order, attributed, host_nodes } = self.adder.finish();
-        let table = NodeTable { nodes, order, attributed, calls: Vec::new(), id: self.id, setter: None };
-        Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
+        named(operation("build"), || {
+            let Finished { contents, nodes, order, attributed, host_nodes } = self.adder.finish();
+            let table = NodeTable { nodes, order, attributed, calls: Vec::new(), id: self.id, setter: None };
+            Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
+        })
     }
 }
 

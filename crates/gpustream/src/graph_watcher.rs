@@ -70,7 +70,8 @@ impl Stream {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where nothing is recorded.
     #[track_caller]
     pub fn watch_launches(&self, watcher: &Arc<GraphWatcher>) -> Result<()> {
-        self.enter(operation("watch_launches"))?.keep_watcher(watcher.clone())
+        let entry = self.enter(operation("watch_launches"))?;
+        entry.named(entry.keep_watcher(watcher.clone()))
     }
 
     /// Launches a graph with watchers by `launch`.

@@ -6,7 +6,7 @@ mod check;
 use std::panic::Location;
 
 use gpustream_core::launch::{BLOCK, Grid, LaunchRequest};
-use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
+use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited, named, operation};
 use gpustream_core::queue::{Begun, Entry};
 use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
@@ -106,8 +106,9 @@ impl Launch {
     /// # Errors
     /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
     #[inline]
+    #[track_caller]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
-        self.0.resolve(info)
+        named(operation("resolve"), || self.0.resolve(info))
     }
 }
 
@@ -279,7 +280,7 @@ impl Kernel {
     /// Returns the shape of a launch on the stream's device, if it is one that the kernel takes.
     #[cold]
     fn taken(&self, launch: &Launch, stream: &Stream) -> Option<LaunchConfig> {
-        launch.resolve(stream.device().info()).ok().filter(|config| self.takes(config))
+        launch.0.resolve(stream.device().info()).ok().filter(|config| self.takes(config))
     }
 }
 
@@ -288,6 +289,7 @@ impl Kernel {
 pub mod codegen {
     use super::{
         Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
+        named, operation,
     };
 
     pub use crate::global::global_of as global;
@@ -299,24 +301,27 @@ pub mod codegen {
         ParamInfo { offset, size }
     }
 
-    /// Returns the shape of `launch` on the stream's device.
+    /// Returns the shape of a launch of `kernel` on the stream's device.
     #[inline]
-    pub fn resolve(launch: &Launch, stream: &Stream) -> Result<LaunchConfig> {
-        launch.resolve(stream.device().info())
+    #[track_caller]
+    pub fn resolve(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
+        named(operation(kernel.label), || launch.0.resolve(stream.device().info()))
     }
 
     /// Returns the shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of
     /// the library's choice is made to fit on the device at once; the driver refuses any other grid that does not fit.
+    #[track_caller]
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
-        let info = stream.device().info();
-        let mut config = launch.cooperative(true).resolve(info)?;
-        if launch.0.is_devices_choice() && info.cooperative_launch {
-            let threads = config.block.iter().product();
-            let at_once =
-                kernel.occupancy(threads, config.dynamic_shared)?.saturating_mul(stream.multiprocessors());
-            config.grid[0] = config.grid[0].min(at_once.max(1));
-        }
-        Ok(config)
+        named(operation(kernel.label), || {
+            let info = stream.device().info();
+            let mut config = launch.cooperative(true).0.resolve(info)?;
+            if launch.0.is_devices_choice() && info.cooperative_launch {
+                let threads = config.block.iter().product();
+                let at_once = kernel.blocks_at_once(threads, config.dynamic_shared)?;
+                config.grid[0] = config.grid[0].min(at_once.saturating_mul(stream.multiprocessors()).max(1));
+            }
+            Ok(config)
+        })
     }
 
     /// Launches in an already resolved shape.

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 
 use gpustream_core::inside;
 use gpustream_core::memory::{Kind, layout_of};
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 
@@ -64,13 +64,14 @@ impl Device {
     /// kernel runs.
     #[track_caller]
     pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
+        let operation = operation("managed");
         if !self.info().managed_memory {
             return Err(Error::unsupported("managed memory that the host may touch while kernels run")
-                .with_backend(self.info().backend));
+                .with_backend(self.info().backend)
+                .with_operation(operation));
         }
-        let layout = layout_of::<T>(len)?;
-        let (memory, bytes) =
-            (Owned::alloc(self, Kind::Managed, layout, operation("managed"))?, layout.size());
+        let layout = named(operation, || layout_of::<T>(len))?;
+        let (memory, bytes) = (Owned::alloc(self, Kind::Managed, layout, operation)?, layout.size());
         // SAFETY: the memory is fresh, at least that long, and the host may touch it.
         unsafe { memory.block().host.write_bytes(0, bytes) };
         memory.block().history.lock().set_written(&(0..bytes));
@@ -83,14 +84,17 @@ impl<T: Plain> Managed<T> {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
+    #[track_caller]
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
-        inside::check_outside()?;
-        let view = self.view();
-        if view.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the range is managed memory.
-        unsafe { self.memory.device.raw().managed_advise(view.as_raw(), view.bytes().len(), advice) }
+        named(operation("advise"), || {
+            inside::check_outside()?;
+            let view = self.view();
+            if view.is_empty() {
+                return Ok(());
+            }
+            // SAFETY: the range is managed memory.
+            unsafe { self.memory.device.raw().managed_advise(view.as_raw(), view.bytes().len(), advice) }
+        })
     }
 }
 
@@ -138,6 +142,6 @@ host_methods!(Managed);
 
 impl<T> fmt::Debug for Managed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Managed<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
+        write!(f, "Managed<{}>({} elements at {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }

@@ -11,6 +11,7 @@ use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::launch::RowLimits;
 use gpustream_core::module_core::ModuleCore;
+use gpustream_core::operation::{named, operation};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
     Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source, SuggestedLaunch,
@@ -108,7 +109,12 @@ impl Module {
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
+    #[track_caller]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        named(operation("kernel"), || self.find_kernel(name))
+    }
+
+    fn find_kernel(&self, name: &str) -> Result<Kernel> {
         inside::check_outside()?;
         if name.is_empty() {
             let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
@@ -172,9 +178,14 @@ impl Module {
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes;
     /// [`ErrorKind::ArgumentMismatch`] where the two differ.
+    #[track_caller]
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
+        named(operation("kernel_with"), || self.find_kernel_with(name, params))
+    }
+
+    fn find_kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
         self.check_parameters(name, params)?;
-        let mut kernel = self.kernel(name)?;
+        let mut kernel = self.find_kernel(name)?;
         let expected = || params.iter().map(|param| param.size);
         if let Some(found) = &kernel.params
             && !found.iter().copied().eq(expected())
@@ -243,7 +254,13 @@ impl Kernel {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
+    #[track_caller]
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
+        named(operation("occupancy"), || self.blocks_at_once(threads, dynamic_shared))
+    }
+
+    /// Returns the [`occupancy`](Self::occupancy) without naming a call.
+    pub(crate) fn blocks_at_once(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
         inside::check_outside()?;
         match self.check_block([threads, 1, 1], dynamic_shared) {
             Err(error) if error.kind() == ErrorKind::InvalidLaunch => return Ok(0),
@@ -261,11 +278,14 @@ impl Kernel {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory
     /// than there is.
+    #[track_caller]
     pub fn suggested_launch(&self, dynamic_shared: u32) -> Result<SuggestedLaunch> {
-        inside::check_outside()?;
-        self.check_block([1, 1, 1], dynamic_shared)?;
-        // SAFETY: the module is loaded as long as `self`.
-        unsafe { self.device().0.raw.suggested_launch(self.raw, dynamic_shared) }
+        named(operation("suggested_launch"), || {
+            inside::check_outside()?;
+            self.check_block([1, 1, 1], dynamic_shared)?;
+            // SAFETY: the module is loaded as long as `self`.
+            unsafe { self.device().0.raw.suggested_launch(self.raw, dynamic_shared) }
+        })
     }
 
     /// Returns the part of the module that a graph keeps alive.

@@ -13,12 +13,12 @@ use std::{hint, mem};
 
 use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{on_behalf, operation};
 use gpustream_core::queue::{Mark, StreamCore};
 use gpustream_core::reactor::{self, Awaited, Wait};
 use gpustream_core::trace::{self, InstantKind};
 use gpustream_core::track::Mode;
-use gpustream_hal::Result;
+use gpustream_hal::{Error, Operation, Result};
 use smallvec::SmallVec;
 
 use crate::event::{Event, TimedEvent};
@@ -42,7 +42,11 @@ type Streams = SmallVec<[Arc<StreamCore>; 1]>;
 ///
 /// A `Synchronize` is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
 #[must_use = "the device works on by itself; only `.await` tells when it is done"]
-pub struct Synchronize(State);
+pub struct Synchronize {
+    state: State,
+    /// The call that made the future, for its error.
+    operation: Operation,
+}
 
 enum State {
     Fresh(Points),
@@ -55,8 +59,10 @@ enum State {
 }
 
 impl Synchronize {
+    #[track_caller]
     fn new(points: Result<Points>) -> Self {
-        Self(points.map_or_else(|error| State::Ended(Err(error)), State::Fresh))
+        let state = points.map_or_else(|error| State::Ended(Err(error)), State::Fresh);
+        Self { state, operation: operation("synchronize_async") }
     }
 
     /// Looks at the points, and has the reactor watch those that are not reached soon.
@@ -97,23 +103,25 @@ impl Future for Synchronize {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match &mut self.0 {
+        let operation = self.operation;
+        let named = |error: Error| error.with_operation(operation);
+        match &mut self.state {
             State::Fresh(points) => {
                 let points = mem::take(points);
-                self.0 = Self::start(points, cx).unwrap_or_else(|error| State::Ended(Err(error)));
+                self.state = Self::start(points, cx).unwrap_or_else(|error| State::Ended(Err(error)));
             }
             State::Waiting { wait, streams } => {
                 let Some(outcome) = wait.poll(cx.waker()) else {
                     // Inside a host closure, blocking on the future may be waiting for that very closure.
                     return inside::check_outside()
-                        .map_or_else(|error| Poll::Ready(Err(error)), |_| Poll::Pending);
+                        .map_or_else(|error| Poll::Ready(Err(named(error))), |_| Poll::Pending);
                 };
-                self.0 = State::Ended(outcome.and_then(|()| report(streams)));
+                self.state = State::Ended(outcome.and_then(|()| report(streams)));
             }
             State::Ended(_) => {}
         }
-        match &mut self.0 {
-            State::Ended(outcome) => Poll::Ready(mem::replace(outcome, Ok(()))),
+        match &mut self.state {
+            State::Ended(outcome) => Poll::Ready(mem::replace(outcome, Ok(())).map_err(named)),
             State::Fresh(_) | State::Waiting { .. } => Poll::Pending,
         }
     }
@@ -126,7 +134,7 @@ fn report(streams: &[Arc<StreamCore>]) -> Result<()> {
 
 impl Drop for Synchronize {
     fn drop(&mut self) {
-        if let State::Waiting { wait, .. } = &self.0 {
+        if let State::Waiting { wait, .. } = &self.state {
             wait.leave();
         }
     }
@@ -151,6 +159,7 @@ impl Stream {
     /// # drop(x); Ok(())
     /// # }
     /// ```
+    #[track_caller]
     pub fn synchronize_async(&self) -> Synchronize {
         let mark = || {
             self.core.check_thread()?;
@@ -185,13 +194,16 @@ impl Stream {
         let src = src.view();
         let mut host = self.device.pinned::<T>(src.len())?;
         self.copy_for(&entry, &src, &host.view_mut().view())?;
-        Ok(Download { finished: host.synchronize_async(), host: Some(host) })
+        let mut finished = host.synchronize_async();
+        finished.operation = entry.caller.operation;
+        Ok(Download { finished, host: Some(host) })
     }
 }
 
 impl Event {
     /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without
     /// blocking.
+    #[track_caller]
     pub fn synchronize_async(&self) -> Synchronize {
         let points = Points::from_buf([(self.stream.clone(), self.mark().clone())]);
         Synchronize::new(self.check_not_captured().map(|()| points))
@@ -217,6 +229,7 @@ awaited!(Event, &Event, TimedEvent, &TimedEvent);
 impl<T: Plain> View<'_, T> {
     /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
     /// once.
+    #[track_caller]
     pub fn synchronize_async(&self) -> Synchronize {
         Synchronize::new(points(self.block, &self.bytes()))
     }
@@ -251,8 +264,9 @@ impl<T: Plain> Future for Download<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(Pin::new(&mut self.finished).poll(cx))?;
-        let host = self.host.take();
-        Poll::Ready(host.map_or(Ok(Vec::new()), |host| host.read().map(|values| values.to_vec())))
+        let (host, operation) = (self.host.take(), self.finished.operation);
+        let read = |host: Pinned<T>| on_behalf(operation, || host.read().map(|values| values.to_vec()));
+        Poll::Ready(host.map_or(Ok(Vec::new()), read))
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut, RangeBounds};
 use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len, layout_of};
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{named, operation};
 use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
@@ -43,6 +43,7 @@ macro_rules! host_methods {
             ///
             /// # Errors
             /// [`ErrorKind::WouldBlock`] while the device is still writing here.
+            #[track_caller]
             pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
                 self.view().try_read()
             }
@@ -51,6 +52,7 @@ macro_rules! host_methods {
             ///
             /// # Errors
             /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
+            #[track_caller]
             pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
                 self.view_mut().try_write()
             }
@@ -59,12 +61,14 @@ macro_rules! host_methods {
             ///
             /// # Errors
             /// [`ErrorKind::DeviceLost`] where the device failed.
+            #[track_caller]
             pub fn is_done(&self) -> Result<bool> {
                 self.view().is_done()
             }
 
             /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
             /// once.
+            #[track_caller]
             pub fn synchronize_async(&self) -> Synchronize {
                 self.view().synchronize_async()
             }
@@ -140,17 +144,20 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
     /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
+    #[track_caller]
     pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
-        let (len, bytes) = (values.len(), size_of_val(&*values));
-        if bytes == 0 {
-            return self.pinned_from(&values);
-        }
-        inside::check_outside()?;
-        // Before the check, since it moves the elements if the vector has room for more.
-        let values = values.into_boxed_slice();
-        check_alignment::<T>(values.as_ptr().addr())?;
-        let registration = Registration::of_box(&self.0.raw, values)?;
-        Pinned::registered(self, registration, len)
+        named(operation("register"), || {
+            let (len, bytes) = (values.len(), size_of_val(&*values));
+            if bytes == 0 {
+                return self.pinned_from(&values);
+            }
+            inside::check_outside()?;
+            // Before the check, since it moves the elements if the vector has room for more.
+            let values = values.into_boxed_slice();
+            check_alignment::<T>(values.as_ptr().addr())?;
+            let registration = Registration::of_box(&self.0.raw, values)?;
+            Pinned::registered(self, registration, len)
+        })
     }
 }
 
@@ -170,7 +177,7 @@ impl<T: Plain> Pinned<T> {
         operation: Operation,
         fill: impl FnOnce(*mut T),
     ) -> Result<Self> {
-        let layout = layout_of::<T>(len)?;
+        let layout = named(operation, || layout_of::<T>(len))?;
         let memory = Owned::alloc(device, kind, layout, operation)?;
         // An earlier owner's uses are done: without a stream, the pool hands out only such memory.
         fill(memory.block().host.cast());
@@ -209,27 +216,30 @@ impl<T: Plain> Pinned<T> {
     /// # Safety
     /// `memory` points to `len` initialized elements. Until `owner` is dropped they stay mapped and writable, and nobody
     /// else uses them.
+    #[track_caller]
     pub unsafe fn from_raw(
         device: &Device,
         memory: *mut T,
         len: usize,
         owner: impl Send + 'static,
     ) -> Result<Self> {
-        inside::check_outside()?;
-        let bytes = byte_len::<T>(len)?;
-        if memory.is_null() || bytes == 0 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "{len} elements of host memory at {memory:p}; page-lock at least one, at its address"
-                ),
-            ));
-        }
-        check_alignment::<T>(memory.addr())?;
-        let owner = Box::new(ForeignOwner::new(owner));
-        // SAFETY: by this function's contract.
-        let registration = unsafe { Registration::new(&device.0.raw, memory.cast(), bytes, owner) }?;
-        Self::registered(device, registration, len)
+        named(operation("from_raw"), || {
+            inside::check_outside()?;
+            let bytes = byte_len::<T>(len)?;
+            if memory.is_null() || bytes == 0 {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "{len} elements of host memory at {memory:p}; page-lock at least one, at its address"
+                    ),
+                ));
+            }
+            check_alignment::<T>(memory.addr())?;
+            let owner = Box::new(ForeignOwner::new(owner));
+            // SAFETY: by this function's contract.
+            let registration = unsafe { Registration::new(&device.0.raw, memory.cast(), bytes, owner) }?;
+            Self::registered(device, registration, len)
+        })
     }
 }
 
@@ -252,7 +262,7 @@ host_methods!(Pinned);
 
 impl<T> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
+        write!(f, "Pinned<{}>({} elements at {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }
 

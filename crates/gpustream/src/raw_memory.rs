@@ -86,6 +86,6 @@ impl Drop for RawMemory {
 
 impl fmt::Debug for RawMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RawMemory({} bytes at {:?}, in {:?})", self.0.bytes, self.as_raw(), self.0.stream)
+        write!(f, "RawMemory({} bytes at {}, in {:?})", self.0.bytes, self.as_raw(), self.0.stream)
     }
 }

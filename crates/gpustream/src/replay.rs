@@ -3,6 +3,7 @@
 use std::fmt;
 
 use gpustream_core::inside;
+use gpustream_core::operation::{named, operation};
 use gpustream_core::queue::Run;
 use gpustream_core::step::{ReplayStats, Step};
 use gpustream_hal::Result;
@@ -94,17 +95,20 @@ impl Replay {
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an operation that the
     /// driver refused after `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream
     /// reports what the driver refused.
+    #[track_caller]
     pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
-        inside::check_outside()?;
-        self.device.check_made(stream, "step")?;
-        let run = Run::begin(&stream.core, &mut self.step)?;
-        let outcome = work(stream);
-        let ended = run.end();
-        if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
-            self.device.park(retired, None);
-        }
-        // A refusal by the driver came before any error that `work` made of its own.
-        ended.and(outcome)
+        named(operation("run"), || {
+            inside::check_outside()?;
+            self.device.check_made(stream, "step")?;
+            let run = Run::begin(&stream.core, &mut self.step)?;
+            let outcome = work(stream);
+            let ended = run.end();
+            if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
+                self.device.park(retired, None);
+            }
+            // A refusal by the driver came before any error that `work` made of its own.
+            ended.and(outcome)
+        })
     }
 
     /// Returns the figures so far.

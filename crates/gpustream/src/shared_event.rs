@@ -222,8 +222,9 @@ impl SharedEvent {
     ///
     /// # Errors
     /// [`ErrorKind::External`] for an event that was [abandoned](Self::abandon).
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        Ok(self.awaited()?.is_none())
+        named(operation("is_done"), || Ok(self.awaited()?.is_none()))
     }
 
     /// Ends all waits for the event, in all its processes and for good, when the process that recorded it has ended: nothing

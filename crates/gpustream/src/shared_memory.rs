@@ -100,13 +100,15 @@ impl Device {
             let elsewhere = |message: String| Err(Error::new(ErrorKind::DeviceMismatch, message));
             if backend != BackendName::new(ours) {
                 return elsewhere(format!(
-                    "the memory is of the backend {backend}, and {self:?} of {ours}; import it there"
+                    "the memory is of the backend {backend}, and {} of {ours}; import it there",
+                    self.place()
                 ));
             }
             if uuid != self.raw().uuid()? {
                 return elsewhere(format!(
-                    "the memory is of another device than {self:?}; import it to that device, by whichever number this \
-                     process knows it"
+                    "the memory is of another device than {}; import it to that device, by whichever number this \
+                     process knows it",
+                    self.place()
                 ));
             }
             let element = size_of::<T>();
@@ -131,8 +133,10 @@ impl Device {
         if self.info().shared_memory {
             return Ok(());
         }
-        let message =
-            format!("{self:?} cannot share memory with other processes; copy through the host instead");
+        let message = format!(
+            "{} cannot share memory with other processes; copy through the host instead",
+            self.place()
+        );
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 

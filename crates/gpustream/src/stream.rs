@@ -7,7 +7,7 @@ use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::inside;
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind};
-use gpustream_core::operation::{Call, Kept, Submission, no_node, operation, refused};
+use gpustream_core::operation::{Call, Kept, Submission, named, no_node, operation, refused};
 use gpustream_core::queue::{
     Entry, EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamState, StreamTable,
     known_done,
@@ -94,14 +94,17 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
+    #[track_caller]
     pub fn record(&self) -> Result<Event> {
-        self.core.check_thread()?;
-        let mut state = self.core.state.lock();
-        if state.is_recorded() {
-            return self.record_inside(state);
-        }
-        let contents = self.core.event(&mut state)?;
-        self.record_contents(&mut state, contents)
+        named(operation("record"), || {
+            self.core.check_thread()?;
+            let mut state = self.core.state.lock();
+            if state.is_recorded() {
+                return self.record_inside(state);
+            }
+            let contents = self.core.event(&mut state)?;
+            self.record_contents(&mut state, contents)
+        })
     }
 
     /// Records an event inside a capture: each launch of the graph reaches it anew.
@@ -121,14 +124,17 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`record`](Self::record).
+    #[track_caller]
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
-        self.core.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
-        let mut state = self.core.state.lock();
-        if state.is_recorded() {
-            return self.record_inside(state);
-        }
-        self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
+        named(operation("record_with"), || {
+            self.core.check_thread()?;
+            let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
+            let mut state = self.core.state.lock();
+            if state.is_recorded() {
+                return self.record_inside(state);
+            }
+            self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
+        })
     }
 
     /// Records an event at the stream's end.
@@ -146,12 +152,18 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, where events take no time.
+    #[track_caller]
     pub fn record_timed(&self) -> Result<TimedEvent> {
-        self.core.check_thread()?;
-        let cell =
-            EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
-        let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
-        Ok(TimedEvent(self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))?))
+        named(operation("record_timed"), || {
+            self.core.check_thread()?;
+            let cell = EventCell::new(
+                &self.core.device,
+                EventOptions::default().timing(true).wait(self.device.0.wait),
+            )?;
+            let mut state =
+                self.core.running("take the time inside it; record timed events around a launch")?;
+            Ok(TimedEvent(self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))?))
+        })
     }
 
     /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and
@@ -159,21 +171,26 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
+    #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        if self.device.info().backend != event.stream.device.info().backend {
-            return Err(self.foreign_event(&event.stream));
-        }
-        self.core.check_thread()?;
-        if let EventKind::Captured(point) = event.kind() {
-            if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
-                return Err(refused("have a stream of another device join it; graphs stay on one device"));
+        named(operation("wait"), || {
+            if self.device.info().backend != event.stream.device.info().backend {
+                return Err(self.foreign_event(&event.stream));
             }
-            return point.capture.wait(&self.core, &event.mark().cell, point);
-        }
-        while let Some(refusal) = self.wait_once(event)? {
-            event.stream.outlast_capture(refusal)?;
-        }
-        Ok(())
+            self.core.check_thread()?;
+            if let EventKind::Captured(point) = event.kind() {
+                if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
+                    return Err(refused(
+                        "have a stream of another device join it; graphs stay on one device",
+                    ));
+                }
+                return point.capture.wait(&self.core, &event.mark().cell, point);
+            }
+            while let Some(refusal) = self.wait_once(event)? {
+                event.stream.outlast_capture(refusal)?;
+            }
+            Ok(())
+        })
     }
 
     /// As [`wait`](Self::wait), for an event outside of captures. Returns the driver's refusal, if there was one.
@@ -211,13 +228,16 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        self.core.check_thread()?;
-        let state = self.core.running("ask whether a captured stream is done")?;
-        let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
-        streams().set_done(&clock);
-        self.core.report_failures()?;
-        Ok(true)
+        named(operation("is_done"), || {
+            self.core.check_thread()?;
+            let state = self.core.running("ask whether a captured stream is done")?;
+            let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
+            streams().set_done(&clock);
+            self.core.report_failures()?;
+            Ok(true)
+        })
     }
 
     /// Blocks until everything submitted so far is done (`cuStreamSynchronize`).
@@ -226,7 +246,8 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.core.wait()
+        let call = operation("synchronize");
+        self.core.wait().map_err(|error| error.with_operation(call))
     }
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
@@ -294,7 +315,7 @@ impl Stream {
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = self.core.state.lock();
         match state.recording() {
-            Recording::Capture(capture, _) => capture.check_thread()?,
+            Recording::Capture(capture, _) => entry.named(capture.check_thread())?,
             Recording::Node => {}
             Recording::None => {
                 drop(state);
@@ -338,8 +359,8 @@ impl Stream {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "{what} belongs to a device that this stream's, {:?}, cannot reach; use one device, or copy through the host",
-                self.device
+                "{what} belongs to a device that this stream's, {}, cannot reach; use one device, or copy through the host",
+                self.device.place()
             ),
         )
     }

@@ -101,8 +101,8 @@ impl Stream {
         let dst = dst.view();
         self.check_memory(&entry, &src)?;
         self.check_memory(&entry, &dst)?;
-        let from = src_box.span(&src, extent, "source")?;
-        let to = dst_box.span(&dst, extent, "destination")?;
+        let from = entry.named(src_box.span(&src, extent, "source"))?;
+        let to = entry.named(dst_box.span(&dst, extent, "destination"))?;
         if extent.contains(&0) || size_of::<T>() == 0 {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Stream {
             // Elements between the rows need not be written.
             for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
                 let start = given.row(y, z);
-                self.check_source(entry, &memory.slice(start..start + width)?)?;
+                self.check_source(entry, &memory.part(start..start + width)?)?;
             }
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Pitched {
         which: &str,
     ) -> Result<View<'a, T>> {
         if extent.contains(&0) {
-            return view.slice(..0);
+            return view.part(..0);
         }
         let [width, height, depth] = extent;
         if !self.is_apart(extent) {
@@ -197,7 +197,7 @@ impl Pitched {
                 ),
             ));
         }
-        view.slice(self.offset..self.end(extent)).map_err(|error| {
+        view.part(self.offset..self.end(extent)).map_err(|error| {
             error.with_context(format!("a box of {width} by {height} by {depth} elements in the {which}"))
         })
     }

@@ -51,6 +51,6 @@ impl Surface {
 
 impl fmt::Debug for Surface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.raw)
+        write!(f, "Surface({:#x})", self.raw.0)
     }
 }

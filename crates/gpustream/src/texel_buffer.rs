@@ -112,6 +112,6 @@ owner_methods!(TexelBuffer);
 
 impl<T> fmt::Debug for TexelBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TexelBuffer<{}>({} texels, {:?})", type_name::<T>(), self.len, self.memory.block().address)
+        write!(f, "TexelBuffer<{}>({} texels at {})", type_name::<T>(), self.len, self.memory.block().address)
     }
 }

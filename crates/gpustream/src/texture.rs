@@ -219,12 +219,12 @@ pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Res
     let refused = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
     if options.normalized_values && !(channel.is_integer() && channel.size() < 4) {
         return refused(format!(
-            "texels of {channel:?} cannot be read as normalised numbers; integers of 8 and 16 bits can"
+            "texels of `{channel}` cannot be read as normalised numbers; integers of 8 and 16 bits can"
         ));
     }
     if options.filter == FilterMode::Linear && channel.is_integer() && !options.normalized_values {
         return refused(format!(
-            "texels of {channel:?} that are read as integers cannot be filtered; set `normalized_values`, or use `f16` or \
+            "texels of `{channel}` that are read as integers cannot be filtered; set `normalized_values`, or use `f16` or \
              `f32`"
         ));
     }
@@ -293,7 +293,7 @@ impl Stream {
     /// values as texels.
     #[track_caller]
     pub fn upload_array<T: Texel>(&self, values: &[T], shape: ArrayShape) -> Result<Array<T>> {
-        check_lengths(values.len(), check_shape(shape)?)?;
+        named(operation("upload_array"), || check_lengths(values.len(), check_shape(shape)?))?;
         let staged = self.upload(values)?;
         let mut array = self.device.array(shape)?;
         self.copy_to_array(&staged, &mut array)?;
@@ -319,7 +319,7 @@ impl Stream {
     #[track_caller]
     pub fn copy_to_array<T: Texel>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut Array<T>) -> Result<()> {
         let src = src.view();
-        check_lengths(src.len(), dst.len())?;
+        named(operation("copy_to_array"), || check_lengths(src.len(), dst.len()))?;
         let (dense, extent) = whole(dst.shape);
         self.copy_texels((&src, dense), (dst, [0; 3]), extent, Mode::Write, operation("copy_to_array"))
     }
@@ -336,7 +336,7 @@ impl Stream {
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
         let dst = dst.view_mut();
-        check_lengths(src.len(), dst.len())?;
+        named(operation("copy_from_array"), || check_lengths(src.len(), dst.len()))?;
         let (dense, extent) = whole(src.shape);
         self.copy_texels(
             (&dst.view(), dense),
@@ -459,8 +459,7 @@ fn check_shapes(src: ArrayShape, dst: ArrayShape) -> Result<()> {
     if src == dst {
         return Ok(());
     }
-    let message =
-        format!("the arrays have different shapes, {src:?} and {dst:?}; copy a box through a buffer");
+    let message = format!("the arrays have different shapes, {src} and {dst}; copy a box through a buffer");
     Err(Error::new(ErrorKind::ArgumentMismatch, message))
 }
 
@@ -470,18 +469,20 @@ fn check_inside(shape: ArrayShape, at: [usize; 3], extent: [usize; 3]) -> Result
     if (0..3).all(is_inside) {
         return Ok(());
     }
-    let message = format!("a box of {extent:?} texels at {at:?} is not inside an array of {all:?}");
+    let message = format!(
+        "a box of {extent:?} texels at {at:?} is not inside an array of {all:?} texels; make it smaller, or move it"
+    );
     Err(Error::new(ErrorKind::OutOfBounds, message))
 }
 
 impl<T: Texel> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Array<{}>({:?})", type_name::<T>(), self.shape)
+        write!(f, "Array<{}>({})", type_name::<T>(), self.shape)
     }
 }
 
 impl fmt::Debug for Texture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.raw)
+        write!(f, "Texture({:#x})", self.raw.0)
     }
 }

@@ -5,8 +5,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
+use gpustream_core::device_core::DeviceCore;
 use gpustream_core::environment::TraceSettings;
 use gpustream_core::inside;
+use gpustream_core::operation::{named, operation};
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening, now, show_ranges};
 use gpustream_hal::file_limit::LimitedFile;
@@ -14,7 +16,6 @@ use gpustream_hal::{self as hal, Backend, Error, ErrorKind, Result};
 use gpustream_timeline::{Record, Timeline, perfetto};
 
 use crate::Device;
-use crate::device::DeviceCore;
 
 /// The most records that a trace in memory keeps, some 300 bytes each.
 const MOST: usize = 1 << 20;
@@ -59,6 +60,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure; a driver's failure.
+    #[track_caller]
     pub fn trace(&self) -> Result<Trace> {
         Trace::of(&[self])
     }
@@ -69,14 +71,17 @@ impl Trace {
     ///
     /// # Errors
     /// As for [`Device::trace`].
+    #[track_caller]
     pub fn of(devices: &[&Device]) -> Result<Self> {
-        inside::check_outside()?;
-        let listener = InMemory::default();
-        let timeline = listener.timeline.clone();
-        let raw: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
-        let listening = Listening::begin(Box::new(listener), &raw)?;
-        let devices = devices.iter().map(|device| Arc::downgrade(&device.0)).collect();
-        Ok(Self { listening, devices, timeline })
+        named(operation("trace"), || {
+            inside::check_outside()?;
+            let listener = InMemory::default();
+            let timeline = listener.timeline.clone();
+            let raw: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
+            let listening = Listening::begin(Box::new(listener), &raw)?;
+            let devices = devices.iter().map(|device| Arc::downgrade(&device.0)).collect();
+            Ok(Self { listening, devices, timeline })
+        })
     }
 
     /// Ends the trace, and returns what was noted. Blocks until the devices have done what was submitted to them. Other
@@ -85,13 +90,16 @@ impl Trace {
     /// # Errors
     /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure. A failure of a device is none: the
     /// operations that it kept from running have no times.
+    #[track_caller]
     pub fn stop(self) -> Result<Timeline> {
-        inside::check_outside()?;
-        let until = now();
-        self.devices.iter().filter_map(Weak::upgrade).for_each(|device| device.wait_by_events());
-        self.listening.finish(until);
-        let timeline = std::mem::take(&mut *lock(&self.timeline));
-        Ok(timeline)
+        named(operation("stop"), || {
+            inside::check_outside()?;
+            let until = now();
+            self.devices.iter().filter_map(Weak::upgrade).for_each(|device| device.wait_by_events());
+            self.listening.finish(until);
+            let timeline = std::mem::take(&mut *lock(&self.timeline));
+            Ok(timeline)
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use gpustream_core::memory::{Access, Block, HostGuard, Kind};
+use gpustream_core::operation::{named, operation};
 use gpustream_core::queue;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
@@ -113,7 +114,15 @@ impl<'a, T: Plain> View<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
+    #[inline]
+    #[track_caller]
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        named(operation("slice"), || self.part(range))
+    }
+
+    /// Slices without naming a call, for calls with names of their own.
+    #[inline]
+    pub(crate) fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let range = bounds(range, self.len)?;
         Ok(Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..self })
     }
@@ -122,7 +131,12 @@ impl<'a, T: Plain> View<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    #[track_caller]
     pub fn chunks(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
+        named(operation("chunks"), || self.parts(size))
+    }
+
+    fn parts(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
         let count = self.len.div_ceil(checked_chunk(size)?);
         Ok((0..count).map(move |index| self.chunk(index, size)))
     }
@@ -149,7 +163,15 @@ impl<'a, T: Plain> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] where the bytes are no whole number of such elements, or begin at an address that
     /// kernels cannot read such elements from.
+    #[inline]
+    #[track_caller]
     pub fn cast<U: Plain>(self) -> Result<View<'a, U>> {
+        named(operation("cast"), || self.elements())
+    }
+
+    /// Casts without naming a call, as [`part`](Self::part) slices.
+    #[inline]
+    pub(crate) fn elements<U: Plain>(self) -> Result<View<'a, U>> {
         let Self { block, device, start, .. } = self;
         let bytes = self.bytes().len();
         let aligned = |address: usize| address.is_multiple_of(alignment_of::<U>());
@@ -170,7 +192,7 @@ impl<'a, T: Plain> View<'a, T> {
         let why = match rest {
             None => format!("`{to}` has no size"),
             Some(0) => format!(
-                "kernels want `{to}` at a multiple of {} bytes, and the view begins at {:?}; slice where that is one",
+                "kernels want `{to}` at a multiple of {} bytes, and the view begins at {}; slice where that is one",
                 alignment_of::<U>(),
                 self.as_raw(),
             ),
@@ -191,6 +213,12 @@ impl<'a, T: Plain> View<'a, T> {
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; download it instead.
     #[track_caller]
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
+        let call = operation("read");
+        self.wait_to_read().map_err(|error| error.with_operation(call))
+    }
+
+    #[track_caller]
+    fn wait_to_read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
         queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
@@ -203,22 +231,30 @@ impl<'a, T: Plain> View<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] while the device is still writing here.
+    #[track_caller]
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
-        let host = self.host()?;
-        // The guard first: until it is held, a graph may be launched at any moment.
-        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
-        if !self.is_done()? {
-            return Err(busy("writing to"));
-        }
-        // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
-        Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
+        named(operation("try_read"), || {
+            let host = self.host()?;
+            // The guard first: until it is held, a graph may be launched at any moment.
+            let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
+            if !self.done()? {
+                return Err(busy("writing to"));
+            }
+            // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
+            Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
+        })
     }
 
     /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
+        named(operation("is_done"), || self.done())
+    }
+
+    fn done(&self) -> Result<bool> {
         queue::is_done(self.block, &self.bytes(), Mode::Read)
     }
 
@@ -276,32 +312,51 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
+    #[inline]
+    #[track_caller]
     pub fn slice_mut(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        Ok(Self::new(self.view.slice(range)?))
+        named(operation("slice_mut"), || self.part(range))
+    }
+
+    /// Slices without naming a call, for calls with names of their own.
+    #[inline]
+    pub(crate) fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        Ok(Self::new(self.view.part(range)?))
     }
 
     /// Splits the view into the elements before `middle` and those from there on.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
+    #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        Ok((Self::new(self.view.slice(..middle)?), Self::new(self.view.slice(middle..)?)))
+        named(operation("split_at_mut"), || {
+            Ok((Self::new(self.view.part(..middle)?), Self::new(self.view.part(middle..)?)))
+        })
     }
 
     /// Returns exclusive views of disjoint pieces of `size` elements, the last one perhaps shorter.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    #[track_caller]
     pub fn chunks_mut(self, size: usize) -> Result<impl ExactSizeIterator<Item = ViewMut<'a, T>>> {
-        Ok(self.view.chunks(size)?.map(ViewMut::new))
+        named(operation("chunks_mut"), || Ok(self.view.parts(size)?.map(ViewMut::new)))
     }
 
     /// Returns an exclusive view of the same bytes as elements of another type; see [`View::cast`].
     ///
     /// # Errors
     /// As for [`View::cast`].
+    #[inline]
+    #[track_caller]
     pub fn cast_mut<U: Plain>(self) -> Result<ViewMut<'a, U>> {
-        Ok(ViewMut::new(self.view.cast()?))
+        named(operation("cast_mut"), || self.elements())
+    }
+
+    /// Casts without naming a call, as [`part`](Self::part) slices.
+    pub(crate) fn elements<U: Plain>(self) -> Result<ViewMut<'a, U>> {
+        Ok(ViewMut::new(self.view.elements()?))
     }
 
     /// Blocks until the device is done with this range, then gives the host access.
@@ -310,6 +365,12 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; upload to it instead.
     #[track_caller]
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
+        let call = operation("write");
+        self.wait_to_write().map_err(|error| error.with_operation(call))
+    }
+
+    #[track_caller]
+    fn wait_to_write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
@@ -332,14 +393,17 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] while the device still uses this range.
+    #[track_caller]
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
-        let host = self.view.host()?;
-        let guard = HostGuard::hold(self.view.block, self.view.bytes(), Mode::Write);
-        if !self.is_done()? {
-            return Err(busy("using"));
-        }
-        // SAFETY: the device is done, and the guard was held before it was asked.
-        Ok(unsafe { self.write_guard(host, guard) })
+        named(operation("try_write"), || {
+            let host = self.view.host()?;
+            let guard = HostGuard::hold(self.view.block, self.view.bytes(), Mode::Write);
+            if !self.done()? {
+                return Err(busy("using"));
+            }
+            // SAFETY: the device is done, and the guard was held before it was asked.
+            Ok(unsafe { self.write_guard(host, guard) })
+        })
     }
 
     /// Returns whether the device is done with this range, so that [`write`](Self::write) returns at once. Never
@@ -347,7 +411,12 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
+        named(operation("is_done"), || self.done())
+    }
+
+    fn done(&self) -> Result<bool> {
         queue::is_done(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
@@ -403,14 +472,14 @@ impl<'a, T: Plain, M: AsViewMut<T> + ?Sized> From<&'a mut M> for ViewMut<'a, T> 
 impl<T> fmt::Debug for View<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { block, start, len, .. } = self;
-        write!(f, "View<{}>({len} elements at byte {start} of {:?})", type_name::<T>(), block.address)
+        write!(f, "View<{}>({len} elements at {})", type_name::<T>(), block.address.offset(*start))
     }
 }
 
 impl<T> fmt::Debug for ViewMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let View { block, start, len, .. } = self.view;
-        write!(f, "ViewMut<{}>({len} elements at byte {start} of {:?})", type_name::<T>(), block.address)
+        write!(f, "ViewMut<{}>({len} elements at {})", type_name::<T>(), block.address.offset(start))
     }
 }
 
@@ -443,7 +512,12 @@ fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
                 |bound: Option<usize>| bound.map_or_else(|| "(overflow)".into(), |value| value.to_string());
             Err(Error::new(
                 ErrorKind::OutOfBounds,
-                format!("range {}..{} of a view of {len} elements", show(start), show(end)),
+                format!(
+                    "the range {}..{} does not lie in memory of {len} elements; give one within 0..{len} that ends no earlier \
+                     than it begins",
+                    show(start),
+                    show(end)
+                ),
             ))
         }
     }
@@ -516,6 +590,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            #[track_caller]
             pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T>> {
                 self.view().slice(range)
             }
@@ -524,6 +599,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            #[track_caller]
             pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T>> {
                 self.view_mut().slice_mut(range)
             }
@@ -532,6 +608,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            #[track_caller]
             pub fn split_at_mut(&mut self, middle: usize) -> Result<(ViewMut<'_, T>, ViewMut<'_, T>)> {
                 self.view_mut().split_at_mut(middle)
             }
@@ -540,6 +617,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            #[track_caller]
             pub fn chunks(&self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'_, T>>> {
                 self.view().chunks(size)
             }
@@ -548,6 +626,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            #[track_caller]
             pub fn chunks_mut(
                 &mut self,
                 size: usize,
@@ -559,6 +638,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// As for [`View::cast`].
+            #[track_caller]
             pub fn cast<U: Plain>(&self) -> Result<View<'_, U>> {
                 self.view().cast()
             }
@@ -567,6 +647,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             /// As for [`View::cast`].
+            #[track_caller]
             pub fn cast_mut<U: Plain>(&mut self) -> Result<ViewMut<'_, U>> {
                 self.view_mut().cast_mut()
             }

@@ -168,6 +168,14 @@ impl Error {
         self
     }
 
+    /// Names the user's operation in place of one that is already there: that of a call which the library made for it.
+    #[must_use]
+    #[cold]
+    pub fn in_operation(mut self, operation: Operation) -> Self {
+        self.0.operation = Some(operation);
+        self
+    }
+
     /// Puts `context` before the message, but behind the words that the device failed earlier.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
@@ -291,6 +299,7 @@ mod tests {
         let later = Operation { label: "second", ..here };
         let error = Error::unsupported("x").with_operation(here).with_operation(later);
         assert_eq!(error.operation(), Some(here));
+        assert_eq!(error.clone().in_operation(later).operation(), Some(later));
         assert_eq!(error.with_backend("a").with_backend("b").backend(), Some("a"));
     }
 

@@ -51,6 +51,13 @@ handles! {
     RawSurface
 }
 
+impl std::fmt::Display for RawBuffer {
+    /// `0x7f3a5c000000`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
 impl RawBuffer {
     /// Returns the address `bytes` further on.
     #[must_use]

@@ -1,5 +1,7 @@
 //! Arrays, which a device lays out for itself, and the objects by which kernels reach them: textures and surfaces.
 
+use std::fmt;
+
 use crate::handle::RawBuffer;
 use crate::{Error, Result};
 
@@ -44,6 +46,22 @@ impl Channel {
     }
 }
 
+impl fmt::Display for Channel {
+    /// `u8`, `f32`: the type in Rust.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::U16 => "u16",
+            Self::I16 => "i16",
+            Self::U32 => "u32",
+            Self::I32 => "i32",
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        })
+    }
+}
+
 /// The type of a texel: one, two or four channels of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TexelFormat {
@@ -67,6 +85,7 @@ impl TexelFormat {
 /// use gpustream_hal::ArrayShape;
 /// let stack = ArrayShape::new_2d(640, 480).layers(8);
 /// assert_eq!((stack.width(), stack.height(), stack.layer_count()), (640, 480, Some(8)));
+/// assert_eq!(stack.to_string(), "640 × 480 texels in 8 layers");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayShape {
@@ -74,6 +93,16 @@ pub struct ArrayShape {
     extent: [usize; 3],
     dimensions: u32,
     layers: Option<usize>,
+}
+
+impl fmt::Display for ArrayShape {
+    /// `640 × 480 texels`, `640 × 480 texels in 8 layers`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes = &self.extent[..self.dimensions as usize];
+        let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
+        write!(f, "{} texels", axes.join(" × "))?;
+        self.layers.map_or(Ok(()), |layers| write!(f, " in {layers} layers"))
+    }
 }
 
 impl ArrayShape {

@@ -265,7 +265,8 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         ));
     } else if resolved {
         text.push_str(&format!(
-            "        let {config} = __gpustream::codegen::resolve({launch}, {stream})?;\n"
+            "        let {config} = __gpustream::codegen::resolve({launch}, &{}, {stream})?;\n",
+            generic::loaded(kernel)
         ));
     }
     for clause in requires {

@@ -233,7 +233,7 @@ impl Kernels {
             return Ok(());
         }
         let mut image = __gpustream::AsViewMut::<u8>::view_mut(image);
-        let config = __gpustream::codegen::resolve(launch, stream)?;
+        let config = __gpustream::codegen::resolve(launch, &self.kernel_draw, stream)?;
         if !((|| Some((rows as i128).checked_mul((columns as i128))? <= (image.len() as i128)))() == Some(true)) {
             return Err(__gpustream::codegen::violated("draw", "rows * columns <= len(image)", &[("rows", (rows as i128)), ("columns", (columns as i128)), ("len(image)", (image.len() as i128))]));
         }

@@ -10,8 +10,10 @@ impl Kernels {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the ranks of one process need kernels on {device:?}, and gpustream-collectives was built without them; turn \
-                 on its feature `kernels`"
+                "the ranks of one process need kernels on {}:{}, and gpustream-collectives was built without them; turn \
+                 on its feature `kernels`",
+                device.info().backend,
+                device.info().ordinal
             ),
         ))
     }

@@ -3,13 +3,14 @@
 use std::any::TypeId;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Buffer, DeviceOptions, Stream};
+use gpustream::{Buffer, Device, DeviceOptions, Stream};
 use gpustream_collectives::{Communicator, Op, World, group};
 
 use crate::plain::{Expected, Number, OPS, assert_expected, brought, combined, every_type, exactly};
 use crate::{COMBINES_16_BITS, LONG, devices, each, options, ranks, streams, strict_ranks, tests};
 
 tests!(
+    errors_name_the_call_and_its_line,
     every_operation_is_right_on_threads,
     every_operation_is_right_in_one_group,
     every_operation_is_right_under_strict_tracking,
@@ -287,4 +288,30 @@ fn runs_of_a_replay_contain_calls() {
         }
         assert_eq!(stream.download(&memory).unwrap(), [(rank.size() as u32).pow(6); 33]);
     });
+}
+
+/// Also those of calls to `gpustream` that an engine makes for it, and those of calls in a group.
+fn errors_name_the_call_and_its_line() {
+    let device = Device::open("cpu").unwrap();
+    let rank = World::local(std::slice::from_ref(&device)).unwrap().communicators().unwrap().remove(0);
+    let stream = device.stream().unwrap();
+    let (x, mut y) = (stream.zeros::<f32>(4).unwrap(), stream.zeros::<f32>(3).unwrap());
+    let unwritten = stream.alloc::<f32>(3).unwrap();
+    let (first, errors) = (
+        line!(),
+        [
+            ("all_reduce", rank.all_reduce(&stream, &x, &mut y, Op::Sum)),
+            ("all_reduce", rank.all_reduce(&stream, &unwritten, &mut y, Op::Sum)),
+            ("send", rank.send(&stream, &x, 7)),
+            ("recv", rank.group(|calls| calls.recv(&stream, &mut y, 7))),
+            ("split", rank.split(u32::MAX, 0).map(drop)),
+            ("local", World::local(&[]).map(drop)),
+        ],
+    );
+    for ((label, outcome), line) in errors.into_iter().zip(first + 2..) {
+        let error = outcome.unwrap_err();
+        let operation = error.operation().unwrap_or_else(|| panic!("{error} names no call"));
+        let place = (operation.label, operation.location.file(), operation.location.line());
+        assert_eq!(place, (label, file!(), line), "{error}");
+    }
 }

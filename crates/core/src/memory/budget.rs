@@ -35,7 +35,7 @@ impl Budget {
         let Some(most) = self.most else { return Ok(()) };
         let fits = |taken: u64| taken.checked_add(bytes as u64).filter(|&sum| sum <= most);
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        taken.map(drop).map_err(|taken| over(most, taken, bytes))
+        taken.map(drop).map_err(|taken| over(most, taken))
     }
 
     /// Counts bytes no longer.
@@ -74,14 +74,13 @@ impl Drop for Share {
     }
 }
 
+/// Returns the error of a request beyond the limit. Who asks says for how much.
 #[cold]
-fn over(most: u64, taken: u64, bytes: usize) -> Error {
+fn over(most: u64, taken: u64) -> Error {
     let message = format!(
-        "the limit of {} for this device would be exceeded: {} are taken, and this needs {}; drop memory, or raise \
-         `DeviceOptions::memory_limit`",
+        "the limit of {} for this device leaves {}; drop memory, or raise `DeviceOptions::memory_limit`",
         Bytes(most),
-        Bytes(taken),
-        Bytes(bytes as u64)
+        Bytes(most.saturating_sub(taken))
     );
     Error::new(ErrorKind::OutOfMemory, message)
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat, unheard};
+use gpustream_hal::{ArrayShape, Error, ErrorKind, RawBuffer, Result, TexelFormat, unheard};
+
+use gpustream_timeline::text::Bytes;
 
 use super::arena::{Owner, Slab};
 use super::source::Source;
@@ -188,7 +190,8 @@ impl Pools {
         create: impl Fn(Share) -> Result<R>,
     ) -> Result<R> {
         self.drop_unused();
-        let create = || create(self.source.share(bytes)?);
+        let over = |error: Error| error.with_context(format_args!("no room for {}", Bytes(bytes as u64)));
+        let create = || create(self.source.share(bytes).map_err(over)?);
         match create() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 users.wait()?;

@@ -389,13 +389,16 @@ impl Pools {
             return error;
         }
         let snapshot = self.snapshot(request.kind);
-        error.with_context(format!(
-            "no room for {} ({} bytes) of {}: {}",
+        let mut context = format!(
+            "no room for {} ({} bytes) of {}",
             Bytes(request.holder.requested as u64),
             request.holder.requested,
-            request.kind.name(),
-            snapshot.summary(5)
-        ))
+            request.kind.name()
+        );
+        if snapshot.stats.reserved > 0 {
+            context += &format!(": {}", snapshot.summary(5));
+        }
+        error.with_context(context)
     }
 }
 

@@ -13,7 +13,7 @@ use super::mark::Owed;
 use super::{Entry, Mark, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
-use crate::operation::Submission;
+use crate::operation::{Submission, named, operation};
 
 const RECORDED: &str = "watch an operation in a graph; it runs when the graph is launched";
 
@@ -36,8 +36,9 @@ impl Section {
     /// # Errors
     /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed;
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that the library runs.
+    #[track_caller]
     pub fn has_begun(&self) -> Result<bool> {
-        self.stream.poll_late(&self.begin)
+        named(operation("has_begun"), || self.stream.poll_late(&self.begin))
     }
 
     /// Returns whether the last operation is done, as far as that can be known without waiting: `false` also while another thread
@@ -46,8 +47,9 @@ impl Section {
     ///
     /// # Errors
     /// Those of [`has_begun`](Self::has_begun).
+    #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        self.stream.poll_late(&self.end)
+        named(operation("is_done"), || self.stream.poll_late(&self.end))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, operation};
+use gpustream_core::operation::{Call, named, operation};
 use gpustream_core::queue::Entry;
 use gpustream_core::track::Mode;
 use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Result};
@@ -53,15 +53,18 @@ impl<'a> CopyBatch<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the batch then stays as it was.
+    #[track_caller]
     pub fn add<T: Plain>(
         &mut self,
         src: impl Into<View<'a, T>>,
         dst: impl Into<ViewMut<'a, T>>,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        check_lengths(src.len(), dst.len()).map_err(|error| of_copy(self.len(), error))?;
-        self.copies.push((src.cast()?, dst.cast_mut()?));
-        Ok(())
+        named(operation("add"), || {
+            check_lengths(src.len(), dst.len()).map_err(|error| of_copy(self.len(), error))?;
+            self.copies.push((src.elements()?, dst.elements()?));
+            Ok(())
+        })
     }
 
     /// Returns the number of copies, those of no elements among them.
@@ -141,9 +144,10 @@ impl Stream {
                 return Err(Error::new(
                     ErrorKind::DeviceMismatch,
                     format!(
-                        "the memory is {:?}'s and the stream {:?}'s; copy between devices by `copy`, a batch copies on \
+                        "the memory is {}'s and the stream {}'s; copy between devices by `copy`, a batch copies on \
                          one device and to and from pinned memory",
-                        end.device, self.device
+                        end.device.place(),
+                        self.device.place()
                     ),
                 ));
             }

@@ -52,7 +52,7 @@ impl Stream {
 
     #[inline]
     pub(crate) fn alloc_for<T: Plain>(&self, entry: &Entry<'_>, len: usize) -> Result<Buffer<T>> {
-        let memory = Owned::alloc_on(entry, &self.device, layout_of::<T>(len)?)?;
+        let memory = Owned::alloc_on(entry, &self.device, entry.named(layout_of::<T>(len))?)?;
         Ok(Buffer::new(memory, len))
     }
 
@@ -127,7 +127,7 @@ impl Stream {
     pub fn upload_into<T: Plain>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         let entry = self.enter(operation("upload"))?;
         let mut dst = dst.view_mut();
-        check_lengths(values.len(), dst.len())?;
+        entry.named(check_lengths(values.len(), dst.len()))?;
         self.check_memory(&entry, &dst.view())?;
         self.upload_for(&entry, values, &mut dst)
     }
@@ -153,13 +153,11 @@ impl Stream {
         let src = src.view();
         entry.check_running("wait for a download; copy to pinned memory")?;
         let mut values = Vec::new();
-        values.try_reserve_exact(src.len()).map_err(|_| {
-            Error::new(ErrorKind::OutOfMemory, format!("the host has no room for {} elements", src.len()))
-        })?;
+        entry.named(values.try_reserve_exact(src.len()).map_err(|_| no_host_memory::<T>(src.len())))?;
         self.check_source(&entry, &src)?;
         // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
         unsafe {
-            staged::download(self, &entry, &src, values.as_mut_ptr())?;
+            entry.named(staged::download(self, &entry, &src, values.as_mut_ptr()))?;
             values.set_len(src.len());
         }
         Ok(values)
@@ -175,10 +173,10 @@ impl Stream {
         let entry = self.enter(operation("download"))?;
         let src = src.view();
         entry.check_running("wait for a download; copy to pinned memory")?;
-        check_lengths(src.len(), dst.len())?;
+        entry.named(check_lengths(src.len(), dst.len()))?;
         self.check_source(&entry, &src)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
-        unsafe { staged::download(self, &entry, &src, dst.as_mut_ptr()) }
+        entry.named(unsafe { staged::download(self, &entry, &src, dst.as_mut_ptr()) })
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
@@ -195,7 +193,7 @@ impl Stream {
     ) -> Result<()> {
         let entry = self.enter(operation("copy"))?;
         let (src, dst) = (src.view(), dst.view_mut());
-        check_lengths(src.len(), dst.len())?;
+        entry.named(check_lengths(src.len(), dst.len()))?;
         self.copy_for(&entry, &src, &dst.view())
     }
 
@@ -405,6 +403,15 @@ impl Stream {
                        submit the work that writes them first (for writes the library does not see: `assume_written`)";
         entry.named(Err(Error::new(ErrorKind::Uninitialized, message)))
     }
+}
+
+#[cold]
+fn no_host_memory<T>(len: usize) -> Error {
+    let bytes = len.saturating_mul(size_of::<T>());
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!("the host has no room for the {bytes} bytes of {len} elements; download them in pieces"),
+    )
 }
 
 pub(crate) fn check_lengths(src: usize, dst: usize) -> Result<()> {

@@ -53,7 +53,7 @@ impl Kernel {
     /// Checks that all blocks of a grid run at once on a part of the device: drivers may compare with the whole device.
     fn check_fits_part(&self, config: &LaunchConfig, part: u32) -> Result<()> {
         let threads = config.block.iter().product();
-        let at_once = u64::from(self.occupancy(threads, config.dynamic_shared)?) * u64::from(part);
+        let at_once = u64::from(self.blocks_at_once(threads, config.dynamic_shared)?) * u64::from(part);
         let blocks = config.grid.iter().fold(1, |all: u64, &blocks| all.saturating_mul(blocks.into()));
         if blocks <= at_once {
             return Ok(());
@@ -122,9 +122,11 @@ impl Kernel {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the kernel `{}` was loaded with {own:?}, {what} ({other:?}); load its module with the stream's: \
+                "the kernel `{}` was loaded with {}, {what} ({}); load its module with the stream's: \
                  `Kernels::load(stream.device())`",
-                self.name
+                self.name,
+                own.place(),
+                other.place()
             ),
         )
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Once};
 
 use gpustream_core::checksum::{self, Checksum};
 use gpustream_core::module_core::ModuleCore;
+use gpustream_core::operation::operation;
 use gpustream_core::sync::Mutex;
 use gpustream_core::{compile_cache, inside, lint};
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
@@ -48,6 +49,24 @@ pub unsafe fn load_built(
 /// As for [`load_built`].
 #[track_caller]
 pub(crate) unsafe fn load(
+    device: &Device,
+    source: &ModuleSource<'_>,
+    checksums: &[Checksum],
+    unlisted: Vec<String>,
+    read_only: Option<&[&str]>,
+) -> Result<Module> {
+    let call = operation("load");
+    // SAFETY: handed on.
+    let loaded = unsafe { load_unnamed(device, source, checksums, unlisted, read_only) };
+    loaded.map_err(|error| error.with_operation(call))
+}
+
+/// Loads as [`load`] does, without naming the call.
+///
+/// # Safety
+/// As for [`load_built`].
+#[track_caller]
+unsafe fn load_unnamed(
     device: &Device,
     source: &ModuleSource<'_>,
     checksums: &[Checksum],

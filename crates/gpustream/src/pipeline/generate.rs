@@ -1,7 +1,7 @@
 //! Pieces that the device generates, without input.
 
 use gpustream_core::memory::{Kind, byte_len};
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{named, on_behalf, operation};
 use gpustream_hal::{Error, Result};
 
 use super::turns::take_turns;
@@ -57,7 +57,7 @@ impl Pipeline<'_> {
         let (device, depth) = (self.device.clone(), self.depth.min(pieces));
         let len = self.results.unwrap_or(self.chunk_of::<U>());
         // Refuses a length that overflows, before anything is allocated.
-        byte_len::<U>(len)?;
+        named(operation, || byte_len::<U>(len))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let compute = &lanes[0].stream;
         let copies = lanes.get(1).map_or(compute, |lane| &lane.stream);
@@ -78,13 +78,13 @@ impl Pipeline<'_> {
                 work(compute, &mut place)?;
                 if lanes.len() > 1 {
                     // Explicit, since strict tracking adds no waits.
-                    copies.wait(&compute.record()?)?;
+                    on_behalf(operation, || copies.wait(&compute.record()?))?;
                 }
-                copies.copy(piece, host)?;
+                on_behalf(operation, || copies.copy(piece, host))?;
                 Ok(true)
             },
             |index, (_, host)| {
-                sink(index, &host.read()?)?;
+                sink(index, &on_behalf(operation, || host.read())?)?;
                 finished = finished.saturating_add(len);
                 report(progress, finished);
                 Ok(())

@@ -54,10 +54,11 @@ impl Pipeline<'_> {
                     first.len(),
                     other.len()
                 ),
-            ));
+            )
+            .with_operation(operation));
         }
         let chunk = self.chunk_of::<T>();
-        let (lanes, progress) = self.open_lanes()?;
+        let (lanes, progress) = self.open_lanes(operation)?;
         let first_lane = &lanes[0].stream;
         let entry = first_lane.enter(operation)?;
         arrays.iter().try_for_each(|array| first_lane.check_source(&entry, array))?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use gpustream_core::memory::{Kind, byte_len};
-use gpustream_core::operation::operation;
+use gpustream_core::operation::{named, on_behalf, operation};
 use gpustream_hal::{Error, ErrorKind, Operation, Result};
 
 use super::turns::take_turns;
@@ -63,7 +63,8 @@ impl Pipeline<'_> {
                     input.len(),
                     output.len()
                 ),
-            ));
+            )
+            .with_operation(operation("pipeline")));
         }
         // No more places than there are pieces.
         let depth = self.depth.min(input.len().div_ceil(self.chunk_of::<T>())).max(1);
@@ -116,8 +117,7 @@ impl Pipeline<'_> {
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
         // Refuses lengths that overflow, before anything is allocated.
-        byte_len::<T>(chunk)?;
-        byte_len::<U>(capacity)?;
+        named(operation, || byte_len::<T>(chunk).and_then(|_| byte_len::<U>(capacity)))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
         let (mut total, mut finished) = (0_usize, 0_usize);
@@ -125,15 +125,21 @@ impl Pipeline<'_> {
             depth,
             || Ok(Slot::new(&device, stream(0), chunk, capacity, operation)?),
             |index, slot| {
-                let taken = source(&mut slot.host_input.write()?)?.min(chunk);
+                let taken = source(&mut on_behalf(operation, || slot.host_input.write())?)?.min(chunk);
                 if taken > 0 {
-                    slot.submit(stream(index), index, taken, results.unwrap_or(taken), &mut work)?;
+                    slot.submit(
+                        stream(index),
+                        (index, operation),
+                        taken,
+                        results.unwrap_or(taken),
+                        &mut work,
+                    )?;
                 }
                 total = total.saturating_add(taken);
                 Ok(taken > 0)
             },
             |index, slot| {
-                sink(index, &slot.host_output.slice(..slot.given)?.read()?)?;
+                sink(index, &on_behalf(operation, || slot.host_output.slice(..slot.given)?.read())?)?;
                 finished = finished.saturating_add(slot.taken);
                 report(progress, finished);
                 Ok(())
@@ -165,18 +171,18 @@ impl<T: Plain, U: Plain> Slot<T, U> {
     fn submit(
         &mut self,
         stream: &Stream,
-        index: usize,
+        (index, operation): (usize, Operation),
         taken: usize,
         given: usize,
         work: &mut impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
     ) -> Result<()> {
-        let mut input = self.input.slice_mut(..taken)?;
-        stream.copy(&self.host_input.slice(..taken)?, &mut input)?;
-        let output = self.output.slice_mut(..given)?;
+        let Self { host_input, input, output, host_output, .. } = self;
+        on_behalf(operation, || stream.copy(&host_input.slice(..taken)?, &mut input.slice_mut(..taken)?))?;
+        let place = on_behalf(operation, || output.slice_mut(..given))?;
         // The place still holds the piece before.
-        output.forget_contents();
-        work(stream, &mut Piece { index, input: self.input.slice(..taken)?, output })?;
-        stream.copy(&self.output.slice(..given)?, &mut self.host_output.slice_mut(..given)?)?;
+        place.forget_contents();
+        work(stream, &mut Piece { index, input: input.slice(..taken)?, output: place })?;
+        on_behalf(operation, || stream.copy(&output.slice(..given)?, &mut host_output.slice_mut(..given)?))?;
         (self.taken, self.given) = (taken, given);
         Ok(())
     }

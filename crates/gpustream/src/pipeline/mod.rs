@@ -8,6 +8,7 @@ mod turns;
 
 use std::fmt;
 
+use gpustream_core::operation::{on_behalf, operation};
 use gpustream_hal::{Operation, Result};
 
 use crate::device::Device;
@@ -118,8 +119,9 @@ impl<'p> Pipeline<'p> {
     ///
     /// # Errors
     /// As for [`Device::stream`], where the streams are not made yet.
+    #[track_caller]
     pub fn streams(&mut self) -> Result<impl ExactSizeIterator<Item = &Stream>> {
-        Ok(self.open_lanes()?.0.iter().map(|lane| &lane.stream))
+        Ok(self.open_lanes(operation("streams"))?.0.iter().map(|lane| &lane.stream))
     }
 
     /// Returns the number of elements of `T` in a piece.
@@ -131,17 +133,17 @@ impl<'p> Pipeline<'p> {
     }
 
     /// Returns the lanes that pieces take turns on, made where they are missing, and the closure for progress.
-    fn open_lanes(&mut self) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+    fn open_lanes(&mut self, operation: Operation) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let count = self.depth.min(LANES);
         while self.lanes.len() < count {
-            self.lanes.push(Lane::new(&self.device)?);
+            self.lanes.push(on_behalf(operation, || Lane::new(&self.device))?);
         }
         Ok((&mut self.lanes[..count], &mut self.progress))
     }
 
     /// Refuses lanes that are being captured, as [`open_lanes`](Self::open_lanes) returns them: the host waits for pieces.
     fn open_running_lanes(&mut self, operation: Operation) -> Result<(&mut [Lane], &mut Progress<'p>)> {
-        let (lanes, progress) = self.open_lanes()?;
+        let (lanes, progress) = self.open_lanes(operation)?;
         let what = "wait for a pipeline's pieces; pieces `in_place` are not waited for";
         lanes.iter().try_for_each(|lane| lane.stream.enter(operation)?.check_running(what))?;
         Ok((lanes, progress))
