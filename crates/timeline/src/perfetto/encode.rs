@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::arrows::{Arrows, Head, operation_flow, submission_flow};
 use super::packets::{Notes, Packets};
-use super::schema::Value;
 use super::tracks::{self, Tracks};
 use super::words::{self, Category, Key};
 use crate::{
@@ -87,7 +86,7 @@ impl Encoder {
         event.notes.uint(Key::CallNs, submitted.end.saturating_sub(submitted.start));
         if category == Category::Operation {
             let delay = time.start.wrapping_sub(submitted.start) as i64;
-            event.notes.value(Key::StartDelayNs, Value::Int(delay));
+            event.notes.int(Key::StartDelayNs, delay);
             event = event.opens(operation_flow(operation.point)).closes(submission_flow(operation.point));
         }
         if !operation.after.is_empty() {
@@ -266,7 +265,7 @@ fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
         Work::Copy { direction, bytes, pageable } => {
             notes.text(Key::Direction, words::direction_word(direction));
             note_bytes(notes, bytes, time);
-            notes.value(Key::Pageable, Value::Bool(pageable));
+            notes.bool(Key::Pageable, pageable);
         }
         Work::Fill { bytes } => note_bytes(notes, bytes, time),
         Work::Graph { operations } | Work::Step { operations } => {
@@ -280,6 +279,6 @@ fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
     notes.uint(Key::Bytes, bytes);
     let took = time.end.saturating_sub(time.start);
     if took > 0 {
-        notes.value(Key::Rate, Value::Double(bytes as f64 / took as f64));
+        notes.double(Key::Rate, bytes as f64 / took as f64);
     }
 }

@@ -62,15 +62,19 @@
 //! Slices that overlap, such as the nodes of a graph, are on tracks of their own, which Perfetto shows as one.
 
 mod arrows;
+mod descriptor;
 mod encode;
 mod lanes;
+mod message;
 mod notes;
 mod packets;
 mod read;
+mod recent;
 mod schema;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod tracks;
 mod words;
 mod write;

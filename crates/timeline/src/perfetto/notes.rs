@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::schema::{Annotation, Value};
-use super::strings::{Kind, Texts};
+use super::strings::Kind;
+use super::texts::Texts;
 use super::words::{self, Key};
 use crate::{Place, Point, Work};
 

@@ -9,9 +9,10 @@ use prost::Message as _;
 
 use super::notes::Noted;
 use super::packets::first;
-use super::schema::{CLEARED, EventType, PACKET_TAG, Packet, TrackDescriptor, TrackEvent};
-use super::strings::{Kind, Texts};
-use super::words::{self, Category, FORMAT, Key, VERSION};
+use super::schema::{EventType, Packet, TrackDescriptor, TrackEvent};
+use super::strings::Kind;
+use super::texts::Texts;
+use super::words::{self, CLEARED, Category, FORMAT, Key, PACKET_TAG, VERSION};
 use crate::timeline::Known;
 use crate::{Counter, Instant, InstantKind, Nanos, Operation, Piece, Record, Span, SpanKind, Timeline};
 
@@ -132,7 +133,7 @@ enum Slice {
 
 impl Reader {
     fn packet(&mut self, packet: Packet) -> Read<()> {
-        if packet.sequence_flags & CLEARED != 0 {
+        if u64::from(packet.sequence_flags) & CLEARED != 0 {
             self.texts.clear();
         }
         if let Some(strings) = packet.interned_data {

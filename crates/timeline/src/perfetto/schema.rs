@@ -5,14 +5,6 @@
 
 use prost::{Enumeration, Message, Oneof};
 
-/// The tag of `Trace.packet`, the only field of a file (`trace.proto`).
-pub(super) const PACKET_TAG: u8 = 0x0a;
-
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: strings that were interned before this packet are forgotten.
-pub(super) const CLEARED: u32 = 1;
-/// `SEQ_NEEDS_INCREMENTAL_STATE`: the packet refers to interned strings.
-pub(super) const NEEDS_STRINGS: u32 = 2;
-
 /// `TracePacket` (`trace_packet.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Packet {
@@ -79,12 +71,6 @@ pub(super) struct TrackDescriptor {
     pub(super) sibling_merge_key: Option<String>,
 }
 
-/// `TrackDescriptor.ChildTracksOrdering.EXPLICIT`: children are ordered by their ranks.
-pub(super) const BY_RANK: i32 = 3;
-/// `TrackDescriptor.SiblingMergeBehavior.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY`: tracks with one key are shown as
-/// one.
-pub(super) const MERGE_BY_KEY: i32 = 3;
-
 /// `ProcessDescriptor` (`track_event/process_descriptor.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ProcessDescriptor {
@@ -99,7 +85,7 @@ pub(super) struct ProcessDescriptor {
 pub(super) struct ThreadDescriptor {
     #[prost(int32, tag = "1")]
     pub(super) pid: i32,
-    #[prost(int32, tag = "2")]
+    #[prost(int32, required, tag = "2")]
     pub(super) tid: i32,
     #[prost(string, tag = "5")]
     pub(super) thread_name: String,
@@ -111,9 +97,6 @@ pub(super) struct CounterDescriptor {
     #[prost(int32, tag = "3")]
     pub(super) unit: i32,
 }
-
-/// `CounterDescriptor.Unit.UNIT_SIZE_BYTES`.
-pub(super) const BYTES: i32 = 3;
 
 /// `TrackEvent` (`track_event/track_event.proto`).
 #[derive(Clone, PartialEq, Message)]
@@ -158,9 +141,6 @@ pub(super) struct LegacyEvent {
     #[prost(int32, tag = "13")]
     pub(super) flow_direction: i32,
 }
-
-/// `TrackEvent.LegacyEvent.FlowDirection.FLOW_IN`.
-pub(super) const FLOW_IN: i32 = 1;
 
 /// `DebugAnnotation` (`track_event/debug_annotation.proto`).
 #[derive(Clone, PartialEq, Message)]

@@ -11,8 +11,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::encode::Encoder;
-use super::schema::{CLEARED, EventType, PACKET_TAG, Packet};
-use super::strings::{Kind, Texts};
+use super::schema::{EventType, Packet};
+use super::strings::Kind;
+use super::texts::Texts;
+use super::words::{CLEARED, PACKET_TAG};
 use crate::{Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work};
 
 /// A slice that Perfetto shows, by its category and label.
@@ -64,7 +66,7 @@ fn shown(mut bytes: &[u8]) -> Shown {
         let length = prost::encoding::decode_varint(&mut bytes).unwrap() as usize;
         let packet = Packet::decode(&bytes[..length]).unwrap();
         bytes = &bytes[length..];
-        if packet.sequence_flags & CLEARED != 0 {
+        if u64::from(packet.sequence_flags) & CLEARED != 0 {
             texts.clear();
         }
         texts.add(packet.interned_data.unwrap_or_default()).unwrap();

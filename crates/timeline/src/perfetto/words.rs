@@ -7,6 +7,12 @@ use crate::{Clock, Device, Direction, Place, Point, Stream, Thread, Work};
 pub(super) const FORMAT: &str = "gpustream timeline, format ";
 pub(super) const VERSION: u32 = 1;
 
+/// `Trace.packet`, the only field of a file (`trace.proto`), and its tag.
+pub(super) const PACKET: u32 = 1;
+pub(super) const PACKET_TAG: u8 = 0x0a;
+/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: strings that were interned before this packet are forgotten.
+pub(super) const CLEARED: u64 = 1;
+
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$about_word:meta])* $variant:ident: $word:literal,)* }) => {
         $(#[$about])*
