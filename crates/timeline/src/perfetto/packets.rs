@@ -3,9 +3,9 @@
 //! Numbers and types of fields are those of `protos/perfetto/trace` in Perfetto's sources; the file is named at each message.
 
 use super::descriptor::TrackDescriptor;
+use super::format::{CLEARED, Category, FORMAT, Key, PACKET, VERSION};
 use super::message::Message;
 use super::strings::{Kind, Strings};
-use super::words::{CLEARED, Category, FORMAT, Key, PACKET, VERSION};
 use crate::Nanos;
 
 /// The bytes of packets.
@@ -35,7 +35,7 @@ enum EventType {
 }
 
 /// Returns a file's first packet: a string that tells the format.
-pub(super) fn first() -> Vec<u8> {
+pub fn first() -> Vec<u8> {
     let mut strings = Strings::default();
     strings.number(Kind::Value, &format!("{FORMAT}{VERSION}"));
     let mut bytes = Vec::new();

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::format::{Category, Key};
 use super::message::Message;
-use super::words::{Category, Key};
 
 /// The kinds of strings, which a file numbers apart.
 #[derive(Clone, Copy)]

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::arrows::mixed;
 use super::descriptor::{ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
+use super::format;
 use super::lanes::Lanes;
 use super::packets::Packets;
 use super::recent::Recent;
-use super::words;
 use crate::{Counter, Device, Nanos, Stream, Thread};
 
 /// The tracks that later records may need. Only streams, threads and counters that were in use last are known;
@@ -83,7 +83,7 @@ impl Tracks {
     pub(super) fn device(packets: &mut Packets, device: &Device) {
         packets.track(&TrackDescriptor {
             name: Some(device.name.clone()),
-            description: Some(words::device_description(device)),
+            description: Some(format::device_description(device)),
             orders_by_rank: true,
             ..shown_as_one(track(Shows::Device, device.id.into()), format!("device {}", device.id))
         });
@@ -93,7 +93,7 @@ impl Tracks {
         let descriptor = TrackDescriptor {
             parent_uuid: Some(track(Shows::Device, stream.device.into())),
             name: Some(stream.name.clone()),
-            description: Some(words::stream_description(stream)),
+            description: Some(format::stream_description(stream)),
             ..stream_lane(stream.id)
         };
         self.streams.insert(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
@@ -102,7 +102,7 @@ impl Tracks {
     }
 
     pub(super) fn thread(&mut self, packets: &mut Packets, thread: &Thread) {
-        let description = Some(words::thread_description(thread));
+        let description = Some(format::thread_description(thread));
         let tracks = ThreadTracks::described(packets, self.pid, thread.id, &thread.name, description);
         self.threads.insert(thread.id, tracks);
     }
@@ -120,7 +120,7 @@ impl Tracks {
                 uuid,
                 parent_uuid: Some(track(Shows::Device, counter.device.into())),
                 name: Some(counter.label.clone().into_owned()),
-                description: Some(words::counter_description(counter.device)),
+                description: Some(format::counter_description(counter.device)),
                 is_counter: true,
                 sibling_order_rank: Some(i32::MAX),
                 ..TrackDescriptor::default()
