@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use clap::builder::RangedU64ValueParser;
 use gpustream::{Device, DeviceOptions, backends};
 
-pub use gpustream::timeline::text::Table;
+pub use gpustream_timeline_view::text::Table;
 
 pub mod ranks;
 

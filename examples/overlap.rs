@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use examples::overlap::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
-use gpustream::timeline::Picture;
 use gpustream::{Buffer, Device, Pinned, Pipeline, Stream, Timeline};
+use gpustream_timeline_view::{Picture, Report};
 
 /// Overlaps copies and kernels in four ways, and prints the time that each saves
 #[derive(Parser)]
@@ -156,7 +156,7 @@ fn compare(device: &Device, work: &mut Work, pieces: usize, times: &[Duration], 
     let mut first = None;
     for (way, untraced) in Way::ALL.into_iter().zip(times) {
         let (time, timeline) = work.traced(device, way)?;
-        let report = timeline.report().devices.into_iter().next().context("the trace has no device")?;
+        let report = Report::of(&timeline).devices.into_iter().next().context("the trace has no device")?;
         let first = first.get_or_insert_with(|| report.clone());
         table.row([
             way.name(pieces),

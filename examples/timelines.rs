@@ -13,8 +13,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use examples::asynchronous::{Kernels, churned};
 use examples::{DeviceArg, is_cpu};
-use gpustream::timeline::Picture;
 use gpustream::{DefaultStream, Device, Stream, StreamOptions, Timeline};
+use gpustream_timeline_view::Picture;
 
 /// Draws the timelines of four scenes, as NAME.svg
 #[derive(Parser)]

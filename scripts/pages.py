@@ -1,6 +1,6 @@
 """Tries the pages of made-up timelines in a headless Chromium: pages.py FOLDER
 
-The folder is what `cargo run -p gpustream-timeline --example pictures -- FOLDER` wrote. A page is used as a person uses
+The folder is what `cargo run -p gpustream-timeline-view --example pictures -- FOLDER` wrote. A page is used as a person uses
 it, and what it shows is compared with the times that were made up; a logged error or a request fails the test.
 """
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gpustream::timeline::text::Bytes;
+use gpustream::hal::Bytes;
 
 use crate::meetings::Meeting;
 use crate::{host_loop, plain, raw_cuda};

@@ -1,6 +1,6 @@
 //! The table and the JSON file.
 
-use gpustream::timeline::text::Table;
+use gpustream_timeline_view::text::Table;
 use serde_json::{Value, json};
 
 use crate::measure::Row;

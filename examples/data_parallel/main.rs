@@ -16,8 +16,8 @@ use clap::Parser;
 use examples::Table;
 use examples::ranks::RanksArg;
 use gpustream::Timeline;
-use gpustream::timeline::Picture;
 use gpustream_collectives::{Communicator, World};
+use gpustream_timeline_view::{Picture, Report};
 
 use crate::network::{Network, Order};
 
@@ -134,7 +134,7 @@ fn compare(network: &Network<'_>, losses: &[f32], alone: &Communicator, args: &A
 
 /// Prints how much of the reduction was hidden.
 fn report(in_turn: &Timeline, overlapped: &Timeline, ranks: usize) {
-    let (in_turn, overlapped) = (in_turn.report(), overlapped.report());
+    let (in_turn, overlapped) = (Report::of(in_turn), Report::of(overlapped));
     let ([backward, reduction], [device, ..], [other, ..]) =
         (&in_turn.streams[..], &in_turn.devices[..], &overlapped.devices[..])
     else {

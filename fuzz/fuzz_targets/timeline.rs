@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let _ = gpustream_timeline::perfetto::read(data);
+    let _ = gpustream_timeline_view::perfetto::read(data);
 });

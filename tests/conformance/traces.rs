@@ -6,8 +6,9 @@ use std::sync::Arc;
 use conformance::{
     Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
 };
-use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work, perfetto};
+use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
+use gpustream_timeline_view::perfetto;
 
 tests! {
     Alone: a_thousand_traces_leak_nothing, operations_are_named_and_timed, waits_are_arrows,

@@ -4,8 +4,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use conformance::{Child, kernels_and_streams, tests};
-use gpustream::timeline::{Instant, InstantKind, Span, SpanKind, Timeline, perfetto};
+use gpustream::timeline::{Instant, InstantKind, Span, SpanKind, Timeline};
 use gpustream::{Device, Result, TraceLayer};
+use gpustream_timeline_view::perfetto;
 use tracing::field::Empty;
 use tracing::subscriber::with_default;
 use tracing::{Dispatch, dispatcher, info, info_span};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::{mem, thread};
 
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, until};
-use gpustream::interop::{GraphWatcher, Section};
+use gpustream::interop::{Failures, GraphWatcher, Section};
 use gpustream::{Device, Error, ErrorKind, Pinned, Result};
 
 tests! {
@@ -96,7 +96,7 @@ fn watcher_may_refuse_a_launch(device: &Device) -> Result<()> {
 fn failures_of_a_run_are_reported(device: &Device) -> Result<()> {
     let (_, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
-    let launched = |_, failures: gpustream::Failures| failures.keep(Error::external("it failed"));
+    let launched = |_, failures: Failures| failures.keep(Error::external("it failed"));
     let watcher = Arc::new(GraphWatcher::new(|| Ok(()), launched));
     let graph = a.capture(|s| {
         s.watch_launches(&watcher)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
-use gpustream_timeline::text::{Bytes, Table};
+use gpustream_timeline_view::text::{Bytes, Table};
 use serde_json::json;
 
 /// Compile kernels and show registers, spills, shared memory, size and time of each

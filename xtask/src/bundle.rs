@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
-use gpustream_timeline::text::{Bytes, Table};
+use gpustream_timeline_view::text::{Bytes, Table};
 
 use crate::cargo::{self, Executable};
 

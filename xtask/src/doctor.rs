@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use gpustream::hal::Probe;
 use gpustream::{Backend, Device, DeviceInfo, DeviceOptions, backends};
 use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Nvcc};
-use gpustream_timeline::text::Table;
+use gpustream_timeline_view::text::Table;
 use serde_json::{Value, json};
 
 use self::layout::{entry, wrapped};

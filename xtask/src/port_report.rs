@@ -10,7 +10,7 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Error, Kernels};
-use gpustream_timeline::text::Table;
+use gpustream_timeline_view::text::Table;
 
 /// Show which kernel files of a folder can be used as they are, and what stops the others
 #[derive(clap::Args)]

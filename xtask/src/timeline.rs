@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use gpustream_timeline::{Nanos, Picture, Timeline, perfetto};
+use gpustream_timeline::{Nanos, Timeline};
+use gpustream_timeline_view::text::Bytes;
+use gpustream_timeline_view::{Picture, Report, perfetto};
 
 /// Print what traces say, or draw them above each other: cargo xtask timeline FILE -o out.svg
 #[derive(clap::Args)]
@@ -46,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             if timelines.len() > 1 {
                 println!("{name}:");
             }
-            println!("{}", timeline.report());
+            println!("{}", Report::of(timeline));
         }
         return Ok(());
     };
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Form::Html => picture.html(),
     };
     std::fs::write(output, &text).with_context(|| format!("cannot write {}", output.display()))?;
-    println!("{}: {}", output.display(), gpustream_timeline::text::Bytes(text.len() as u64));
+    println!("{}: {}", output.display(), Bytes(text.len() as u64));
     Ok(())
 }
 

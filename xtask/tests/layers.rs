@@ -15,7 +15,8 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 /// The folders in `crates` that are held to it. The handles of `gpustream` are not: users combine them freely, so they know
 /// each other.
-const CRATES: [&str; 9] = ["build", "collectives", "core", "cpu", "cuda", "dlpack", "hal", "hip", "timeline"];
+const CRATES: [&str; 10] =
+    ["build", "collectives", "core", "cpu", "cuda", "dlpack", "hal", "hip", "timeline", "timeline-view"];
 
 #[test]
 fn no_module_imports_its_importer() {

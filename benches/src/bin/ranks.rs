@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser;
 use cudarc::nccl::{result as nccl, sys};
-use gpustream::timeline::text::Table;
 use gpustream::{AsView as _, Buffer, Device, Stream};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, Rendezvous, World, group};
+use gpustream_timeline_view::text::Table;
 
 /// Measures all-reduce over all CUDA devices, by NCCL alone and through gpustream
 #[derive(Parser)]

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use gpustream::timeline::text::Table;
 use gpustream::{Buffer, Device, Stream};
 use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, Op, World};
+use gpustream_timeline_view::text::Table;
 use mpi::ffi;
 
 /// Measures all-reduce over the processes of mpirun, by MPI alone and through gpustream

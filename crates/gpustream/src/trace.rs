@@ -156,10 +156,16 @@ impl Process {
 }
 
 fn begin(settings: &TraceSettings) -> Result<Vec<Listening>> {
+    if settings.summary && cfg!(not(feature = "report")) {
+        let text = "GPUSTREAM_TRACE_SUMMARY=1: this program was built without the report; turn the feature `report` of the crate \
+                    `gpustream` on, or set GPUSTREAM_TRACE=run.pftrace instead and give the file to `cargo xtask timeline`";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     let mut listening = Vec::new();
     if let Some(path) = &settings.file {
         listening.push(Listening::begin(Box::new(ToFile::create(path)?), &[])?);
     }
+    #[cfg(feature = "report")]
     if settings.summary {
         listening.push(Listening::begin(Box::<Summary>::default(), &[])?);
     }
@@ -293,18 +299,21 @@ impl Drop for ToFile {
 }
 
 /// A listener that prints a report at the end.
+#[cfg(feature = "report")]
 #[derive(Default)]
 struct Summary(InMemory);
 
+#[cfg(feature = "report")]
 impl Listener for Summary {
     fn hear(&mut self, record: &Record) {
         self.0.hear(record);
     }
 }
 
+#[cfg(feature = "report")]
 impl Drop for Summary {
     fn drop(&mut self) {
-        eprint!("{}", lock(&self.0.timeline).report());
+        eprint!("{}", gpustream_timeline_view::Report::of(&lock(&self.0.timeline)));
     }
 }
 
@@ -324,5 +333,18 @@ impl Listener for InMemory {
         } else {
             timeline.add(Record::Lost(1));
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "report")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_that_was_not_built_is_an_error_that_names_the_feature() {
+        let settings = TraceSettings { file: None, summary: true, ranges: false };
+        let Err(error) = begin(&settings) else { panic!("a summary without a report") };
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("feature `report`"), "{error}");
     }
 }

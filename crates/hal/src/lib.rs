@@ -54,6 +54,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod buffer;
+mod bytes;
 mod codes;
 pub mod compiler;
 pub mod device;
@@ -91,6 +92,7 @@ pub use buffer::{
     BatchCopy, Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
     copy_each,
 };
+pub use bytes::Bytes;
 pub use device::{Backend, Device, DeviceInfo, DriverLibrary, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};

@@ -56,7 +56,7 @@ impl Timeline {
 
 /// The places of a timeline's devices, streams and threads, for one that grows by many of them.
 #[derive(Default)]
-pub(crate) struct Known {
+struct Known {
     devices: HashMap<u32, usize>,
     streams: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
@@ -79,7 +79,7 @@ impl Known {
     }
 
     /// Adds a record to the timeline whose places these are.
-    pub(crate) fn add(&mut self, timeline: &mut Timeline, record: Record) {
+    fn add(&mut self, timeline: &mut Timeline, record: Record) {
         match record {
             Record::Device(one) => put_at(self.devices.entry(one.id), &mut timeline.devices, one),
             Record::Stream(one) => put_at(self.streams.entry(one.id), &mut timeline.streams, one),

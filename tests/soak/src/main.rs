@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser;
-use gpustream::timeline::text::Table;
+use gpustream_timeline_view::text::Table;
 
 use crate::actions::{ACTIONS, CHILD, Fault, Shared, Worker};
 use crate::chart::{Line, draw};

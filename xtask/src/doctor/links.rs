@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use gpustream::Device;
-use gpustream_timeline::text::Table;
+use gpustream_timeline_view::text::Table;
 use serde_json::{Value, json};
 
 /// The way of data from one device to another of the same backend.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_hal::{Error, ErrorKind, Result};
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::{Bytes, Error, ErrorKind, Result};
 
 /// The bytes of a device's memory that are taken, and the most that may be.
 #[derive(Debug, Default)]

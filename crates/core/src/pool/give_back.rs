@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{ArrayShape, Error, ErrorKind, RawBuffer, Result, TexelFormat, unheard};
-
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::{ArrayShape, Bytes, Error, ErrorKind, RawBuffer, Result, TexelFormat, unheard};
 
 use super::arena::{Owner, Slab};
 use super::source::Source;

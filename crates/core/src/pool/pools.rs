@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use gpustream_hal::notice::{self, Level, Notice};
-use gpustream_hal::{self as hal, DeviceInfo, Error, ErrorKind, Operation, Result};
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::{self as hal, Bytes, DeviceInfo, Error, ErrorKind, Operation, Result};
 
 use super::arena::{Owner, Taken};
 use super::driver::DriverPool;

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use gpustream_hal::Operation;
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::{Bytes, Operation};
 
 use super::Holder;
 

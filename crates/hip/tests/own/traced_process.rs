@@ -3,8 +3,9 @@
 use std::fs;
 
 use fake_hip::{Rocprofiler, RocprofilerRan};
-use gpustream::timeline::{Clock, Timeline, Work, perfetto};
+use gpustream::timeline::{Clock, Timeline, Work};
 use gpustream::{Device, DeviceOptions};
+use gpustream_timeline_view::perfetto;
 
 use crate::backends::startup::in_own_process;
 use crate::{backend, load_with, options};

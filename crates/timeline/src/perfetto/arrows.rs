@@ -4,10 +4,8 @@
 //! does not matter which end is written first.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 
-use lru::LruCache;
-
+use super::recent::Recent;
 use crate::{Nanos, Point};
 
 /// The last place of an arrow: a track, and a time at which the slice is open there.
@@ -19,7 +17,7 @@ pub(super) struct Head {
 
 /// The numbers of operations by which points are resolved.
 pub(super) struct Arrows {
-    streams: LruCache<u64, Known>,
+    streams: Recent<u64, Known>,
 }
 
 /// A stream's last operations.
@@ -49,17 +47,16 @@ pub(super) fn mixed(number: u64) -> u64 {
 }
 
 impl Arrows {
-    const MOST_STREAMS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
     const MOST_NUMBERS: usize = 256;
     const MOST_OPEN: usize = 256;
 
     pub(super) fn new() -> Self {
-        Self { streams: LruCache::new(Self::MOST_STREAMS) }
+        Self { streams: Recent::new() }
     }
 
     /// Returns the flow of an arrow from the operation that a point stands for to `head`.
     pub(super) fn to(&mut self, from: Point, head: Head) -> u64 {
-        let known = self.streams.get_or_insert_mut(from.stream, Known::default);
+        let known = self.streams.get_or_insert(from.stream, Known::default);
         if known.numbers.last().is_none_or(|last| *last < from.number) {
             if known.open.len() == Self::MOST_OPEN {
                 known.open.remove(0);
@@ -73,7 +70,7 @@ impl Arrows {
 
     /// Notes an operation, and returns the arrows whose point stands for the operation before it, as is known now.
     pub(super) fn add(&mut self, point: Point) -> Vec<(u64, Head)> {
-        let known = self.streams.get_or_insert_mut(point.stream, Known::default);
+        let known = self.streams.get_or_insert(point.stream, Known::default);
         let settled = known.settled(point.stream, |number| number < point.number);
         known.open.retain(|(number, _)| *number != point.number);
         known.numbers.insert(point.number);

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::arrows::{Arrows, Head, operation_flow, submission_flow};
+use super::format::{self, Category, Key};
 use super::packets::{Notes, Packets};
-use super::schema::Value;
 use super::tracks::{self, Tracks};
-use super::words::{self, Category, Key};
 use crate::{
     Counter, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work,
 };
@@ -59,7 +58,7 @@ impl Encoder {
 
     fn operation(&mut self, operation: &Operation) {
         let submitted = self.ordered(&operation.submitted);
-        let source = words::source(&operation.place);
+        let source = format::source(&operation.place);
         let (host, thread) = self.tracks.of_thread(&mut self.packets, operation.thread, &submitted);
         let thread = thread.to_owned();
         let (category, place, time) = match &operation.ran {
@@ -87,11 +86,11 @@ impl Encoder {
         event.notes.uint(Key::CallNs, submitted.end.saturating_sub(submitted.start));
         if category == Category::Operation {
             let delay = time.start.wrapping_sub(submitted.start) as i64;
-            event.notes.value(Key::StartDelayNs, Value::Int(delay));
+            event.notes.int(Key::StartDelayNs, delay);
             event = event.opens(operation_flow(operation.point)).closes(submission_flow(operation.point));
         }
         if !operation.after.is_empty() {
-            event.notes.texts(Key::After, operation.after.iter().map(|point| words::point(*point)));
+            event.notes.texts(Key::After, operation.after.iter().map(|point| format::point(*point)));
         }
         if let Some(flow) = first {
             event = event.ends(flow);
@@ -241,7 +240,7 @@ fn note_point(notes: &mut Notes<'_>, point: Point) {
 }
 
 fn note_place(notes: &mut Notes<'_>, place: &Place) {
-    note_source(notes, words::source(place).as_deref());
+    note_source(notes, format::source(place).as_deref());
 }
 
 fn note_source(notes: &mut Notes<'_>, source: Option<&str>) {
@@ -257,16 +256,16 @@ fn note_fields(notes: &mut Notes<'_>, fields: &[(Cow<'static, str>, String)]) {
 }
 
 fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
-    notes.text(Key::Work, words::work_word(work));
+    notes.text(Key::Work, format::work_word(work));
     match work {
         Work::Kernel { grid, block } => {
-            notes.text(Key::Grid, &words::extent(grid));
-            notes.text(Key::Block, &words::extent(block));
+            notes.text(Key::Grid, &format::extent(grid));
+            notes.text(Key::Block, &format::extent(block));
         }
         Work::Copy { direction, bytes, pageable } => {
-            notes.text(Key::Direction, words::direction_word(direction));
+            notes.text(Key::Direction, format::direction_word(direction));
             note_bytes(notes, bytes, time);
-            notes.value(Key::Pageable, Value::Bool(pageable));
+            notes.bool(Key::Pageable, pageable);
         }
         Work::Fill { bytes } => note_bytes(notes, bytes, time),
         Work::Graph { operations } | Work::Step { operations } => {
@@ -280,6 +279,41 @@ fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
     notes.uint(Key::Bytes, bytes);
     let took = time.end.saturating_sub(time.start);
     if took > 0 {
-        notes.value(Key::Rate, Value::Double(bytes as f64 / took as f64));
+        notes.double(Key::Rate, bytes as f64 / took as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// New streams, threads, labels, counters and waits for what never comes, all the time; and no order of time.
+    #[test]
+    fn memory_does_not_grow_with_the_trace() {
+        let mut encoder = Encoder::new();
+        let mut most = 0;
+        for number in 0..1_000_000_u64 {
+            let stream = if number % 2 == 0 { 1 } else { number };
+            let start = 1_000_000 - number;
+            let missing = Point { stream: number, number: 2 };
+            let operation = Operation {
+                point: Point { stream, number },
+                label: format!("{stream}:{number}").into(),
+                place: Place::default(),
+                thread: number,
+                submitted: 1..2,
+                ran: Some(start..start + 10),
+                work: Work::Other,
+                after: vec![missing],
+                pieces: vec![],
+            };
+            encoder.record(&Record::Operation(operation));
+            encoder.clear();
+            if number == 100_000 {
+                most = encoder.len();
+            }
+        }
+        assert!(encoder.len() <= most + most / 2, "{} after {most}", encoder.len());
+        assert!(most < 100_000, "{most} entries");
     }
 }

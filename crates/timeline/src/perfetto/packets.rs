@@ -1,57 +1,94 @@
 //! Packets, with the strings that they refer to.
+//!
+//! Numbers and types of fields are those of `protos/perfetto/trace` in Perfetto's sources; the file is named at each message.
 
-use prost::Message as _;
-
-use super::schema::{
-    Annotation, CLEARED, EventType, FLOW_IN, Interned, InternedData, LegacyEvent, NEEDS_STRINGS, PACKET_TAG,
-    Packet, TrackDescriptor, TrackEvent, Value,
-};
+use super::descriptor::TrackDescriptor;
+use super::format::{CLEARED, Category, FORMAT, Key, PACKET, VERSION};
+use super::message::Message;
 use super::strings::{Kind, Strings};
-use super::words::{Category, FORMAT, Key, VERSION};
 use crate::Nanos;
 
 /// The bytes of packets.
 pub(super) struct Packets {
     bytes: Vec<u8>,
     strings: Strings,
+    /// Room for the annotations of the event that is being put together.
+    notes: Vec<u8>,
 }
 
 /// The sequence of packets with events, to which their strings belong.
-const EVENTS: u32 = 1;
+const EVENTS: u64 = 1;
 /// The sequence of packets with tracks. A thread that is described in the events' sequence would be taken for the one
 /// that wrote the events.
-const TRACKS: u32 = 2;
+const TRACKS: u64 = 2;
+
+/// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`: the packet refers to interned strings.
+const NEEDS_STRINGS: u64 = 2;
+
+/// `TrackEvent.Type` (`track_event/track_event.proto`).
+#[derive(Clone, Copy)]
+enum EventType {
+    SliceBegin = 1,
+    SliceEnd = 2,
+    Instant = 3,
+    Counter = 4,
+}
 
 /// Returns a file's first packet: a string that tells the format.
-pub(super) fn first() -> Vec<u8> {
-    let format = Interned { iid: 1, text: format!("{FORMAT}{VERSION}") };
-    let strings = InternedData { debug_annotation_string_values: vec![format], ..InternedData::default() };
+pub fn first() -> Vec<u8> {
+    let mut strings = Strings::default();
+    strings.number(Kind::Value, &format!("{FORMAT}{VERSION}"));
     let mut bytes = Vec::new();
-    append(&mut bytes, &Packet { interned_data: Some(strings), ..cleared() });
+    append(&mut bytes, EVENTS, None, |packet| {
+        packet.message(INTERNED_DATA, |data| strings.write_new(data));
+        packet.uint(SEQUENCE_FLAGS, CLEARED);
+    });
     bytes
 }
 
-/// Returns a packet after which no string is known.
-fn cleared() -> Packet {
-    Packet { trusted_packet_sequence_id: EVENTS, sequence_flags: CLEARED, ..Packet::default() }
+/// Writes a packet after which no string is known.
+fn clear_strings(bytes: &mut Vec<u8>) {
+    append(bytes, EVENTS, None, |packet| packet.uint(SEQUENCE_FLAGS, CLEARED));
 }
 
-fn append(bytes: &mut Vec<u8>, packet: &Packet) {
-    bytes.push(PACKET_TAG);
-    prost::encoding::encode_varint(packet.encoded_len() as u64, bytes);
-    packet.encode_raw(bytes);
+// The fields of `TracePacket` (`trace_packet.proto`).
+const TIMESTAMP: u32 = 8;
+const SEQUENCE_ID: u32 = 10;
+const TRACK_EVENT: u32 = 11;
+const INTERNED_DATA: u32 = 12;
+const SEQUENCE_FLAGS: u32 = 13;
+const TRACK_DESCRIPTOR: u32 = 60;
+
+/// Writes a packet of a sequence; `write` adds the fields behind the sequence's.
+fn append(bytes: &mut Vec<u8>, sequence: u64, time: Option<Nanos>, write: impl FnOnce(&mut Message<'_>)) {
+    Message::behind(bytes).message(PACKET, |packet| {
+        if let Some(time) = time {
+            packet.uint(TIMESTAMP, time);
+        }
+        packet.uint(SEQUENCE_ID, sequence);
+        write(packet);
+    });
 }
 
-fn arrow_end(flow: u64) -> LegacyEvent {
-    LegacyEvent { bind_id: flow, flow_direction: FLOW_IN }
+/// Writes `TrackEvent.legacy_event` with an arrow's end. Unlike an end in `terminating_flow_ids`, this one leaves its flow open for
+/// other arrows from the same slice.
+fn arrow_end(event: &mut Message<'_>, flow: Option<u64>) {
+    /// `TrackEvent.LegacyEvent.FlowDirection.FLOW_IN`.
+    const FLOW_IN: i32 = 1;
+    if let Some(flow) = flow {
+        event.message(6, |legacy| {
+            legacy.uint(8, flow);
+            legacy.int(13, FLOW_IN);
+        });
+    }
 }
 
 impl Packets {
     pub(super) fn new() -> Self {
         let mut bytes = first();
         // The format's name is not among the strings of events.
-        append(&mut bytes, &cleared());
-        Self { bytes, strings: Strings::new() }
+        clear_strings(&mut bytes);
+        Self { bytes, strings: Strings::with_words(), notes: Vec::new() }
     }
 
     /// Returns the bytes since the last call of `clear`.
@@ -63,62 +100,53 @@ impl Packets {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         if self.strings.is_full() {
-            self.strings = Strings::new();
-            append(&mut self.bytes, &cleared());
+            self.strings = Strings::with_words();
+            clear_strings(&mut self.bytes);
         }
     }
 
-    pub(super) fn track(&mut self, track: TrackDescriptor) {
-        let packet =
-            Packet { trusted_packet_sequence_id: TRACKS, track_descriptor: Some(track), ..Packet::default() };
-        append(&mut self.bytes, &packet);
+    pub(super) fn track(&mut self, track: &TrackDescriptor) {
+        append(&mut self.bytes, TRACKS, None, |packet| {
+            packet.message(TRACK_DESCRIPTOR, |message| track.write(message));
+        });
     }
 
     /// Begins an event of a kind.
     pub(super) fn event(&mut self, category: Category, label: &str, track: u64, time: Nanos) -> Event<'_> {
-        let inner = TrackEvent {
-            category_iids: vec![category.number()],
-            name_iid: Some(self.strings.number(Kind::Event, label)),
-            track_uuid: track,
-            ..TrackEvent::default()
-        };
+        self.notes.clear();
         Event {
-            notes: Notes { strings: &mut self.strings, list: Vec::with_capacity(16) },
+            name: self.strings.number(Kind::Event, label),
+            notes: Notes { strings: &mut self.strings, encoded: &mut self.notes },
             bytes: &mut self.bytes,
-            inner,
+            category,
+            track,
             time,
+            opens: None,
+            closes: None,
+            ends: None,
         }
     }
 
     /// Ends the last slice of a track, and lets one of the arrows of a flow end at the slice.
     pub(super) fn slice_end(&mut self, track: u64, time: Nanos, flow: Option<u64>) {
-        let event = TrackEvent {
-            r#type: EventType::SliceEnd.into(),
-            track_uuid: track,
-            legacy_event: flow.map(arrow_end),
-            ..TrackEvent::default()
-        };
-        self.plain(event, time);
+        self.plain(time, |event| {
+            arrow_end(event, flow);
+            event.uint(EVENT_TYPE, EventType::SliceEnd as u64);
+            event.uint(TRACK_UUID, track);
+        });
     }
 
     pub(super) fn counter(&mut self, track: u64, time: Nanos, value: u64) {
-        let event = TrackEvent {
-            r#type: EventType::Counter.into(),
-            track_uuid: track,
-            counter_value: Some(value as i64),
-            ..TrackEvent::default()
-        };
-        self.plain(event, time);
+        self.plain(time, |event| {
+            event.uint(EVENT_TYPE, EventType::Counter as u64);
+            event.uint(TRACK_UUID, track);
+            event.int(COUNTER_VALUE, value as i64);
+        });
     }
 
-    fn plain(&mut self, event: TrackEvent, time: Nanos) {
-        let packet = Packet {
-            timestamp: Some(time),
-            trusted_packet_sequence_id: EVENTS,
-            track_event: Some(event),
-            ..Packet::default()
-        };
-        append(&mut self.bytes, &packet);
+    /// Writes an event that refers to no string.
+    fn plain(&mut self, time: Nanos, write: impl FnOnce(&mut Message<'_>)) {
+        append(&mut self.bytes, EVENTS, Some(time), |packet| packet.message(TRACK_EVENT, write));
     }
 
     #[cfg(test)]
@@ -127,31 +155,38 @@ impl Packets {
     }
 }
 
+// The fields of `TrackEvent` (`track_event/track_event.proto`) that every kind of event has, and the counters'.
+const EVENT_TYPE: u32 = 9;
+const TRACK_UUID: u32 = 11;
+const COUNTER_VALUE: u32 = 30;
+
 /// An event that is being put together.
 pub(super) struct Event<'a> {
     pub(super) notes: Notes<'a>,
     bytes: &'a mut Vec<u8>,
-    inner: TrackEvent,
+    category: Category,
+    name: u64,
+    track: u64,
     time: Nanos,
+    opens: Option<u64>,
+    closes: Option<u64>,
+    ends: Option<u64>,
 }
 
 impl Event<'_> {
-    /// Lets arrows begin at the slice.
-    pub(super) fn opens(mut self, flow: u64) -> Self {
-        self.inner.flow_ids.push(flow);
-        self
+    /// Lets arrows of a flow begin at the slice.
+    pub(super) fn opens(self, flow: u64) -> Self {
+        Self { opens: Some(flow), ..self }
     }
 
     /// Lets the one arrow of a flow end at the slice.
-    pub(super) fn closes(mut self, flow: u64) -> Self {
-        self.inner.terminating_flow_ids.push(flow);
-        self
+    pub(super) fn closes(self, flow: u64) -> Self {
+        Self { closes: Some(flow), ..self }
     }
 
     /// Lets one of the arrows of a flow end at the slice, which has room for one.
-    pub(super) fn ends(mut self, flow: u64) -> Self {
-        self.inner.legacy_event = Some(arrow_end(flow));
-        self
+    pub(super) fn ends(self, flow: u64) -> Self {
+        Self { ends: Some(flow), ..self }
     }
 
     pub(super) fn slice_begin(self) {
@@ -162,58 +197,86 @@ impl Event<'_> {
         self.put(EventType::Instant);
     }
 
-    fn put(mut self, kind: EventType) {
-        self.inner.set_type(kind);
-        self.inner.debug_annotations = self.notes.list;
-        let packet = Packet {
-            timestamp: Some(self.time),
-            trusted_packet_sequence_id: EVENTS,
-            sequence_flags: NEEDS_STRINGS,
-            interned_data: self.notes.strings.take_new(),
-            track_event: Some(self.inner),
-            ..Packet::default()
-        };
-        append(self.bytes, &packet);
+    fn put(self, kind: EventType) {
+        append(self.bytes, EVENTS, Some(self.time), |packet| {
+            packet.message(TRACK_EVENT, |event| {
+                event.uint(3, self.category.number());
+                event.fields(self.notes.encoded);
+                arrow_end(event, self.ends);
+                event.uint(EVENT_TYPE, kind as u64);
+                event.uint(10, self.name);
+                event.uint(TRACK_UUID, self.track);
+                event.fixed_if_any(47, self.opens);
+                event.fixed_if_any(48, self.closes);
+            });
+            if self.notes.strings.has_new() {
+                packet.message(INTERNED_DATA, |data| self.notes.strings.write_new(data));
+            }
+            packet.uint(SEQUENCE_FLAGS, NEEDS_STRINGS);
+        });
     }
 }
+
+// Fields of `DebugAnnotation` (`track_event/debug_annotation.proto`).
+const NAME: u32 = 1;
+const TEXT: u32 = 6;
 
 /// The debug annotations of an event.
 pub(super) struct Notes<'a> {
     strings: &'a mut Strings,
-    list: Vec<Annotation>,
+    /// Each as a field of the event.
+    encoded: &'a mut Vec<u8>,
 }
 
 impl Notes<'_> {
-    pub(super) fn value(&mut self, key: Key, value: Value) {
-        self.list.push(Annotation { value: Some(value), ..named(key) });
+    pub(super) fn bool(&mut self, key: Key, value: bool) {
+        self.note(key, |note| note.uint(2, value.into()));
     }
 
     pub(super) fn uint(&mut self, key: Key, value: u64) {
-        self.value(key, Value::Uint(value));
+        self.note(key, |note| note.uint(3, value));
+    }
+
+    pub(super) fn int(&mut self, key: Key, value: i64) {
+        self.note(key, |note| note.int(4, value));
+    }
+
+    pub(super) fn double(&mut self, key: Key, value: f64) {
+        self.note(key, |note| note.fixed(5, value.to_bits()));
     }
 
     pub(super) fn text(&mut self, key: Key, text: &str) {
         let number = self.strings.number(Kind::Value, text);
-        self.value(key, Value::TextIid(number));
+        self.note(key, |note| note.uint(17, number));
     }
 
     pub(super) fn texts(&mut self, key: Key, texts: impl Iterator<Item = String>) {
-        let value = |text| Annotation { value: Some(Value::Text(text)), ..Annotation::default() };
-        let annotation = Annotation { array_values: texts.map(value).collect(), ..named(key) };
-        self.list.push(annotation);
+        self.note(key, |note| {
+            texts.for_each(|text| note.message(12, |value| value.text(TEXT, &text)));
+        });
     }
 
     pub(super) fn fields<'f>(&mut self, key: Key, fields: impl Iterator<Item = (&'f str, &'f str)>) {
-        let entries = fields.map(|(name, text)| Annotation {
-            name_iid: Some(self.strings.number(Kind::Annotation, name)),
-            value: Some(Value::Text(text.to_owned())),
-            ..Annotation::default()
+        let Notes { strings, encoded } = self;
+        annotation(encoded, key, |note| {
+            for (name, text) in fields {
+                note.message(11, |entry| {
+                    entry.uint(NAME, strings.number(Kind::Annotation, name));
+                    entry.text(TEXT, text);
+                });
+            }
         });
-        let dict_entries = entries.collect();
-        self.list.push(Annotation { dict_entries, ..named(key) });
+    }
+
+    fn note(&mut self, key: Key, write: impl FnOnce(&mut Message<'_>)) {
+        annotation(self.encoded, key, write);
     }
 }
 
-fn named(key: Key) -> Annotation {
-    Annotation { name_iid: Some(key.number()), ..Annotation::default() }
+/// Writes an annotation, whose value `write` adds.
+fn annotation(encoded: &mut Vec<u8>, key: Key, write: impl FnOnce(&mut Message<'_>)) {
+    Message::behind(encoded).message(4, |note| {
+        note.uint(NAME, key.number());
+        write(note);
+    });
 }

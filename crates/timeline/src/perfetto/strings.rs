@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::schema::{Interned, InternedData};
-use super::words::{Category, Key};
+use super::format::{Category, Key};
+use super::message::Message;
 
 /// The kinds of strings, which a file numbers apart.
 #[derive(Clone, Copy)]
@@ -14,14 +14,26 @@ pub(super) enum Kind {
     Value,
 }
 
+impl Kind {
+    /// The field of `InternedData` (`interned_data/interned_data.proto`) that has the strings of this kind.
+    fn field(self) -> u32 {
+        match self {
+            Self::Category => 1,
+            Self::Event => 2,
+            Self::Annotation => 3,
+            Self::Value => 29,
+        }
+    }
+}
+
 /// The strings that a later packet may refer to, by the writer's side. The table is emptied when it gets long, and
 /// the file says so.
 #[derive(Default)]
 pub(super) struct Strings {
     numbers: [HashMap<Box<str>, u64>; 4],
     bytes: usize,
-    /// The strings that no packet has brought yet.
-    new: InternedData,
+    /// The strings that no packet has brought yet, each as a field of `InternedData`.
+    new: [Vec<u8>; 4],
 }
 
 impl Strings {
@@ -29,7 +41,7 @@ impl Strings {
     const MOST_BYTES: usize = 256 << 10;
 
     /// Makes a table with the words of the format, each at its own number.
-    pub(super) fn new() -> Self {
+    pub(super) fn with_words() -> Self {
         let mut strings = Self::default();
         for category in Category::ALL {
             strings.number(Kind::Category, category.word());
@@ -57,51 +69,22 @@ impl Strings {
         let number = numbers.len() as u64 + 1;
         numbers.insert(text.into(), number);
         self.bytes += text.len();
-        list(&mut self.new, kind).push(Interned { iid: number, text: text.to_owned() });
+        Message::behind(&mut self.new[kind as usize]).message(kind.field(), |string| {
+            string.uint(1, number);
+            string.text_unless_empty(2, text);
+        });
         number
     }
 
-    /// Takes the strings that no packet has brought yet.
-    pub(super) fn take_new(&mut self) -> Option<InternedData> {
-        let new = std::mem::take(&mut self.new);
-        (new != InternedData::default()).then_some(new)
-    }
-}
-
-/// The strings by number, by the reader's side.
-#[derive(Default)]
-pub(super) struct Texts([Vec<String>; 4]);
-
-impl Texts {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    pub(super) fn has_new(&self) -> bool {
+        self.new.iter().any(|new| !new.is_empty())
     }
 
-    /// Adds strings, which have the next numbers.
-    pub(super) fn add(&mut self, mut new: InternedData) -> Result<(), &'static str> {
-        for kind in [Kind::Category, Kind::Event, Kind::Annotation, Kind::Value] {
-            let texts = &mut self.0[kind as usize];
-            for string in list(&mut new, kind).drain(..) {
-                texts.push(string.text);
-                if string.iid != texts.len() as u64 {
-                    return Err("a string whose number is not the next one");
-                }
-            }
+    /// Writes the strings that no packet has brought yet.
+    pub(super) fn write_new(&mut self, data: &mut Message<'_>) {
+        for new in &mut self.new {
+            data.fields(new);
+            new.clear();
         }
-        Ok(())
-    }
-
-    pub(super) fn get(&self, kind: Kind, number: u64) -> Option<&str> {
-        let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.0[kind as usize].get(index).map(String::as_str)
-    }
-}
-
-fn list(data: &mut InternedData, kind: Kind) -> &mut Vec<Interned> {
-    match kind {
-        Kind::Category => &mut data.event_categories,
-        Kind::Event => &mut data.event_names,
-        Kind::Annotation => &mut data.debug_annotation_names,
-        Kind::Value => &mut data.debug_annotation_string_values,
     }
 }

@@ -1,25 +1,21 @@
 //! The tracks of a file: their numbers, and which are described already.
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 
-use lru::LruCache;
-
 use super::arrows::mixed;
+use super::descriptor::{ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
+use super::format;
 use super::lanes::Lanes;
 use super::packets::Packets;
-use super::schema::{
-    BY_RANK, BYTES, CounterDescriptor, MERGE_BY_KEY, ProcessDescriptor, ThreadDescriptor, TrackDescriptor,
-};
-use super::words;
+use super::recent::Recent;
 use crate::{Counter, Device, Nanos, Stream, Thread};
 
 /// The tracks that later records may need. Only streams, threads and counters that were in use last are known;
 /// one that comes again after that gets new tracks, named by its number.
 pub(super) struct Tracks {
-    streams: LruCache<u64, StreamTracks>,
-    threads: LruCache<u64, ThreadTracks>,
-    counters: LruCache<(u32, Box<str>), ()>,
+    streams: Recent<u64, StreamTracks>,
+    threads: Recent<u64, ThreadTracks>,
+    counters: Recent<(u32, Box<str>), ()>,
     /// The lanes that were ever made.
     lanes: u64,
     pid: i32,
@@ -34,6 +30,21 @@ struct StreamTracks {
 struct ThreadTracks {
     name: String,
     lanes: Lanes,
+}
+
+impl ThreadTracks {
+    /// Describes a thread, which has no lanes yet.
+    fn described(packets: &mut Packets, pid: i32, id: u64, name: &str, description: Option<String>) -> Self {
+        // 0 is the number of the system's idle thread.
+        let tid = (id.wrapping_add(1) & 0x7fff_ffff) as i32;
+        packets.track(&TrackDescriptor {
+            uuid: track(Shows::Thread, id),
+            thread: Some(ThreadDescriptor { pid, tid, thread_name: name.to_owned() }),
+            description,
+            ..TrackDescriptor::default()
+        });
+        Self { name: name.to_owned(), lanes: Lanes::default() }
+    }
 }
 
 /// The kinds of tracks, each with numbers of its own.
@@ -56,32 +67,24 @@ pub(super) fn process() -> u64 {
 }
 
 impl Tracks {
-    const MOST: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
-
     /// Describes this process.
     pub(super) fn new(packets: &mut Packets) -> Self {
         let pid = std::process::id() as i32;
         let program = std::env::current_exe().ok();
         let name = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
-        packets.track(TrackDescriptor {
+        packets.track(&TrackDescriptor {
             uuid: process(),
             process: Some(ProcessDescriptor { pid, process_name: name.to_string_lossy().into_owned() }),
             ..TrackDescriptor::default()
         });
-        Self {
-            streams: LruCache::new(Self::MOST),
-            threads: LruCache::new(Self::MOST),
-            counters: LruCache::new(Self::MOST),
-            lanes: 0,
-            pid,
-        }
+        Self { streams: Recent::new(), threads: Recent::new(), counters: Recent::new(), lanes: 0, pid }
     }
 
     pub(super) fn device(packets: &mut Packets, device: &Device) {
-        packets.track(TrackDescriptor {
+        packets.track(&TrackDescriptor {
             name: Some(device.name.clone()),
-            description: Some(words::device_description(device)),
-            child_ordering: Some(BY_RANK),
+            description: Some(format::device_description(device)),
+            orders_by_rank: true,
             ..shown_as_one(track(Shows::Device, device.id.into()), format!("device {}", device.id))
         });
     }
@@ -90,16 +93,18 @@ impl Tracks {
         let descriptor = TrackDescriptor {
             parent_uuid: Some(track(Shows::Device, stream.device.into())),
             name: Some(stream.name.clone()),
-            description: Some(words::stream_description(stream)),
+            description: Some(format::stream_description(stream)),
             ..stream_lane(stream.id)
         };
-        self.streams.push(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
+        self.streams.insert(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
         // The stream's row is there before its first operation.
         self.of_stream(packets, stream.id, &(0..0), None);
     }
 
     pub(super) fn thread(&mut self, packets: &mut Packets, thread: &Thread) {
-        self.describe_thread(packets, thread.id, &thread.name, Some(words::thread_description(thread)));
+        let description = Some(format::thread_description(thread));
+        let tracks = ThreadTracks::described(packets, self.pid, thread.id, &thread.name, description);
+        self.threads.insert(thread.id, tracks);
     }
 
     /// Returns a counter's track.
@@ -108,14 +113,15 @@ impl Tracks {
         let label = bytes.fold(u64::from(counter.device), |hash, byte| mixed(hash ^ u64::from(byte)));
         let uuid = track(Shows::Counter, label);
         let name = (counter.device, Box::from(&*counter.label));
-        if self.counters.get(&name).is_none() {
-            self.counters.push(name, ());
-            packets.track(TrackDescriptor {
+        let mut is_new = false;
+        self.counters.get_or_insert(name, || is_new = true);
+        if is_new {
+            packets.track(&TrackDescriptor {
                 uuid,
                 parent_uuid: Some(track(Shows::Device, counter.device.into())),
                 name: Some(counter.label.clone().into_owned()),
-                description: Some(words::counter_description(counter.device)),
-                counter: Some(CounterDescriptor { unit: BYTES }),
+                description: Some(format::counter_description(counter.device)),
+                is_counter: true,
                 sibling_order_rank: Some(i32::MAX),
                 ..TrackDescriptor::default()
             });
@@ -135,10 +141,10 @@ impl Tracks {
             descriptor: TrackDescriptor { name: Some(format!("stream {stream}")), ..stream_lane(stream) },
             lanes: Lanes::default(),
         };
-        let tracks = self.streams.get_or_insert_mut(stream, unknown);
+        let tracks = self.streams.get_or_insert(stream, unknown);
         let (uuid, is_new) = tracks.lanes.place(time, around, || new_lane(&mut self.lanes));
         if is_new {
-            packets.track(TrackDescriptor { uuid, ..tracks.descriptor.clone() });
+            packets.track(&TrackDescriptor { uuid, ..tracks.descriptor.clone() });
         }
         uuid
     }
@@ -150,14 +156,12 @@ impl Tracks {
         thread: u64,
         time: &Range<Nanos>,
     ) -> (u64, &str) {
-        if self.threads.get(&thread).is_none() {
-            self.describe_thread(packets, thread, &format!("thread {thread}"), None);
-        }
-        let unnamed = || ThreadTracks { name: String::new(), lanes: Lanes::default() };
-        let tracks = self.threads.get_or_insert_mut(thread, unnamed);
+        let pid = self.pid;
+        let unknown = || ThreadTracks::described(packets, pid, thread, &format!("thread {thread}"), None);
+        let tracks = self.threads.get_or_insert(thread, unknown);
         let (uuid, is_new) = tracks.lanes.place(time, None, || new_lane(&mut self.lanes));
         if is_new {
-            packets.track(TrackDescriptor {
+            packets.track(&TrackDescriptor {
                 parent_uuid: Some(track(Shows::Thread, thread)),
                 name: Some(tracks.name.clone()),
                 ..shown_as_one(uuid, format!("thread {thread}"))
@@ -166,23 +170,11 @@ impl Tracks {
         (uuid, &tracks.name)
     }
 
-    fn describe_thread(&mut self, packets: &mut Packets, id: u64, name: &str, description: Option<String>) {
-        // 0 is the number of the system's idle thread.
-        let tid = (id.wrapping_add(1) & 0x7fff_ffff) as i32;
-        packets.track(TrackDescriptor {
-            uuid: track(Shows::Thread, id),
-            thread: Some(ThreadDescriptor { pid: self.pid, tid, thread_name: name.to_owned() }),
-            description,
-            ..TrackDescriptor::default()
-        });
-        self.threads.push(id, ThreadTracks { name: name.to_owned(), lanes: Lanes::default() });
-    }
-
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let streams = self.streams.iter().map(|(_, tracks)| 1 + tracks.lanes.len());
         let threads = self.threads.iter().map(|(_, tracks)| 1 + tracks.lanes.len());
-        streams.chain(threads).sum::<usize>() + self.counters.len()
+        streams.chain(threads).sum::<usize>() + self.counters.iter().count()
     }
 }
 
@@ -193,12 +185,7 @@ fn new_lane(lanes: &mut u64) -> u64 {
 
 /// Returns a track that is shown together with all others that have the key.
 fn shown_as_one(uuid: u64, key: String) -> TrackDescriptor {
-    TrackDescriptor {
-        uuid,
-        sibling_merge_behavior: Some(MERGE_BY_KEY),
-        sibling_merge_key: Some(key),
-        ..TrackDescriptor::default()
-    }
+    TrackDescriptor { uuid, merge_key: Some(key), ..TrackDescriptor::default() }
 }
 
 fn stream_lane(stream: u64) -> TrackDescriptor {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result, host_memory};
-use gpustream_timeline::text::Bytes;
+use gpustream_hal::{
+    self as hal, Bytes, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result, host_memory,
+};
 
 use super::Source;
 use crate::inside;

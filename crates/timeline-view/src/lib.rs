@@ -1,0 +1,28 @@
+//! What is made of timelines: figures, pictures, and timelines again of the files that traces wrote.
+//!
+//! [`gpustream`](https://docs.rs/gpustream) makes a [`Timeline`] while it traces a program, or writes the trace to a file.
+//! This crate is for those who look at them, and apart so that programs which are only traced do without it: it calls no driver,
+//! and knows no stream but by its number.
+//!
+//! | to | use |
+//! |---|---|
+//! | ask how busy everything was, what overlapped, and why anything waited | [`Report::of`] |
+//! | see it | [`Picture`], as SVG or as a page |
+//! | read a file | [`perfetto::read`] |
+//! | print tables, times and sizes as reports do | [`text`] |
+//!
+//! [`Timeline`]: gpustream_timeline::Timeline
+#![forbid(unsafe_code)]
+
+mod intervals;
+mod lookup;
+pub mod perfetto;
+mod picture;
+mod report;
+pub mod text;
+
+pub use picture::Picture;
+pub use report::{
+    Cause, CauseReport, Culprit, DeviceReport, Engine, EngineReport, Gap, GapOf, LabelReport, Link, Overlap,
+    Path, PathLabel, Report, Step, StreamReport, ThreadReport,
+};

@@ -1,0 +1,142 @@
+//! Finding records by the numbers that other records have for them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use gpustream_timeline::{Device, Nanos, Operation, Point, Stream, Timeline, Work};
+
+/// The order of a timeline's operations on their streams, and names for what its records refer to.
+pub(crate) struct Lookup<'a> {
+    timeline: &'a Timeline,
+    devices: HashMap<u64, usize>,
+    streams: HashMap<u64, usize>,
+    threads: HashMap<u64, usize>,
+    orders: HashMap<u64, Vec<Entry>>,
+}
+
+/// An operation's place in the order of its stream.
+struct Entry {
+    number: u64,
+    operation: usize,
+    /// This operation, or the last one before it that has a time.
+    timed: Option<usize>,
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(timeline: &'a Timeline) -> Self {
+        let mut orders: HashMap<u64, Vec<Entry>> = HashMap::new();
+        for (at, operation) in timeline.operations.iter().enumerate() {
+            let entry = Entry { number: operation.point.number, operation: at, timed: None };
+            orders.entry(operation.point.stream).or_default().push(entry);
+        }
+        for order in orders.values_mut() {
+            order.sort_unstable_by_key(|entry| (entry.number, entry.operation));
+            let mut timed = None;
+            for entry in order {
+                if timeline.operations.get(entry.operation).is_some_and(|found| ran(found).is_some()) {
+                    timed = Some(entry.operation);
+                }
+                entry.timed = timed;
+            }
+        }
+        Self {
+            devices: positions(&timeline.devices, |device| device.id.into()),
+            streams: positions(&timeline.streams, |stream| stream.id),
+            threads: positions(&timeline.threads, |thread| thread.id),
+            timeline,
+            orders,
+        }
+    }
+
+    /// Returns the operation that a point stands for: the last one up to it whose time is known.
+    pub(crate) fn operation(&self, point: Point) -> Option<usize> {
+        let order = self.orders.get(&point.stream)?;
+        let at = order.partition_point(|entry| entry.number <= point.number);
+        order.get(at.checked_sub(1)?)?.timed
+    }
+
+    /// Returns the last operation before this one on its stream whose time is known.
+    pub(crate) fn before(&self, at: usize) -> Option<usize> {
+        let point = self.timeline.operations.get(at)?.point;
+        let order = self.orders.get(&point.stream)?;
+        let place = order.partition_point(|entry| (entry.number, entry.operation) < (point.number, at));
+        order.get(place.checked_sub(1)?)?.timed
+    }
+
+    pub(crate) fn stream(&self, id: u64) -> Option<&'a Stream> {
+        self.timeline.streams.get(*self.streams.get(&id)?)
+    }
+
+    /// Returns the device that an operation ran on, where the stream is known.
+    pub(crate) fn device_of(&self, operation: &Operation) -> Option<u32> {
+        self.stream(operation.point.stream).map(|stream| stream.device)
+    }
+
+    /// Returns the stream's name, or one made of its number: a file that was cut off may lack the stream.
+    pub(crate) fn stream_name(&self, id: u64) -> String {
+        self.stream(id).map_or_else(|| format!("stream {id}"), |stream| stream.name.clone())
+    }
+
+    /// Returns a device's place in the timeline.
+    pub(crate) fn device_place(&self, id: u32) -> Option<usize> {
+        self.devices.get(&id.into()).copied()
+    }
+
+    pub(crate) fn device(&self, id: u32) -> Option<&'a Device> {
+        self.timeline.devices.get(self.device_place(id)?)
+    }
+
+    /// Returns a thread's place in the timeline.
+    pub(crate) fn thread_place(&self, id: u64) -> Option<usize> {
+        self.threads.get(&id).copied()
+    }
+
+    pub(crate) fn thread_name(&self, id: u64) -> String {
+        let thread = self.thread_place(id).and_then(|at| self.timeline.threads.get(at));
+        thread.map_or_else(|| format!("thread {id}"), |thread| thread.name.clone())
+    }
+
+    /// Returns the streams that are listed, then those that only operations name.
+    pub(crate) fn stream_ids(&self) -> Vec<u64> {
+        let mut ids: Vec<_> = self.timeline.streams.iter().map(|stream| stream.id).collect();
+        let mut others: Vec<_> =
+            self.orders.keys().copied().filter(|id| self.stream(*id).is_none()).collect();
+        others.sort_unstable();
+        ids.append(&mut others);
+        ids
+    }
+}
+
+/// Returns the place of each record by its number.
+fn positions<T>(all: &[T], id: impl Fn(&T) -> u64) -> HashMap<u64, usize> {
+    all.iter().enumerate().map(|(at, one)| (id(one), at)).collect()
+}
+
+/// Returns the time of an operation, where it is known and does not run backwards.
+pub(crate) fn ran(operation: &Operation) -> Option<Range<Nanos>> {
+    operation.ran.clone().filter(|ran| ran.start <= ran.end)
+}
+
+/// Returns whether the pieces of an operation stand for it: it has some, and is nothing but them.
+pub(crate) fn is_its_pieces(operation: &Operation) -> bool {
+    let of_parts =
+        matches!(operation.work, Work::Graph { .. } | Work::Step { .. } | Work::External | Work::Other);
+    of_parts && !operation.pieces.is_empty()
+}
+
+/// Returns the shortest interval with both in it.
+pub(crate) fn around(one: Range<Nanos>, other: Range<Nanos>) -> Range<Nanos> {
+    one.start.min(other.start)..one.end.max(other.end)
+}
+
+/// Returns the times between the first and the last thing that the timeline has: of operations, spans and instants.
+pub(crate) fn extent(timeline: &Timeline) -> Range<Nanos> {
+    let operations = timeline.operations.iter().flat_map(|operation| {
+        let pieces = operation.pieces.iter().map(|piece| piece.ran.clone());
+        std::iter::once(operation.submitted.clone()).chain(ran(operation)).chain(pieces)
+    });
+    let spans = timeline.spans.iter().map(|span| span.time.clone());
+    let instants = timeline.instants.iter().map(|instant| instant.time..instant.time);
+    let all = operations.chain(spans).chain(instants);
+    all.reduce(around).unwrap_or(0..0)
+}

@@ -1,0 +1,308 @@
+//! Devices and their engines: busy and idle time, bytes, and overlap.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::cause::Cause;
+use super::gap::Gaps;
+use crate::intervals::Intervals;
+use crate::lookup::{Lookup, is_its_pieces, ran};
+use gpustream_timeline::{Direction, Nanos, Operation, Timeline, Work};
+
+/// A part of a device that works beside the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// Kernels, calls of other libraries, and graphs of which no nodes are known.
+    Kernels,
+    /// Copies from the host to the device.
+    Up,
+    /// Copies from the device to the host.
+    Down,
+    /// Copies within the device or from another one, and fills.
+    Inside,
+    /// Functions of the host's, which the device waits for.
+    Host,
+}
+
+impl Engine {
+    /// Returns the engine that work keeps busy. A wait for a flag, or a prefetch, has none.
+    pub fn of(work: &Work) -> Option<Self> {
+        Some(match work {
+            Work::Kernel { .. } | Work::Graph { .. } | Work::Step { .. } | Work::External => Self::Kernels,
+            Work::Copy { direction: Direction::Up, .. } => Self::Up,
+            Work::Copy { direction: Direction::Down, .. } => Self::Down,
+            Work::Copy { .. } | Work::Fill { .. } => Self::Inside,
+            Work::Host => Self::Host,
+            _ => return None,
+        })
+    }
+
+    /// Returns the engine's name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Up => "copies up",
+            Self::Down => "copies down",
+            Self::Inside => "copies inside",
+            Self::Host => "host functions",
+        }
+    }
+}
+
+/// The figures of a device.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// The device's number.
+    pub id: u32,
+    /// The device's name.
+    pub name: String,
+    /// The time in which any engine of the device was busy, host functions apart.
+    pub busy: Nanos,
+    /// The rest of the report's total.
+    pub idle: Nanos,
+    /// The engines that did anything.
+    pub engines: Vec<EngineReport>,
+    /// The time in which a copy (up, down or inside) and a kernel ran, of the time in which a copy ran.
+    pub copies_with_kernels: Overlap,
+    /// The time in which copies went both up and down, of the time in which any went up or down.
+    pub both_directions: Overlap,
+    /// The busy time of all engines, added up, without that of the device: time that was hidden behind other work. The
+    /// whole is that sum, so that three engines that are always busy at once have a share of two thirds.
+    pub hidden: Overlap,
+    /// The device's idle time between its first and last operation by cause, from the longest on.
+    pub causes: Vec<CauseReport>,
+}
+
+impl DeviceReport {
+    /// Returns the time that this run hid behind other work, of the work of `alone`: a run of the same operations one after the
+    /// other. Operations that run at the same time slow each other down. [`hidden`](Self::hidden) goes by the longer times that
+    /// they took in this run; this goes by those that they take by themselves, and so says what the overlap saved.
+    ///
+    /// ```
+    /// # use gpustream_timeline_view::Report;
+    /// # use gpustream_timeline::{Clock, Device, Direction, Operation, Place, Point, Stream, Timeline, Work};
+    /// # fn run(stream: u64, up: std::ops::Range<u64>, down: std::ops::Range<u64>) -> Timeline {
+    /// #     let mut timeline = Timeline::default();
+    /// #     let (name, reason) = ("made up".to_owned(), String::new());
+    /// #     timeline.devices.push(Device { id: 0, name, clock: Clock::Host, error: 0, reason });
+    /// #     for (number, direction, ran) in [(1, Direction::Up, up), (2, Direction::Down, down)] {
+    /// #         let id = if number == 1 { 1 } else { stream };
+    /// #         timeline.streams.push(Stream { id, device: 0, name: "made up".into(), legacy: false });
+    /// #         timeline.operations.push(Operation {
+    /// #             point: Point { stream: id, number }, label: "copy".into(), place: Place::default(), thread: 1,
+    /// #             submitted: 0..1, ran: Some(ran), work: Work::Copy { direction, bytes: 8, pageable: false },
+    /// #             after: Vec::new(), pieces: Vec::new(),
+    /// #         });
+    /// #     }
+    /// #     timeline
+    /// # }
+    /// // Two copies of 100 ns each by themselves, which take 120 together.
+    /// let (one_by_one, together) = (run(1, 0..100, 100..200), run(2, 0..120, 0..120));
+    /// let (alone, report) = (&Report::of(&one_by_one).devices[0], &Report::of(&together).devices[0]);
+    /// assert_eq!(report.hidden.share(), 0.5);
+    /// assert_eq!(report.hidden_of(alone).share(), 0.4);
+    /// ```
+    #[must_use]
+    pub fn hidden_of(&self, alone: &Self) -> Overlap {
+        let all = alone.hidden.of;
+        Overlap { time: all.saturating_sub(self.busy), of: all }
+    }
+}
+
+/// The figures of an engine.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EngineReport {
+    /// The engine.
+    pub engine: Engine,
+    /// The number of operations. Nodes of a graph count, where they are known, in place of their graph.
+    pub operations: u64,
+    /// The sum of the bytes of all copies and fills, also of those whose times are not known.
+    pub bytes: u64,
+    /// The time in which the engine did anything.
+    pub busy: Nanos,
+    /// The rest of the report's total.
+    pub idle: Nanos,
+}
+
+/// A time, and the time that it is a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overlap {
+    /// The time.
+    pub time: Nanos,
+    /// The whole.
+    pub of: Nanos,
+}
+
+impl Overlap {
+    /// Returns the part of the whole, from 0 to 1; 0 where there is no whole.
+    pub fn share(self) -> f64 {
+        if self.of == 0 { 0.0 } else { self.time as f64 / self.of as f64 }
+    }
+}
+
+/// A device's idle time that one cause explains.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CauseReport {
+    /// The cause.
+    pub cause: Cause,
+    /// The number of gaps.
+    pub gaps: u64,
+    /// The sum of their lengths.
+    pub time: Nanos,
+}
+
+/// The work of the devices, by engine.
+pub(crate) struct Devices(BTreeMap<u32, Load>);
+
+/// The work of a device.
+#[derive(Default)]
+pub(crate) struct Load {
+    name: String,
+    engines: BTreeMap<Engine, EngineWork>,
+    /// The time in which any engine was busy, host functions apart.
+    pub(crate) busy: Intervals,
+    /// Start and operation of all that kept the device busy, by start.
+    pub(crate) starts: Vec<(Nanos, usize)>,
+}
+
+#[derive(Default)]
+struct EngineWork {
+    operations: u64,
+    bytes: u64,
+    times: Vec<Range<Nanos>>,
+    busy: Intervals,
+    /// End and operation, by end.
+    ends: Vec<(Nanos, usize)>,
+}
+
+impl Devices {
+    pub(crate) fn new(timeline: &Timeline, lookup: &Lookup<'_>) -> Self {
+        let mut devices: BTreeMap<u32, Load> = BTreeMap::new();
+        for device in &timeline.devices {
+            devices.entry(device.id).or_default().name.clone_from(&device.name);
+        }
+        for (at, operation) in timeline.operations.iter().enumerate() {
+            let Some(device) = lookup.device_of(operation) else { continue };
+            let work = devices.entry(device).or_default();
+            each_part(operation, |_, part, time| work.add(at, part, time));
+        }
+        for (id, device) in &mut devices {
+            if device.name.is_empty() {
+                device.name = format!("device {id}");
+            }
+            for engine in device.engines.values_mut() {
+                engine.busy = engine.times.drain(..).collect();
+                engine.ends.sort_unstable();
+            }
+            let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
+            device.busy = Intervals::union(engines.map(|(_, work)| &work.busy));
+            device.starts.sort_unstable();
+        }
+        Self(devices)
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &str, &Load)> {
+        self.0.iter().map(|(id, device)| (*id, &*device.name, device))
+    }
+
+    /// Returns the time in which any device was busy.
+    pub(crate) fn busy(&self) -> Intervals {
+        Intervals::union(self.0.values().map(|device| &device.busy))
+    }
+
+    /// Returns the last operation that an engine had ended at `time`, if that was after `ready`, and if the engine was
+    /// busy in half of the time between or more: then an operation that was ready for the engine waited for this one.
+    pub(crate) fn kept_busy(&self, device: u32, engine: Engine, ready: Nanos, time: Nanos) -> Option<usize> {
+        let work = self.0.get(&device)?.engines.get(&engine)?;
+        let at = work.ends.partition_point(|&(end, _)| end <= time);
+        let &(end, operation) = work.ends.get(at.checked_sub(1)?)?;
+        let waited = ready..time;
+        (end > ready && is_most(work.busy.within(&waited), &waited)).then_some(operation)
+    }
+
+    pub(crate) fn reports(&self, total: Nanos, gaps: &Gaps) -> Vec<DeviceReport> {
+        let report = |(&id, device): (&u32, &Load)| {
+            let busy = |wanted: &[Engine]| {
+                let engines = device.engines.iter().filter(|(engine, _)| wanted.contains(engine));
+                Intervals::union(engines.map(|(_, work)| &work.busy))
+            };
+            let [kernels, up, down] =
+                [Engine::Kernels, Engine::Up, Engine::Down].map(|engine| busy(&[engine]));
+            let copies = busy(&[Engine::Up, Engine::Down, Engine::Inside]);
+            let directions = busy(&[Engine::Up, Engine::Down]);
+            let engines = device.engines.iter().filter(|(engine, _)| **engine != Engine::Host);
+            let sum = engines.map(|(_, work)| work.busy.length()).fold(0, Nanos::saturating_add);
+            DeviceReport {
+                id,
+                name: device.name.clone(),
+                busy: device.busy.length(),
+                idle: total.saturating_sub(device.busy.length()),
+                engines: device.engines.iter().map(|(engine, work)| work.report(*engine, total)).collect(),
+                copies_with_kernels: Overlap { time: copies.overlap(&kernels), of: copies.length() },
+                both_directions: Overlap { time: up.overlap(&down), of: directions.length() },
+                hidden: Overlap { time: sum.saturating_sub(device.busy.length()), of: sum },
+                causes: gaps.causes(id),
+            }
+        };
+        self.0.iter().map(report).collect()
+    }
+}
+
+impl Load {
+    fn add(&mut self, operation: usize, part: &Work, time: Option<Range<Nanos>>) {
+        let Some(engine) = Engine::of(part) else { return };
+        let work = self.engines.entry(engine).or_default();
+        work.operations += 1;
+        work.bytes = work.bytes.saturating_add(bytes(part));
+        if let Some(time) = time {
+            if engine != Engine::Host {
+                self.starts.push((time.start, operation));
+            }
+            work.ends.push((time.end, operation));
+            work.times.push(time);
+        }
+    }
+}
+
+impl EngineWork {
+    fn report(&self, engine: Engine, total: Nanos) -> EngineReport {
+        let busy = self.busy.length();
+        EngineReport {
+            engine,
+            operations: self.operations,
+            bytes: self.bytes,
+            busy,
+            idle: total.saturating_sub(busy),
+        }
+    }
+}
+
+/// Returns the bytes that work copies or fills.
+pub(crate) fn bytes(work: &Work) -> u64 {
+    match *work {
+        Work::Copy { bytes, .. } | Work::Fill { bytes } => bytes,
+        _ => 0,
+    }
+}
+
+/// Calls `each` for the pieces that stand for an operation, or for the operation.
+pub(super) fn each_part<'a>(
+    operation: &'a Operation,
+    mut each: impl FnMut(&'a Cow<'static, str>, &Work, Option<Range<Nanos>>),
+) {
+    if is_its_pieces(operation) {
+        operation.pieces.iter().for_each(|piece| each(&piece.label, &piece.work, Some(piece.ran.clone())));
+    } else {
+        each(&operation.label, &operation.work, ran(operation));
+    }
+}
+
+/// Returns whether a time is at least half of an interval, and not nothing.
+pub(crate) fn is_most(time: Nanos, of: &Range<Nanos>) -> bool {
+    time > 0 && time >= of.end.saturating_sub(of.start).div_ceil(2)
+}

@@ -1,0 +1,124 @@
+//! Figures of a timeline: how busy everything was, what overlapped, and why anything waited.
+
+mod cause;
+mod device;
+mod gap;
+mod label;
+mod path;
+mod print;
+mod thread;
+
+use crate::lookup::{Lookup, extent, ran};
+use gpustream_timeline::{Nanos, Timeline};
+
+pub use cause::{Cause, Culprit};
+pub(crate) use device::bytes;
+pub use device::{CauseReport, DeviceReport, Engine, EngineReport, Overlap};
+pub use gap::{Gap, GapOf, StreamReport};
+pub use label::LabelReport;
+pub use path::{Link, Path, PathLabel, Step};
+pub use thread::ThreadReport;
+
+/// The figures of a timeline, made by [`Report::of`]. They are printed as tables by [`Display`](std::fmt::Display).
+///
+/// All times are in nanoseconds. Time in which several operations ran counts once: a figure is the length of a union of
+/// intervals, where its documentation does not say *sum*. The error of the device's clock,
+/// [`Device::error`](gpustream_timeline::Device), is in all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// From the first to the last thing in the timeline: operations, their submission, spans and instants.
+    pub total: Nanos,
+    /// The time in which the host was busy. A thread is busy from the first to the last thing that the timeline has of
+    /// it, except while it waits; host functions count as well. A thread that polls futures, or sleeps by means of its
+    /// own, counts as busy, since the trace does not see that.
+    pub host: Nanos,
+    /// The time in which any device ran a kernel, a copy or a fill.
+    pub device: Nanos,
+    /// The synchronisation that remains: the total without the longer of `host` and `device`. The rest is zero where
+    /// one of the two never stood still, so that more overlap of both would gain nothing.
+    pub remaining: Nanos,
+    /// The devices, in the timeline's order.
+    pub devices: Vec<DeviceReport>,
+    /// The streams, in the timeline's order.
+    pub streams: Vec<StreamReport>,
+    /// The threads of which there is anything, in the timeline's order.
+    pub threads: Vec<ThreadReport>,
+    /// The longest gaps of each device, then those of each stream, each list from the longest on. A gap lies between two
+    /// operations: the time before the first and after the last is none.
+    pub gaps: Vec<Gap>,
+    /// The chain of operations that ended last.
+    pub path: Path,
+    /// The time of each label's operations, from the longest on.
+    pub labels: Vec<LabelReport>,
+    /// The number of operations without times, since the device failed or the trace ended before. They count in bytes
+    /// alone.
+    pub unknown: u64,
+    /// The number of records that were lost.
+    pub lost: u64,
+}
+
+impl Report {
+    /// Returns the figures of a timeline: busy and idle time, overlap, the longest gaps with their causes, the critical
+    /// path, and the time of each label.
+    ///
+    /// The time this takes grows with the number of operations, n, as n log n.
+    ///
+    /// ```
+    /// use gpustream_timeline::*;
+    /// use gpustream_timeline_view::{Overlap, Report};
+    ///
+    /// let mut timeline = Timeline::default();
+    /// let name = "cpu:0".to_owned();
+    /// timeline.add(Record::Device(Device { id: 0, name, clock: Clock::Host, error: 0, reason: String::new() }));
+    /// for id in [1, 2] {
+    ///     let name = format!("stream {id}");
+    ///     timeline.add(Record::Stream(Stream { id, device: 0, name, legacy: false }));
+    /// }
+    /// let copy = Work::Copy { direction: Direction::Up, bytes: 4096, pageable: false };
+    /// let kernel = Work::Kernel { grid: [16, 1, 1], block: [256, 1, 1] };
+    /// for (stream, label, work, ran) in [(1, "copy", copy, 100..300), (2, "saxpy", kernel, 150..350)] {
+    ///     timeline.add(Record::Operation(Operation {
+    ///         point: Point { stream, number: 1 },
+    ///         label: label.into(),
+    ///         place: Place { file: "src/main.rs".into(), line: 12 },
+    ///         thread: 1,
+    ///         submitted: 0..50,
+    ///         ran: Some(ran),
+    ///         work,
+    ///         after: vec![],
+    ///         pieces: vec![],
+    ///     }));
+    /// }
+    ///
+    /// let report = Report::of(&timeline);
+    /// assert_eq!((report.total, report.device), (350, 250));
+    /// // Of the copy's 200 ns, a kernel ran in 150.
+    /// assert_eq!(report.devices[0].copies_with_kernels, Overlap { time: 150, of: 200 });
+    /// println!("{report}");
+    /// ```
+    pub fn of(timeline: &Timeline) -> Self {
+        let lookup = Lookup::new(timeline);
+        let extent = extent(timeline);
+        let total = extent.end.saturating_sub(extent.start);
+        let threads = thread::Threads::new(timeline);
+        let devices = device::Devices::new(timeline, &lookup);
+        let host = threads.busy(timeline).length();
+        let device = devices.busy().length();
+        let gaps = gap::Gaps::new(timeline, &lookup, &threads, &devices);
+        Self {
+            total,
+            host,
+            device,
+            remaining: total - host.max(device).min(total),
+            devices: devices.reports(total, &gaps),
+            streams: gap::streams(timeline, &lookup, total),
+            threads: threads.reports(&lookup),
+            path: path::path(timeline, &lookup, &threads, &devices),
+            labels: label::labels(timeline),
+            unknown: timeline.operations.iter().filter(|operation| ran(operation).is_none()).count() as u64,
+            lost: timeline.lost,
+            gaps: gaps.longest(),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The words in a file by which a reader knows again what the writer wrote: for `gpustream-timeline-view` of the same version.
+
+use crate::{Clock, Device, Direction, Place, Point, Stream, Thread, Work};
+
+pub use super::packets::first;
+
+/// The first string of every file, and the number of its format. A change that older readers would misread takes the
+/// next number.
+pub const FORMAT: &str = "gpustream timeline, format ";
+pub const VERSION: u32 = 1;
+
+/// `Trace.packet`, the only field of a file (`trace.proto`), and its tag.
+pub(super) const PACKET: u32 = 1;
+pub const PACKET_TAG: u8 = 0x0a;
+/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: strings that were interned before this packet are forgotten.
+pub const CLEARED: u64 = 1;
+
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$about_word:meta])* $variant:ident: $word:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$about_word])* $variant,)*
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// The word's number in every table of strings.
+            pub(super) fn number(self) -> u64 {
+                self as u64 + 1
+            }
+        }
+    };
+}
+
+words! {
+    /// The kind of an event: its category in the file.
+    Category {
+        /// An operation, in the time in which the device ran it.
+        Operation: "operation",
+        /// An operation of which no time on the device is known, in the time of its submission.
+        Unfinished: "unfinished",
+        /// The submission of an [`Category::Operation`].
+        Submission: "submission",
+        /// A part of the operation around it in the file.
+        Piece: "piece",
+        /// The end of an arrow that ends neither at a slice's beginning nor at its end.
+        Arrow: "arrow",
+        Wait: "wait",
+        Allocation: "allocation",
+        User: "user",
+        Future: "future",
+        Woken: "woken",
+        HostClosure: "host closure",
+        Lint: "lint",
+        Event: "event",
+        Lost: "lost",
+    }
+}
+
+words! {
+    /// The name of a debug annotation. In SQL it is `debug.NAME`.
+    Key {
+        Stream: "stream",
+        Number: "number",
+        Source: "source",
+        Thread: "thread",
+        SubmittedBy: "submitted_by",
+        Submitted: "submitted",
+        CallNs: "call_ns",
+        StartDelayNs: "start_delay_ns",
+        Work: "work",
+        Grid: "grid",
+        Block: "block",
+        Bytes: "bytes",
+        Rate: "GB_per_s",
+        Direction: "direction",
+        Pageable: "pageable",
+        Operations: "operations",
+        After: "after",
+        Device: "device",
+        Fields: "fields",
+        Finding: "finding",
+        Count: "count",
+    }
+}
+
+pub const CLOCKS: [(Clock, &str); 4] = [
+    (Clock::Host, "host"),
+    (Clock::Cupti, "CUPTI"),
+    (Clock::Rocprofiler, "rocprofiler-sdk"),
+    (Clock::Events, "events"),
+];
+
+pub const DIRECTIONS: [(Direction, &str); 4] = [
+    (Direction::Up, "up"),
+    (Direction::Down, "down"),
+    (Direction::Inside, "inside"),
+    (Direction::Peer, "peer"),
+];
+
+pub(super) fn direction_word(direction: Direction) -> &'static str {
+    word(&DIRECTIONS, direction)
+}
+
+pub(super) fn work_word(work: Work) -> &'static str {
+    match work {
+        Work::Kernel { .. } => "kernel",
+        Work::Copy { .. } => "copy",
+        Work::Fill { .. } => "fill",
+        Work::Host => "host",
+        Work::Graph { .. } => "graph",
+        Work::Step { .. } => "step",
+        Work::External => "external",
+        Work::Other => "other",
+    }
+}
+
+fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], meaning: T) -> &'static str {
+    words.iter().find(|(known, _)| *known == meaning).map_or("", |(_, word)| word)
+}
+
+/// Returns `FILE:LINE`, or nothing where neither is known.
+pub(super) fn source(place: &Place) -> Option<String> {
+    (*place != Place::default()).then(|| format!("{}:{}", place.file, place.line))
+}
+
+/// Returns `X x Y x Z`.
+pub(super) fn extent([x, y, z]: [u32; 3]) -> String {
+    format!("{x} x {y} x {z}")
+}
+
+/// Returns `stream STREAM #NUMBER`.
+pub(super) fn point(point: Point) -> String {
+    format!("stream {} #{}", point.stream, point.number)
+}
+
+/// Returns what the help of the device's track says, one `NAME: VALUE` a line.
+pub(super) fn device_description(device: &Device) -> String {
+    let clock = word(&CLOCKS, device.clock);
+    let reason =
+        if device.reason.is_empty() { String::new() } else { format!("\nreason: {}", device.reason) };
+    format!("device: {}\nclock: {clock}\nerror: {} ns{reason}", device.id, device.error)
+}
+
+/// Returns what the help of the stream's track says.
+pub(super) fn stream_description(stream: &Stream) -> String {
+    let kind = if stream.legacy { "legacy default stream" } else { "stream" };
+    format!("stream: {}\ndevice: {}\nkind: {kind}", stream.id, stream.device)
+}
+
+/// Returns what the help of the thread's track says.
+pub(super) fn thread_description(thread: &Thread) -> String {
+    format!("thread: {}", thread.id)
+}
+
+/// Returns what the help of a counter's track says.
+pub(super) fn counter_description(device: u32) -> String {
+    format!("device: {device}")
+}
