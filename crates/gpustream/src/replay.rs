@@ -26,9 +26,9 @@ use crate::stream::Stream;
 /// | has other memory | setting a node; memory that comes in turn, such as two buffers that are swapped, has a graph for each turn |
 /// | is another one | a run that is submitted by itself; up to four courses of a step are kept side by side |
 ///
-/// Operations that touch no common bytes run at the same time, although they were submitted to one stream. Kernels that
-/// hand values to each other by variables of their module need [`in_order`](Self::in_order), since no argument tells of
-/// these.
+/// Operations that touch no common bytes run at the same time, although they were submitted to one stream. Variables of a
+/// module count as memory of its kernels. If you loaded a module by `unsafe` code that does not list its variables, and
+/// kernels hand values to each other there, use [`in_order`](Self::in_order).
 ///
 /// **Where a step is cut.** A graph ends where the host waits (a download, a guard), where another stream waits for this one
 /// or the other way round, and at operations that no graph can hold: host closures, kernels that take a

@@ -108,7 +108,7 @@ impl NodeAdder {
     /// Makes a node of an operation.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
+    /// As for [`Entry::submit`](crate::queue::Entry::submit).
     pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
         let &Submission { caller, accesses, ref call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
@@ -178,7 +178,7 @@ impl NodeAdder {
     /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit), for the word and for each operation of the body.
+    /// As for [`Entry::submit`](crate::queue::Entry::submit), for the word and for each operation of the body.
     pub(crate) unsafe fn condition(
         &self,
         caller: &Caller,

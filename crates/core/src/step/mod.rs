@@ -249,7 +249,7 @@ impl Step {
     /// Returns what becomes of its uses, or `None` if it is not held back.
     ///
     /// # Safety
-    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    /// As for [`Entry::follow`](crate::queue::Entry::follow).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
     pub(crate) unsafe fn follow<'a, A>(

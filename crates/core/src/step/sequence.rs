@@ -221,7 +221,7 @@ impl Sequence {
     /// early the operation is left with some of them, and its node lags behind all the same.
     ///
     /// # Safety
-    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    /// As for [`Entry::follow`](crate::queue::Entry::follow).
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "it is taken in where it is called")]
     pub(super) unsafe fn follow<'a, A>(
