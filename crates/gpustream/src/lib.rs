@@ -217,9 +217,12 @@ macro_rules! include_kernels {
     };
 }
 
-/// This crate under the name by which bindings know it: a user's `Cargo.toml` can call the crate otherwise.
+/// This crate under the name by which bindings know it: a user's `Cargo.toml` can call the crate otherwise. It is a module, since
+/// with `extern crate self as` the compiler's messages show that name to users.
 #[doc(hidden)]
-pub extern crate self as __gpustream;
+pub mod __gpustream {
+    pub use crate::*;
+}
 
 /// Refuses bindings that another version of `gpustream-build` wrote; not for use by hand. They use hidden items of this
 /// crate, which change with any version.
