@@ -7,6 +7,7 @@ use gpustream_hal::{
     DefaultStream, ErrorKind, EventOptions, PinnedOptions, RawStream, StreamOptions, WaitPolicy, WaitValue,
 };
 
+use super::startup::in_own_process;
 use super::{Vendor, add_one, assert_call, assert_one, names, pick, signed, start, stream};
 use crate::VENDOR;
 
@@ -29,45 +30,45 @@ fn streams_carry_flags_and_priority() {
     assert_eq!(recorder.live().streams, before);
 }
 
+/// Green contexts are made once in a process, which is the test's own.
 #[test]
 fn stream_on_a_part_gets_whole_groups_that_differ() {
-    let (recorder, device) = start();
-    let ask = |least| StreamOptions::default().multiprocessors(least);
-    let make = |least| recorder.record(|| device.stream_create(ask(least)).unwrap());
-    let made: Vec<_> = [20, 20, 17, 9].map(make).into();
-    // SAFETY: the streams are alive.
-    let given = made.iter().map(|(stream, _)| unsafe { device.stream_multiprocessors(*stream) });
-    assert_eq!(given.collect::<Vec<_>>(), [24, 24, 24, 16].map(Some));
-    let (whole, calls) = make(device.info().multiprocessors);
-    // SAFETY: the stream is alive.
-    let given = unsafe { device.stream_multiprocessors(whole) };
-    assert_eq!(given, Some(device.info().multiprocessors));
-    if VENDOR == Vendor::Cuda {
-        let all = [
-            "cuDeviceGetDevResource",
-            "cuDevSmResourceSplitByCount",
-            "cuDevSmResourceSplitByCount",
-            "cuDevResourceGenerateDesc",
-            "cuGreenCtxCreate",
-            "cuGreenCtxStreamCreate",
-        ];
-        // The tests of a process share the green contexts.
-        let known = [&all[..3], &all[5..]].concat();
-        assert!([&all[..], &known].contains(&&*names(&made[0].1)));
-        // The driver has no group of that size, and the whole device is one.
-        let without_list = |names: &[_]| [&names[..2], &names[3..]].concat();
-        assert!([without_list(&all), without_list(&known)].contains(&names(&calls)));
-    } else {
-        let asked = ["hipDeviceGetAttribute", "hipExtStreamCreateWithCUMask"];
-        assert_eq!(names(&made[0].1), asked);
-        assert_eq!(made[0].1[1].arg("words"), 4, "104 bits");
-    }
-    let streams = made.iter().map(|(stream, _)| *stream).chain([whole]);
-    for stream in streams {
-        // SAFETY: alive, and not used again.
-        let ((), calls) = recorder.record(|| unsafe { device.stream_destroy(stream) }.unwrap());
-        assert_one(&calls, ["cuStreamDestroy_v2", "hipStreamDestroy"], &[]);
-    }
+    in_own_process(&[], || {
+        let (recorder, device) = start();
+        let ask = |least| StreamOptions::default().multiprocessors(least);
+        let make = |least| recorder.record(|| device.stream_create(ask(least)).unwrap());
+        let made: Vec<_> = [20, 20, 17, 9].map(make).into();
+        // SAFETY: the streams are alive.
+        let given = made.iter().map(|(stream, _)| unsafe { device.stream_multiprocessors(*stream) });
+        assert_eq!(given.collect::<Vec<_>>(), [24, 24, 24, 16].map(Some));
+        let (whole, calls) = make(device.info().multiprocessors);
+        // SAFETY: the stream is alive.
+        let given = unsafe { device.stream_multiprocessors(whole) };
+        assert_eq!(given, Some(device.info().multiprocessors));
+        if VENDOR == Vendor::Cuda {
+            let all = [
+                "cuDeviceGetDevResource",
+                "cuDevSmResourceSplitByCount",
+                "cuDevSmResourceSplitByCount",
+                "cuDevResourceGenerateDesc",
+                "cuGreenCtxCreate",
+                "cuGreenCtxStreamCreate",
+            ];
+            assert_eq!(names(&made[0].1), all);
+            // The driver has no group of that size, and the whole device is one.
+            assert_eq!(names(&calls), [&all[..2], &all[3..]].concat());
+        } else {
+            let asked = ["hipDeviceGetAttribute", "hipExtStreamCreateWithCUMask"];
+            assert_eq!(names(&made[0].1), asked);
+            assert_eq!(made[0].1[1].arg("words"), 4, "104 bits");
+        }
+        let streams = made.iter().map(|(stream, _)| *stream).chain([whole]);
+        for stream in streams {
+            // SAFETY: alive, and not used again.
+            let ((), calls) = recorder.record(|| unsafe { device.stream_destroy(stream) }.unwrap());
+            assert_one(&calls, ["cuStreamDestroy_v2", "hipStreamDestroy"], &[]);
+        }
+    });
 }
 
 #[test]
