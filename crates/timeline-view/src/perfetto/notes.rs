@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use gpustream_timeline::perfetto::format::Key;
+use gpustream_timeline::perfetto::format::{Key, Kind};
 use gpustream_timeline::{Place, Point, Work};
 
 use super::parse;
 use super::schema::{Annotation, Value};
-use super::texts::{Kind, Texts};
+use super::texts::Texts;
 
 /// The annotations of an event, with the strings that they refer to.
 pub(super) struct Noted<'a> {

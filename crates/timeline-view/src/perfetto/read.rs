@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 
-use gpustream_timeline::perfetto::format::{CLEARED, Category, FORMAT, Key, PACKET_TAG, VERSION, first};
+use gpustream_timeline::perfetto::format::{
+    CLEARED, Category, FORMAT, Key, Kind, PACKET_TAG, VERSION, first,
+};
 use gpustream_timeline::{
     Counter, Instant, InstantKind, Nanos, Operation, Piece, Record, Span, SpanKind, Timeline,
 };
@@ -14,7 +16,7 @@ use prost::Message as _;
 use super::notes::Noted;
 use super::parse;
 use super::schema::{EventType, Packet, TrackDescriptor, TrackEvent};
-use super::texts::{Kind, Texts};
+use super::texts::Texts;
 
 /// Reads a file that a [`Writer`](gpustream_timeline::perfetto::Writer) wrote.
 ///

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
-use gpustream_timeline::perfetto::format::{CLEARED, PACKET_TAG};
+use gpustream_timeline::perfetto::format::{CLEARED, Kind, PACKET_TAG};
 use gpustream_timeline::{Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
 
 use super::schema::{EventType, Packet};
-use super::texts::{Kind, Texts};
+use super::texts::Texts;
 
 #[path = "../../tests/any_records/mod.rs"]
 mod any_records;

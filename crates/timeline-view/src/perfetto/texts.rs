@@ -1,15 +1,8 @@
 //! The strings that a file's packets refer to by number, by the reader's side.
 
-use super::schema::{Interned, InternedData};
+use gpustream_timeline::perfetto::format::Kind;
 
-/// The kinds of strings, which a file numbers apart.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Category,
-    Event,
-    Annotation,
-    Value,
-}
+use super::schema::{Interned, InternedData};
 
 /// The strings by number.
 #[derive(Default)]
@@ -22,7 +15,7 @@ impl Texts {
 
     /// Adds strings, which have the next numbers.
     pub(super) fn add(&mut self, mut new: InternedData) -> Result<(), &'static str> {
-        for kind in [Kind::Category, Kind::Event, Kind::Annotation, Kind::Value] {
+        for kind in Kind::ALL {
             let texts = &mut self.0[kind as usize];
             for string in list(&mut new, kind).drain(..) {
                 texts.push(string.text);

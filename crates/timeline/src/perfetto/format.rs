@@ -15,6 +15,19 @@ pub const PACKET_TAG: u8 = 0x0a;
 /// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: strings that were interned before this packet are forgotten.
 pub const CLEARED: u64 = 1;
 
+/// The kinds of strings, which a file numbers apart.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Category,
+    Event,
+    Annotation,
+    Value,
+}
+
+impl Kind {
+    pub const ALL: [Self; 4] = [Self::Category, Self::Event, Self::Annotation, Self::Value];
+}
+
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$about_word:meta])* $variant:ident: $word:literal,)* }) => {
         $(#[$about])*

@@ -3,9 +3,9 @@
 //! Numbers and types of fields are those of `protos/perfetto/trace` in Perfetto's sources; the file is named at each message.
 
 use super::descriptor::TrackDescriptor;
-use super::format::{CLEARED, Category, FORMAT, Key, PACKET, VERSION};
+use super::format::{CLEARED, Category, FORMAT, Key, Kind, PACKET, VERSION};
 use super::message::Message;
-use super::strings::{Kind, Strings};
+use super::strings::Strings;
 use crate::Nanos;
 
 /// The bytes of packets.

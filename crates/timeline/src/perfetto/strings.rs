@@ -2,17 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::format::{Category, Key};
+use super::format::{Category, Key, Kind};
 use super::message::Message;
-
-/// The kinds of strings, which a file numbers apart.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Category,
-    Event,
-    Annotation,
-    Value,
-}
 
 impl Kind {
     /// The field of `InternedData` (`interned_data/interned_data.proto`) that has the strings of this kind.
