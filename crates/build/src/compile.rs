@@ -156,9 +156,9 @@ fn writable(path: &Path, output: &[u8]) -> Result<Vec<String>> {
         .ok_or_else(|| Error::message(format!("{}: the symbols cannot be read", path.display())))
 }
 
-/// Returns the line that includes the user's file. Where the file has host code, which only its vendor's compiler reads,
-/// the rest of the file stands there instead. So does the whole text of a file that is compiled as it is written: for
-/// compilers a missing brace is where everything ends, which is then in the user's file and not behind the line.
+/// Returns the line that includes the user's file. If the file has host code, which only its vendor's compiler reads, returns
+/// the rest of the file instead. If the file is compiled as it is written, returns its whole text: compilers report a missing
+/// brace at the end of everything, and that end must be in the user's file.
 fn device_code(unit: &Unit) -> Result<String> {
     match unit.device_part.as_ref().map_err(Error::clone)? {
         Some(part) => Ok(unit.in_place(part)),

@@ -68,8 +68,8 @@ pub(crate) fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
 pub(crate) struct Closure {
     /// Every header that is included and not the system's, in the order of discovery.
     pub(crate) headers: Vec<Header>,
-    /// The folders of the user's files where a name was looked for and not found. A header that appears there later is
-    /// the one that the name means.
+    /// The user's folders in which we looked for a name and did not find it. If a header of that name appears there later,
+    /// the name means that header.
     pub(crate) searched: BTreeSet<PathBuf>,
 }
 
@@ -184,7 +184,8 @@ impl Place {
     }
 }
 
-/// Looks for a header as compilers do. Notes the folder of the user's where they would have found it first.
+/// Looks for a header as compilers do. If it is not beside the including file, where compilers look first, notes that folder
+/// as [searched](Closure::searched).
 fn find(
     written: &str,
     from: &Place,
@@ -231,8 +232,8 @@ fn name(written: &str) -> &str {
     written.trim_start_matches(['"', '<']).trim_end_matches(['"', '>'])
 }
 
-/// Returns where a text names headers, with their quotes or angle brackets: in `#include`, where a macro may also stand for
-/// the name, and in `__has_include`.
+/// Returns the places at which a text names headers, with their quotes or angle brackets. `#include` names one, or a macro that
+/// stands for one, and so does `__has_include`.
 pub(crate) fn includes(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     let lines = text.split_inclusive('\n').filter_map(move |line| {

@@ -55,7 +55,8 @@ pub(crate) fn run(
         match result {
             Ok(output) => outputs[job.unit].push(output),
             Err(error) if failed_for.insert((job.unit, job.backend)) => {
-                // A missing brace makes errors of all that we wrote behind the file, and only the last of them is about the file.
+                // If a brace is missing, everything that we wrote behind the file is an error too, and the one about the
+                // file comes last.
                 let about_file = if is_about_checks(&error) {
                     (job.run)(&units[job.unit].as_written()).err()
                 } else {

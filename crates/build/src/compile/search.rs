@@ -25,17 +25,21 @@ pub(crate) fn folders<'a>(options: impl Iterator<Item = &'a str>) -> Vec<PathBuf
 fn named<'a>(mut options: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     while let Some(option) = options.next() {
-        let Some(rest) = NAMING.iter().find_map(|naming| option.strip_prefix(naming)) else { continue };
-        let rest = rest.trim_start_matches('=');
-        folders.extend(if rest.is_empty() { options.next() } else { Some(rest) }.map(PathBuf::from));
+        let Some(folder) = folder_of(option) else { continue };
+        folders.extend(if folder.is_empty() { options.next() } else { Some(folder) }.map(PathBuf::from));
     }
     folders
 }
 
+/// Returns the folder that an option names, empty if it is the next word; `None` for an option of another kind.
+fn folder_of(option: &str) -> Option<&str> {
+    let rest = NAMING.iter().find_map(|naming| option.strip_prefix(naming))?;
+    Some(rest.trim_start_matches('='))
+}
+
 /// Returns an option with the whole path of the folder that it names: some compilers run in the output folder.
 pub(crate) fn absolute(option: &str) -> String {
-    let named = NAMING.iter().find_map(|naming| option.strip_prefix(naming));
-    let folder = named.map(|rest| rest.trim_start_matches('=')).filter(|folder| !folder.is_empty());
+    let folder = folder_of(option).filter(|folder| !folder.is_empty());
     match folder.map(|folder| (folder, std::path::absolute(folder))) {
         Some((folder, Ok(path))) => format!("{}{}", &option[..option.len() - folder.len()], path.display()),
         _ => option.to_owned(),
