@@ -8,7 +8,7 @@ use std::{io, iter};
 use anyhow::{Context, Result, bail, ensure};
 use gpustream::hal::Backend;
 use gpustream::{Device, DeviceOptions, backends, best_backend};
-use gpustream_collectives::{Broken, Communicator, World};
+use gpustream_collectives::{Communicator, CommunicatorFailure, World};
 
 use crate::DeviceArg;
 
@@ -60,7 +60,7 @@ impl RanksArg {
             .filter_map(|(rank, outcome)| Some(outcome.err()?.context(format!("rank {rank}"))))
             .collect();
         // A rank that fails is an error on the others, too.
-        errors.sort_by_key(|error| error.chain().any(<dyn Error>::is::<Broken>));
+        errors.sort_by_key(|error| error.chain().any(<dyn Error>::is::<CommunicatorFailure>));
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 

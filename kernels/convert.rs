@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Operation, Plain, Result, Stream};
+use gpustream::{AsView, AsViewMut, Buffer, CallSite, Device, Error, ErrorKind, Plain, Result, Stream};
 
 mod bindings {
     gpustream::include_kernels!("convert");
@@ -57,7 +57,7 @@ impl Convert {
     ) -> Result<()> {
         let (src, mut dst) = (src.view(), dst.view_mut());
         if src.len() != dst.len() {
-            let operation = Operation { label: "convert", location: Location::caller() };
+            let operation = CallSite { label: "convert", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!(
@@ -66,7 +66,7 @@ impl Convert {
                     dst.len()
                 ),
             )
-            .with_operation(operation));
+            .with_call_site(operation));
         }
         self.kernels.convert(stream, &src, &mut dst, src.len())
     }

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Buffer, Device, Error, ErrorKind, Launch, Operation, Result, Stream};
+use gpustream::{AsView, Buffer, CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
 
 use crate::call::shares;
 
@@ -98,12 +98,12 @@ impl Reduce {
     ) -> Result<Buffer<T::Sum>> {
         let (x, y) = (x.view(), y.view());
         if x.len() != y.len() {
-            let operation = Operation { label: "dot", location: Location::caller() };
+            let operation = CallSite { label: "dot", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len()),
             )
-            .with_operation(operation));
+            .with_call_site(operation));
         }
         let (blocks, launch) = shares(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;

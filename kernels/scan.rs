@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Operation, Result, Stream};
+use gpustream::{AsView, AsViewMut, CallSite, Device, Error, ErrorKind, Result, Stream};
 
 use crate::call::shares;
 
@@ -40,12 +40,12 @@ impl Scan {
         let (x, mut y) = (x.view(), y.view_mut());
         let n = x.len();
         if n != y.len() {
-            let operation = Operation { label: "inclusive", location: Location::caller() };
+            let operation = CallSite { label: "inclusive", location: Location::caller() };
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!("a scan of {n} elements into {}: give views of one length", y.len()),
             )
-            .with_operation(operation));
+            .with_call_site(operation));
         }
         if n == 0 {
             return Ok(());

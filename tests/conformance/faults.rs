@@ -421,7 +421,7 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
     let result = unsafe { kernels.wild(&s, &ONE, NOWHERE) };
     let Err(error) = result else { panic!("the call returned before the fault") };
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    let operation = error.operation().expect("an operation");
+    let operation = error.call_site().expect("an operation");
     assert_eq!(
         (operation.label, operation.location.file(), operation.location.line()),
         ("wild", file!(), line)

@@ -2,7 +2,7 @@
 
 use conformance::executor::{block_on, is_pending};
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, with_stream};
-use gpustream::{Device, ErrorKind, ManagedAdvice, PinnedOptions, Place, Result};
+use gpustream::{Device, ErrorKind, Location, ManagedAdvice, PinnedOptions, Result};
 use gpustream_kernels::elementwise;
 
 tests! {
@@ -93,10 +93,10 @@ fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {
     }
     for round in 0..3u8 {
         table.write()?[17] = f32::from(round);
-        s.prefetch(&table, Place::Device)?;
+        s.prefetch(&table, Location::Device)?;
         kernels.scale(&s, 2.0, &mut table, 500_000)?;
         s.fill(&mut table.slice_mut(100..200)?, 5.0)?;
-        s.prefetch(&table.slice(10..20)?, Place::Host)?;
+        s.prefetch(&table.slice(10..20)?, Location::Host)?;
         let read = table.read()?;
         assert_eq!((read[17], read[99], read[100], read[200]), (f32::from(2 * round), 0.0, 5.0, 0.0));
     }
@@ -128,7 +128,7 @@ fn managed_memory_is_guarded(device: &Device) -> Result<()> {
 fn only_managed_memory_is_prefetched(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (x, host) = (s.zeros::<u64>(10)?, device.pinned::<u64>(10)?);
-    refused(s.prefetch(&x, Place::Host), ErrorKind::InvalidArgument, &["managed"]);
-    refused(s.prefetch(&host, Place::Device), ErrorKind::InvalidArgument, &["managed"]);
+    refused(s.prefetch(&x, Location::Host), ErrorKind::InvalidArgument, &["managed"]);
+    refused(s.prefetch(&host, Location::Device), ErrorKind::InvalidArgument, &["managed"]);
     Ok(())
 }

@@ -360,7 +360,7 @@ fn refused_launches_name_the_kernel_and_the_line(device: &Device) -> Result<()> 
     let grid = (line!(), kernels.reverse_dynamic(&s, &nothing, &mut x));
     for (line, refusal) in [shape, contract, grid] {
         let error = refusal.unwrap_err();
-        let operation = error.operation().expect("an operation");
+        let operation = error.call_site().expect("an operation");
         assert_eq!((operation.label, operation.location.line()), ("reverse_dynamic", line), "{error}");
         assert!(
             error.to_string().ends_with(&format!("in `reverse_dynamic` at {}:{line}", file!())),
@@ -368,7 +368,7 @@ fn refused_launches_name_the_kernel_and_the_line(device: &Device) -> Result<()> 
         );
     }
     let (line, error) = (line!(), nothing.resolve(device.info()).unwrap_err());
-    let operation = error.operation().expect("an operation");
+    let operation = error.call_site().expect("an operation");
     assert_eq!((operation.label, operation.location.line()), ("resolve", line), "{error}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use conformance::{Gate, assert_all, kernels_and_streams, on_threads, open_again, refused, tests, until};
 use gpustream::hal::{FillPattern, RawStream};
-use gpustream::interop::Section;
+use gpustream::interop::StreamWatcher;
 use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream};
 
 tests! {
@@ -24,8 +24,8 @@ fn fill(
     stream: &Stream,
     x: &mut Buffer<u32>,
     value: u32,
-    grown: Option<&Section>,
-) -> Result<Option<Section>> {
+    grown: Option<&StreamWatcher>,
+) -> Result<Option<StreamWatcher>> {
     fill_behind(stream, x, value, grown, |_| Ok(()))
 }
 
@@ -34,9 +34,9 @@ fn fill_behind(
     stream: &Stream,
     x: &mut Buffer<u32>,
     value: u32,
-    grown: Option<&Section>,
+    grown: Option<&StreamWatcher>,
     first: impl FnOnce(RawStream) -> Result<()>,
-) -> Result<Option<Section>> {
+) -> Result<Option<StreamWatcher>> {
     let (to, count, raw) = (x.as_raw(), x.len(), stream.device().raw());
     // SAFETY: the call goes to the stream that is given, and writes `x` alone; `first` has it wait for another stream at most.
     let called = unsafe {
@@ -49,7 +49,7 @@ fn fill_behind(
 }
 
 /// Fills a buffer in a new section.
-fn section(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<Section> {
+fn section(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<StreamWatcher> {
     Ok(fill(stream, x, value, None)?.expect("there is none to grow"))
 }
 

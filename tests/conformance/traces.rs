@@ -6,7 +6,7 @@ use std::sync::Arc;
 use conformance::{
     Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
 };
-use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, Work};
+use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, WorkKind};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
 use gpustream_timeline_view::perfetto;
 
@@ -59,7 +59,7 @@ fn operations_are_named_and_timed(device: &Device) -> Result<()> {
     assert!(first.place.file.ends_with("traces.rs") && first.place.line == line, "{:?}", first.place);
     assert_eq!(second.point, Point { number: first.point.number + 1, ..first.point });
     assert!(timeline.streams.iter().any(|stream| stream.id == first.point.stream && !stream.legacy));
-    let Work::Kernel { grid, block } = first.work else { panic!("{:?}", first.work) };
+    let WorkKind::Kernel { grid, block } = first.work else { panic!("{:?}", first.work) };
     assert!(grid.iter().chain(&block).all(|&extent| extent > 0));
     assert!(ran(first).end <= ran(second).start + slack(&timeline), "{first:?} {second:?}");
     assert!(first.submitted.start <= ran(first).start + slack(&timeline), "{first:?}");
@@ -128,7 +128,7 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
     assert!(back == long && few.len() == 3);
     let bytes = |wanted: Direction| -> u64 {
         let of = |it: &Operation| match it.work {
-            Work::Copy { direction, bytes, .. } if direction == wanted => bytes,
+            WorkKind::Copy { direction, bytes, .. } if direction == wanted => bytes,
             _ => 0,
         };
         timeline.operations.iter().map(of).sum()
@@ -140,15 +140,15 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
     if device.info().backend != "cpu" {
         assert_eq!((up, down, inside), (len + 3, len, len));
     }
-    let fills = timeline.operations.iter().filter(|it| it.work == Work::Fill { bytes: len });
+    let fills = timeline.operations.iter().filter(|it| it.work == WorkKind::Fill { bytes: len });
     assert_eq!(fills.count(), 1);
     assert!(timeline.operations.iter().all(|it| it.ran.is_some()), "{timeline:?}");
     // A slice goes through pinned memory, and the host is at it before it submits the copy; few bytes go with the command.
-    let from_slices = |it: &&Operation| matches!(it.work, Work::Copy { pageable: true, .. });
+    let from_slices = |it: &&Operation| matches!(it.work, WorkKind::Copy { pageable: true, .. });
     let staged: Vec<_> = timeline.operations.iter().filter(from_slices).collect();
     assert!(staged.iter().all(|it| it.label == "upload"), "{staged:?}");
     let of = |it: &&Operation| match it.work {
-        Work::Copy { bytes, .. } => bytes,
+        WorkKind::Copy { bytes, .. } => bytes,
         _ => 0,
     };
     assert!((len..=len + 3).contains(&staged.iter().map(of).sum()), "{staged:?}");
@@ -193,7 +193,7 @@ fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
     }
     let timeline = trace.stop()?;
     let [run] = labelled(&timeline, "graph")[..] else { panic!("{:?}", timeline.operations) };
-    assert_eq!(run.work, Work::Graph { operations: 2 });
+    assert_eq!(run.work, WorkKind::Graph { operations: 2 });
     let times = ran(run);
     assert!(run.pieces.iter().all(|piece| times.start <= piece.ran.start && piece.ran.end <= times.end));
     // A step's first run is plain.
@@ -202,7 +202,7 @@ fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
         assert_eq!((plain.len(), steps.len()), (8, 0));
     } else {
         assert_eq!((plain.len(), steps.len()), (2, 3), "{:?}", timeline.operations);
-        assert!(steps.iter().all(|step| step.work == Work::Step { operations: 2 } && step.ran.is_some()));
+        assert!(steps.iter().all(|step| step.work == WorkKind::Step { operations: 2 } && step.ran.is_some()));
         assert_eq!(steps[0].point.number, plain[1].point.number + 2);
     }
     Ok(())
@@ -223,7 +223,7 @@ fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     graph.launch(&a)?;
     let timeline = trace.stop()?;
-    let expected = grids.map(|grid| Work::Kernel { grid, block });
+    let expected = grids.map(|grid| WorkKind::Kernel { grid, block });
     let slack = slack(&timeline);
     for run in labelled(&timeline, "graph") {
         let times = ran(run);
@@ -231,7 +231,7 @@ fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
             assert_eq!(run.pieces, [], "events see the whole");
             continue;
         }
-        let kernels = run.pieces.iter().filter(|piece| matches!(piece.work, Work::Kernel { .. }));
+        let kernels = run.pieces.iter().filter(|piece| matches!(piece.work, WorkKind::Kernel { .. }));
         assert_eq!(kernels.clone().map(|piece| piece.work).collect::<Vec<_>>(), expected, "{run:?}");
         assert!(kernels.clone().all(|piece| piece.label.contains("step")), "{run:?}");
         let ends = kernels.clone().map(|piece| piece.ran.end);
@@ -239,7 +239,7 @@ fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
         assert!(run.pieces.iter().all(|it| times.start <= it.ran.start && it.ran.end <= times.end));
         if device.info().backend == "cpu" {
             assert_eq!(run.pieces.len(), 3, "{run:?}");
-            assert_eq!(run.pieces[0].work, Work::Fill { bytes: 4 * N as u64 });
+            assert_eq!(run.pieces[0].work, WorkKind::Fill { bytes: 4 * N as u64 });
         }
     }
     assert_eq!(labelled(&timeline, "graph").len(), 2);
@@ -393,7 +393,7 @@ fn a_panic_inside_leaves_the_trace_usable(device: &Device) -> Result<()> {
     unsafe { a.external("foreign", &[], |_| Ok::<(), gpustream::Error>(())) }?;
     let timeline = trace.stop()?;
     assert!(labelled(&timeline, "step")[0].ran.is_some());
-    assert_eq!(labelled(&timeline, "foreign")[0].work, Work::External);
+    assert_eq!(labelled(&timeline, "foreign")[0].work, WorkKind::External);
     assert_all(&a, &x, next(1, 1))
 }
 

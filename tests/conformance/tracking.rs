@@ -213,7 +213,7 @@ fn strict_names_both_operations(device: &Device) -> Result<()> {
     {
         assert!(text.contains(&part), "`{text}` does not say `{part}`");
     }
-    assert_eq!(error.operation().map(|operation| operation.location.line()), Some(second));
+    assert_eq!(error.call_site().map(|operation| operation.location.line()), Some(second));
     Ok(())
 }
 

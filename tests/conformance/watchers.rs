@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::{mem, thread};
 
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, until};
-use gpustream::interop::{Failures, GraphWatcher, Section};
+use gpustream::interop::{Failures, GraphWatcher, StreamWatcher};
 use gpustream::{Device, Error, ErrorKind, Pinned, Result};
 
 tests! {
@@ -16,7 +16,7 @@ tests! {
 
 const N: usize = 1000;
 
-type Runs = Arc<Mutex<Vec<Arc<Section>>>>;
+type Runs = Arc<Mutex<Vec<Arc<StreamWatcher>>>>;
 
 /// Makes a watcher, and the list of the runs that it is told of.
 fn watcher() -> (Arc<GraphWatcher>, Runs) {

@@ -10,7 +10,7 @@ use gpustream::{ErrorKind, Result};
 #[track_caller]
 pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = &result else { panic!("this should have been refused as {kind:?}") };
-    let Some(operation) = error.operation() else { panic!("`{error}` names no call") };
+    let Some(operation) = error.call_site() else { panic!("`{error}` names no call") };
     let file = operation.location.file();
     assert!(
         !file.starts_with("crates/") && !file.starts_with("kernels/"),

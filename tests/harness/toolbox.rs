@@ -6,8 +6,8 @@ use std::task::Poll;
 use gpustream::hal::{RawEvent, RawGraph, RawModule};
 use gpustream::{
     Array, ArrayShape, Buffer, CopyBatch, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph,
-    GraphBuilder, Kernel, Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result,
-    Stream, Synchronize, TextureOptions, TimedEvent, ViewMut, WaitValue,
+    GraphBuilder, Kernel, Location, Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched,
+    Result, Stream, Synchronize, TextureOptions, TimedEvent, ViewMut, WaitValue,
 };
 
 use crate::executor::{is_pending, poll};
@@ -199,7 +199,7 @@ impl Toolbox {
         if let Some(managed) = &self.managed {
             note("Device::managed", device.managed::<u32>(N).map(drop));
             note("Managed::advise", managed.advise(ManagedAdvice::ReadMostly));
-            note("Stream::prefetch", other.prefetch(managed, Place::Device));
+            note("Stream::prefetch", other.prefetch(managed, Location::Device));
         }
         if let Some([array, second]) = &mut self.arrays {
             let shape = array.shape();

@@ -9,7 +9,7 @@ use std::thread;
 use fake_cuda::codes;
 use gpustream::codegen::{Variables, load};
 use gpustream::hal::FillPattern;
-use gpustream::interop::Section;
+use gpustream::interop::StreamWatcher;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
     Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
@@ -292,7 +292,7 @@ fn sections_that_follow_each_other_share_an_event() {
     on_both(|scene, _, [a]| {
         let mut x = a.zeros::<u32>(10).unwrap();
         let to = x.as_raw();
-        let fill = |grown: Option<&Section>, x: &mut Buffer<u32>| {
+        let fill = |grown: Option<&StreamWatcher>, x: &mut Buffer<u32>| {
             let raw = scene.device.raw();
             // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
             let filled = unsafe {
@@ -624,7 +624,7 @@ fn codes_become_kinds() {
             let error = scene.launch(&s, &mut x).unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
             assert_eq!((error.call(), error.code()), (Some(fake.launch), Some(i64::from(code))), "{error}");
-            let operation = error.operation().unwrap();
+            let operation = error.call_site().unwrap();
             assert_eq!((operation.label, operation.location.file()), ("increment", file!()));
         }
         scene.launch(&s, &mut x).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use gpustream_timeline::perfetto::Writer;
-use gpustream_timeline::{Clock, Device, Operation, Place, Point, Record, Stream, Work};
+use gpustream_timeline::{Clock, Device, Operation, Point, Record, SourceLine, Stream, WorkKind};
 
 /// Writes a trace of one kernel of 3 µs.
 fn write_trace(file: &Path) {
@@ -24,11 +24,11 @@ fn write_trace(file: &Path) {
         Record::Operation(Operation {
             point: Point { stream: 1, number: 1 },
             label: "saxpy".into(),
-            place: Place { file: "src/main.rs".into(), line: 7 },
+            place: SourceLine { file: "src/main.rs".into(), line: 7 },
             thread: 1,
             submitted: 0..500,
             ran: Some(1_000..4_000),
-            work: Work::Kernel { grid: [1, 1, 1], block: [256, 1, 1] },
+            work: WorkKind::Kernel { grid: [1, 1, 1], block: [256, 1, 1] },
             after: vec![],
             pieces: vec![],
         }),

@@ -12,7 +12,6 @@
 
 mod branches;
 mod counters;
-mod course;
 mod declarations;
 mod declare;
 mod edits;
@@ -23,7 +22,8 @@ mod lanes;
 mod meetings;
 mod names;
 mod order;
-mod row;
+mod progression;
+mod row_facts;
 mod side_by_side;
 mod steps;
 mod variables;
@@ -34,9 +34,9 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use self::course::Course;
 use self::declare::declare;
 use self::emit::Emitter;
+use self::progression::Course;
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
 use self::variables::{Kind, Variable, Variables};

@@ -12,7 +12,7 @@ mod globals;
 mod instances;
 mod kernel;
 mod preprocess;
-mod reach;
+mod reachable;
 mod read_only;
 mod shared;
 mod structs;
@@ -26,7 +26,7 @@ pub(crate) use preprocess::{Helper, readable};
 pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree};
 
-pub(crate) use self::reach::device_part;
+pub(crate) use self::reachable::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 

@@ -15,12 +15,12 @@ use crate::op::Op;
 #[track_caller]
 pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {
     let location = Location::caller();
-    outcome.map_err(|error| error.in_operation(hal::Operation { label, location }))
+    outcome.map_err(|error| error.at_call_site(hal::CallSite { label, location }))
 }
 
 /// An operation, with everything that all ranks must give alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum Collective {
     AllReduce(Op),
     AllGather,
     ReduceScatter(Op),
@@ -36,7 +36,7 @@ pub(crate) enum Operation {
     Compare,
 }
 
-impl Operation {
+impl Collective {
     /// Returns the name of the call.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
@@ -115,7 +115,7 @@ impl fmt::Display for Operation {
 /// The part of a call that is compared with the other ranks' calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
-    pub(crate) operation: Operation,
+    pub(crate) operation: Collective,
     pub(crate) element: ElementType,
     /// The number of elements of a part: those that one rank gives to another, or that are combined.
     pub(crate) count: usize,
@@ -123,7 +123,7 @@ pub(crate) struct Signature {
 
 impl Signature {
     /// Returns the one of a call that moves bytes, or nothing.
-    pub(crate) const fn of_bytes(operation: Operation, count: usize) -> Self {
+    pub(crate) const fn of_bytes(operation: Collective, count: usize) -> Self {
         Self { operation, element: ElementType::U8, count }
     }
 
@@ -137,7 +137,7 @@ impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, element, count } = self;
         match operation {
-            Operation::Barrier | Operation::Split | Operation::Compare => operation.fmt(f),
+            Collective::Barrier | Collective::Split | Collective::Compare => operation.fmt(f),
             _ => write!(f, "{operation} with {count} elements of {element}"),
         }
     }

@@ -3,8 +3,8 @@
 use gpustream::interop::check_outside_closures;
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
-use crate::broken::invalid;
-use crate::call::Operation;
+use crate::call::Collective;
+use crate::failure::invalid;
 
 /// Checks that a stream is of the rank's device, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
@@ -49,7 +49,7 @@ fn place(given: &Device, what: &str, rank: usize, own: &Device) -> Result<()> {
 
 /// Checks the lengths that a rank gives a call, and the rank that it names, and returns the number of elements of a part.
 pub(crate) fn count(
-    operation: Operation,
+    operation: Collective,
     (own, size): (usize, usize),
     src: Option<usize>,
     dst: Option<usize>,
@@ -90,7 +90,7 @@ pub(crate) fn count(
 
 /// Checks that one length is `times` another; `long` and `short` name them.
 fn lengths(
-    operation: Operation,
+    operation: Collective,
     (long, long_len): (&str, usize),
     (short, short_len): (&str, usize),
     times: usize,

@@ -2,11 +2,11 @@
 
 use gpustream::{AsView, AsViewMut, Device, Result, Stream};
 
-use crate::broken::invalid;
 use crate::call::in_call;
-use crate::calls::{Calls, Member};
+use crate::call_group::{CallGroup, GroupMember};
 use crate::element::Element;
-use crate::engine::{self, Seat};
+use crate::engine::{self, Endpoint};
+use crate::failure::invalid;
 use crate::op::Op;
 
 /// One rank among those that work together, made from a [`World`](crate::World).
@@ -21,7 +21,7 @@ use crate::op::Op;
 ///
 /// Between the devices of one process, a rank that does not come within the
 /// [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that drops its communicator while others need
-/// it, or whose calls differ from the others' is an error on every rank, which names it: [`Broken`](crate::Broken). The
+/// it, or whose calls differ from the others' is an error on every rank, which names it: [`CommunicatorFailure`](crate::CommunicatorFailure). The
 /// communicator is of no use from then on. Calls that a rank's own arguments make invalid are refused before the other ranks
 /// see them, and can be made again with better ones. Where the work cannot be enqueued for some rank, for lack of memory or
 /// because nothing has written an input, every rank has that error; the memory for the results then holds anything, and the
@@ -33,25 +33,25 @@ use crate::op::Op;
 ///
 /// A communicator is `Send` and `Sync`. Threads that share one take care of the order of its calls themselves.
 #[derive(Debug)]
-pub struct Communicator(Member);
+pub struct Communicator(GroupMember);
 
 impl Communicator {
-    pub(crate) fn new(seat: Seat, device: Device) -> Self {
-        Self(Member { seat, device })
+    pub(crate) fn new(endpoint: Endpoint, device: Device) -> Self {
+        Self(GroupMember { endpoint, device })
     }
 
-    pub(crate) fn member(&self) -> &Member {
+    pub(crate) fn member(&self) -> &GroupMember {
         &self.0
     }
 
     /// Returns this rank's number.
     pub fn rank(&self) -> usize {
-        self.0.seat.place().0
+        self.0.endpoint.place().0
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        self.0.seat.place().1
+        self.0.endpoint.place().1
     }
 
     /// Returns the device that this rank works on.
@@ -71,7 +71,7 @@ impl Communicator {
     /// [`Captured`](gpustream::ErrorKind::Captured) for a stream that is recorded, unless by NCCL;
     /// [`InHostClosure`](gpustream::ErrorKind::InHostClosure) inside a closure that the library runs;
     /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a rank that does not exist;
-    /// [`External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks cannot work
+    /// [`External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where the ranks cannot work
     /// together; and the errors of copies and launches, of any rank.
     #[track_caller]
     pub fn all_reduce<T: Element>(
@@ -300,13 +300,13 @@ impl Communicator {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// [`group`](crate::group) makes calls of several communicators.
+    /// [`group`](fn@crate::group) makes calls of several communicators.
     ///
     /// # Errors
     /// The error of `add`, and then no call is made; otherwise the first error of a call.
     #[track_caller]
-    pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut Calls<'a>) -> Result<R>) -> Result<R> {
-        let mut calls = Calls::new(&self.0);
+    pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut CallGroup<'a>) -> Result<R>) -> Result<R> {
+        let mut calls = CallGroup::new(&self.0);
         let returned = add(&mut calls)?;
         in_call("group", engine::run([calls.into_parts()]))?;
         Ok(returned)
@@ -337,7 +337,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a color of 2³¹ or more;
-    /// [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`Broken`](crate::Broken) as source, where the ranks
+    /// [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where the ranks
     /// cannot work together.
     #[track_caller]
     pub fn split(&self, color: u32, key: i32) -> Result<Self> {
@@ -348,12 +348,12 @@ impl Communicator {
         let Ok(color) = i32::try_from(color) else {
             return invalid(format!("{color} as the color of a split; give one of 0 to {}", i32::MAX));
         };
-        Ok(Self::new(self.0.seat.split(color, key)?, self.0.device.clone()))
+        Ok(Self::new(self.0.endpoint.split(color, key)?, self.0.device.clone()))
     }
 
     /// Ends the work of all ranks together: calls that wait for others, and later calls, are errors on every rank. Work that
     /// is enqueued goes on.
     pub fn abort(&self) {
-        self.0.seat.abort();
+        self.0.endpoint.abort();
     }
 }

@@ -2,8 +2,8 @@
 
 use gpustream::Result;
 
-use crate::broken::Broken;
-use crate::call::{Batch, Call, Operation};
+use crate::call::{Batch, Call, Collective};
+use crate::failure::CommunicatorFailure;
 
 /// The bytes in which a rank shows a call: its text, and zeros. Longer texts are cut.
 pub(crate) const SHOWN: usize = 160;
@@ -15,10 +15,10 @@ pub(crate) fn show(text: &str) -> [u8; SHOWN] {
     bytes
 }
 
-/// Returns [`Broken::Different`] unless all ranks show the same; `all` is what they show, in their order.
-pub(crate) fn different(all: &[u8]) -> Option<Broken> {
+/// Returns [`CommunicatorFailure::Different`] unless all ranks show the same; `all` is what they show, in their order.
+pub(crate) fn different(all: &[u8]) -> Option<CommunicatorFailure> {
     let text = |call| String::from_utf8_lossy(call).trim_end_matches('\0').to_owned();
-    Broken::different(all.chunks_exact(SHOWN).map(text))
+    CommunicatorFailure::different(all.chunks_exact(SHOWN).map(text))
 }
 
 /// Compares the calls that all ranks make, one after the other: `compare` gets the next of each rank that is checked, as text.
@@ -27,11 +27,11 @@ pub(crate) fn each<S>(
     is_checked: impl Fn(&S) -> bool,
     compare: impl Fn(&[(&S, &str)]) -> Result<()>,
 ) -> Result<()> {
-    let checked = sets.iter().filter(|(seat, _)| is_checked(seat));
-    let texts: Vec<_> = checked.map(|(seat, calls)| (*seat, texts(calls))).collect();
+    let checked = sets.iter().filter(|(endpoint, _)| is_checked(endpoint));
+    let texts: Vec<_> = checked.map(|(endpoint, calls)| (*endpoint, texts(calls))).collect();
     let most = texts.iter().map(|(_, texts)| texts.len()).max().unwrap_or(0);
     (0..most).try_for_each(|at| {
-        let next = texts.iter().filter_map(|(seat, texts)| Some((*seat, &**texts.get(at)?)));
+        let next = texts.iter().filter_map(|(endpoint, texts)| Some((*endpoint, &**texts.get(at)?)));
         compare(&next.collect::<Vec<_>>())
     })
 }
@@ -40,7 +40,7 @@ pub(crate) fn each<S>(
 fn texts(calls: &[Call<'_>]) -> Vec<String> {
     let common = calls.iter().map(|call| call.signature);
     let common: Vec<_> = common
-        .filter(|call| !matches!(call.operation, Operation::Send { .. } | Operation::Recv { .. }))
+        .filter(|call| !matches!(call.operation, Collective::Send { .. } | Collective::Recv { .. }))
         .collect();
     match common.as_slice() {
         [call] => vec![call.to_string()],

@@ -21,19 +21,19 @@ pub enum Engine {
 
 /// One rank's place among the others.
 #[derive(Debug)]
-pub(crate) enum Seat {
-    Local(local::Seat),
-    Nccl(nccl::Seat),
-    Mpi(mpi::Seat),
+pub(crate) enum Endpoint {
+    Local(local::Endpoint),
+    Nccl(nccl::Endpoint),
+    Mpi(mpi::Endpoint),
 }
 
-impl Seat {
+impl Endpoint {
     /// Returns the rank, and the number of ranks.
     pub(crate) fn place(&self) -> (usize, usize) {
         match self {
-            Self::Local(seat) => seat.place(),
-            Self::Nccl(seat) => seat.place(),
-            Self::Mpi(seat) => seat.place(),
+            Self::Local(endpoint) => endpoint.place(),
+            Self::Nccl(endpoint) => endpoint.place(),
+            Self::Mpi(endpoint) => endpoint.place(),
         }
     }
 
@@ -45,45 +45,45 @@ impl Seat {
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         match self {
-            Self::Local(seat) => seat.split(color, key).map(Self::Local),
-            Self::Nccl(seat) => seat.split(color, key).map(Self::Nccl),
-            Self::Mpi(seat) => seat.split(color, key).map(Self::Mpi),
+            Self::Local(endpoint) => endpoint.split(color, key).map(Self::Local),
+            Self::Nccl(endpoint) => endpoint.split(color, key).map(Self::Nccl),
+            Self::Mpi(endpoint) => endpoint.split(color, key).map(Self::Mpi),
         }
     }
 
     /// Ends the work of the ranks together.
     pub(crate) fn abort(&self) {
         match self {
-            Self::Local(seat) => seat.abort(),
-            Self::Nccl(seat) => seat.abort(),
-            Self::Mpi(seat) => seat.abort(),
+            Self::Local(endpoint) => endpoint.abort(),
+            Self::Nccl(endpoint) => endpoint.abort(),
+            Self::Mpi(endpoint) => endpoint.abort(),
         }
     }
 }
 
 /// Makes the calls of some ranks, so that none of them waits for another before all are made.
-pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Seat, Batch<'a>)>) -> Result<()> {
+pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Endpoint, Batch<'a>)>) -> Result<()> {
     let sets = sets.into_iter();
     // Mostly all ranks have one engine.
     let (most, _) = sets.size_hint();
     let (mut local, mut nccl, mut mpi) = (Vec::new(), Batches::new(), Batches::new());
-    for (seat, calls) in sets {
-        match seat {
-            Seat::Local(seat) => local.push((seat, calls)),
-            Seat::Nccl(seat) => {
+    for (endpoint, calls) in sets {
+        match endpoint {
+            Endpoint::Local(endpoint) => local.push((endpoint, calls)),
+            Endpoint::Nccl(endpoint) => {
                 if nccl.is_empty() {
                     nccl.reserve_exact(most);
                 }
-                nccl.push((seat, calls));
+                nccl.push((endpoint, calls));
             }
-            Seat::Mpi(seat) => mpi.push((seat, calls)),
+            Endpoint::Mpi(endpoint) => mpi.push((endpoint, calls)),
         }
     }
     // All are posted before any is waited for.
-    let posted: Vec<_> = local.into_iter().map(|(seat, calls)| seat.post(calls.into_vec())).collect();
+    let posted: Vec<_> = local.into_iter().map(|(endpoint, calls)| endpoint.post(calls.into_vec())).collect();
     let enqueued = [
-        if nccl.is_empty() { Ok(()) } else { nccl::Seat::run(nccl) },
-        if mpi.is_empty() { Ok(()) } else { mpi::Seat::run(mpi) },
+        if nccl.is_empty() { Ok(()) } else { nccl::Endpoint::run(nccl) },
+        if mpi.is_empty() { Ok(()) } else { mpi::Endpoint::run(mpi) },
     ];
     let outcomes: Vec<_> = posted.into_iter().map(|posted| posted.and_then(local::Posted::wait)).collect();
     outcomes.into_iter().chain(enqueued).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpustream::Result;
 
-use crate::broken::invalid;
+use crate::failure::invalid;
 
 /// A program that starts the processes of a world, known by the variables that it sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum Launcher {
 
 /// A process's place in its world, as its launcher told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct LaunchedProcess {
     pub(crate) launcher: Launcher,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -84,7 +84,7 @@ const SETS: [Set; 4] = [
 ];
 
 impl Set {
-    fn read(&self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
+    fn read(&self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedProcess> {
         let size = number(lookup, self.size)?.unwrap_or(0);
         if size == 0 {
             return invalid(format!(
@@ -100,7 +100,7 @@ impl Set {
             )),
             rank => Ok(rank),
         };
-        Ok(Told {
+        Ok(LaunchedProcess {
             launcher: self.launcher,
             rank: below_size(self.rank)?.unwrap_or(0),
             size,
@@ -111,7 +111,7 @@ impl Set {
 }
 
 /// Reads the first complete set of variables.
-pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Told> {
+pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedProcess> {
     // An empty variable counts as missing.
     let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
     let mut incomplete = Vec::new();

@@ -3,7 +3,7 @@
 use gpustream::Result;
 
 use crate::call::in_call;
-use crate::calls::Calls;
+use crate::call_group::CallGroup;
 use crate::communicator::Communicator;
 use crate::engine;
 
@@ -38,22 +38,22 @@ use crate::engine;
 pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
     let returned = add(&mut group)?;
-    in_call("group", engine::run(group.calls.into_iter().map(Calls::into_parts)))?;
+    in_call("group", engine::run(group.calls.into_iter().map(CallGroup::into_parts)))?;
     Ok(returned)
 }
 
 /// Calls that a [`group`] makes, of any number of communicators.
 #[derive(Debug)]
 pub struct Group<'a> {
-    calls: Vec<Calls<'a>>,
+    calls: Vec<CallGroup<'a>>,
 }
 
 impl<'a> Group<'a> {
     /// Returns the calls of one communicator, to add to them.
-    pub fn on(&mut self, communicator: &'a Communicator) -> &mut Calls<'a> {
+    pub fn on(&mut self, communicator: &'a Communicator) -> &mut CallGroup<'a> {
         let member = communicator.member();
         let at = self.calls.iter().position(|calls| calls.are_of(member)).unwrap_or_else(|| {
-            self.calls.push(Calls::new(member));
+            self.calls.push(CallGroup::new(member));
             self.calls.len() - 1
         });
         &mut self.calls[at]

@@ -24,7 +24,7 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! A thread may have several ranks, and then makes their calls in one [`group`].
+//! A thread may have several ranks, and then makes their calls in one [`group`](fn@group).
 //!
 //! # Ranks of one process
 //!
@@ -74,7 +74,7 @@
 //!   [time limit](CommunicatorOptions::time_limit).
 //! * A rank that does not come is noticed on the device: once its work has lasted beyond the
 //!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls, and for
-//!   those that come after, report [`Broken::Stalled`]. The other ranks of the process hear of it at once, and those of other
+//!   those that come after, report [`CommunicatorFailure::Stalled`]. The other ranks of the process hear of it at once, and those of other
 //!   processes find out in the same way. Mind that an abort lets their work go: it may end without an error, and with wrong
 //!   data. If a process reports a broken communicator, do not use what others have computed since.
 //! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
@@ -96,7 +96,7 @@
 //! Calls, time limits and lost ranks are as with NCCL, and these differ:
 //!
 //! * Memory goes through page-locked memory of the host: 4 MiB for each stream that makes calls, up to four, and for each
-//!   call of a [`group`]. A stream holds up its later work until the exchange is done.
+//!   call of a [`group`](fn@group). A stream holds up its later work until the exchange is done.
 //! * All types are combined, and NaN gives way to numbers. The order of the ranks in a sum is MPI's, and `f16` and `bf16` are
 //!   rounded after each of them.
 //! * A message whose length differs from what is received is an error of the receiver's.
@@ -105,9 +105,9 @@
 //!
 #![warn(clippy::missing_errors_doc)]
 
-mod broken;
 mod call;
-mod calls;
+mod call_group;
+mod call_rules;
 mod check;
 mod communicator;
 mod compare;
@@ -116,6 +116,7 @@ mod element;
 mod engine;
 mod environment;
 mod exchange;
+mod failure;
 mod group;
 mod local;
 #[cfg(feature = "mpi")]
@@ -125,11 +126,9 @@ mod mpi;
 mod mpi;
 mod nccl;
 mod op;
-mod terms;
 mod world;
 
-pub use broken::Broken;
-pub use calls::Calls;
+pub use call_group::CallGroup;
 pub use communicator::Communicator;
 pub use element::Element;
 pub use engine::Engine;
@@ -138,6 +137,7 @@ pub use exchange::{
     Exchange, ExchangeError, FileExchange, LocalExchange, MpiExchange, Rendezvous, Secret, TcpExchange,
     TorchrunPlace,
 };
+pub use failure::CommunicatorFailure;
 pub use group::{Group, group};
 pub use op::Op;
 pub use world::{CommunicatorOptions, World};

@@ -6,14 +6,14 @@ use std::time::Duration;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::call::Batches;
-use crate::terms::Terms;
+use crate::call_rules::CallRules;
 
 /// A place that no rank has.
 #[derive(Debug)]
-pub(crate) struct Seat(Infallible);
+pub(crate) struct Endpoint(Infallible);
 
-impl Seat {
-    pub(crate) fn of_process(_: (usize, usize), _: &Device, _: Terms) -> Result<Self> {
+impl Endpoint {
+    pub(crate) fn of_process(_: (usize, usize), _: &Device, _: CallRules) -> Result<Self> {
         Err(without())
     }
 
@@ -32,7 +32,7 @@ impl Seat {
     #[allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "as with MPI")]
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         match sets.first() {
-            Some((seat, _)) => match seat.0 {},
+            Some((endpoint, _)) => match endpoint.0 {},
             None => Ok(()),
         }
     }
@@ -40,9 +40,9 @@ impl Seat {
 
 /// A place among processes that no process has.
 #[derive(Debug)]
-pub(crate) struct Post(Infallible);
+pub(crate) struct Messenger(Infallible);
 
-impl Post {
+impl Messenger {
     pub(crate) fn join(_: Duration, _: impl Fn(&[u8]) + Send + 'static) -> Result<Self> {
         Err(without())
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use gpustream::{Device, Error, ErrorKind, Result};
 
-use crate::broken::invalid;
 use crate::call::in_call;
+use crate::call_rules::CallRules;
 use crate::communicator::Communicator;
-use crate::engine::{Engine, Seat};
-use crate::environment::{self, Launcher, Told};
+use crate::engine::{Endpoint, Engine};
+use crate::environment::{self, LaunchedProcess, Launcher};
 use crate::exchange::{Exchange, Rendezvous};
-use crate::terms::Terms;
+use crate::failure::invalid;
 use crate::{local, mpi, nccl};
 
 /// The ranks that work together, and this process's among them. Communicators are made from it.
@@ -37,7 +37,7 @@ pub struct World {
 #[derive(Clone, Debug)]
 enum Ranks {
     /// One rank in each of several processes.
-    Told(Told),
+    Told(LaunchedProcess),
     /// The one rank of the one process.
     Alone,
     /// All ranks in this process.
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Returns what a launcher told, where one did.
-    fn told(&self) -> Option<&Told> {
+    fn told(&self) -> Option<&LaunchedProcess> {
         match &self.ranks {
             Ranks::Told(told) => Some(told),
             Ranks::Alone | Ranks::Devices(_) => None,
@@ -176,7 +176,7 @@ impl World {
     /// [`ErrorKind::Unsupported`] where the engine does not suit the device, or its library is not installed, and by NCCL for
     /// several ranks on one GPU; [`ErrorKind::InvalidArgument`] for a world of local devices, whose ranks
     /// [`communicators`](Self::communicators) makes, and where nothing says where the ranks meet; the errors of the exchange
-    /// and of loading kernels; [`ErrorKind::External`], with a [`Broken`](crate::Broken) as source, where not all ranks come
+    /// and of loading kernels; [`ErrorKind::External`], with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where not all ranks come
     /// within the time limit.
     #[track_caller]
     pub fn communicator(&self, device: &Device) -> Result<Communicator> {
@@ -207,7 +207,7 @@ impl World {
         // All ranks choose alike, whatever is installed where.
         let usual =
             if device.info().backend == "cpu" && cfg!(feature = "mpi") { Engine::Mpi } else { Engine::Nccl };
-        let seat = match options.engine.unwrap_or(usual) {
+        let endpoint = match options.engine.unwrap_or(usual) {
             Engine::Local => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -226,11 +226,11 @@ impl World {
                     Some(exchange) => exchange.clone(),
                     None => Rendezvous::from_env()?.join(rank, terms.limit)?,
                 };
-                Seat::Nccl(nccl::Seat::of_process((rank, size), device, &*exchange, terms)?)
+                Endpoint::Nccl(nccl::Endpoint::of_process((rank, size), device, &*exchange, terms)?)
             }
-            Engine::Mpi => Seat::Mpi(mpi::Seat::of_process((rank, size), device, options.terms()?)?),
+            Engine::Mpi => Endpoint::Mpi(mpi::Endpoint::of_process((rank, size), device, options.terms()?)?),
         };
-        Ok(Communicator::new(seat, device.clone()))
+        Ok(Communicator::new(endpoint, device.clone()))
     }
 
     /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of the ranks.
@@ -264,12 +264,12 @@ impl World {
 
 /// Makes the communicators of devices that are all in this process.
 fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec<Communicator>> {
-    let seats: Vec<Seat> = match options.engine.unwrap_or(Engine::Local) {
+    let endpoints: Vec<Endpoint> = match options.engine.unwrap_or(Engine::Local) {
         Engine::Local => {
-            local::Seat::of_devices(devices, options.limit()?)?.into_iter().map(Seat::Local).collect()
+            local::Endpoint::of_devices(devices, options.limit()?)?.into_iter().map(Endpoint::Local).collect()
         }
         Engine::Nccl => {
-            nccl::Seat::of_devices(devices, options.terms()?)?.into_iter().map(Seat::Nccl).collect()
+            nccl::Endpoint::of_devices(devices, options.terms()?)?.into_iter().map(Endpoint::Nccl).collect()
         }
         Engine::Mpi => {
             return Err(Error::new(
@@ -279,7 +279,11 @@ fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec
             ));
         }
     };
-    Ok(seats.into_iter().zip(devices).map(|(seat, device)| Communicator::new(seat, device.clone())).collect())
+    Ok(endpoints
+        .into_iter()
+        .zip(devices)
+        .map(|(endpoint, device)| Communicator::new(endpoint, device.clone()))
+        .collect())
 }
 
 /// Options of communicators.
@@ -317,7 +321,7 @@ impl CommunicatorOptions {
     }
 
     /// Sets whether the ranks compare their calls before NCCL or MPI gets them: calls that differ, which these would combine anyhow or
-    /// wait for without end, are [`Broken::Different`](crate::Broken::Different) on every rank, and the ranks are named. Each
+    /// wait for without end, are [`CommunicatorFailure::Different`](crate::CommunicatorFailure::Different) on every rank, and the ranks are named. Each
     /// call then blocks the host until the other ranks have come to it. Groups are compared call by call; sends and receives
     /// are not compared. Without this the calls are compared where `GPUSTREAM_COLLECTIVES_CHECKED` is 1. [`Engine::Local`]
     /// always compares them, sends and receives too.
@@ -332,9 +336,9 @@ impl CommunicatorOptions {
         self
     }
 
-    fn terms(self) -> Result<Terms> {
+    fn terms(self) -> Result<CallRules> {
         let checked = self.checked.map_or_else(|| environment::checked(&environment::of_process), Ok)?;
-        Ok(Terms { limit: self.limit()?, checked })
+        Ok(CallRules { limit: self.limit()?, checked })
     }
 
     fn limit(self) -> Result<Duration> {

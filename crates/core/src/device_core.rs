@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy, unheard};
 
+use crate::deferred_drop::drop_elsewhere;
 use crate::device_options::DeviceOptions;
 use crate::environment::Environment;
-use crate::foreign::drop_elsewhere;
-use crate::inside;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::operation::Rules;
 use crate::pool::{Pools, Users};
-use crate::queue::{ContextHold, StreamCore, StreamTable, known_done};
+use crate::reentrancy;
 use crate::staging::Staging;
+use crate::stream::{ContextHold, StreamCore, StreamTable, known_done};
 use crate::sync::{Mutex, lock};
 use crate::track::Point;
 
@@ -86,20 +86,20 @@ impl DeviceCore {
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library; the
     /// driver's answer to the question, and to turning access on.
     #[inline]
-    pub fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
+    pub fn reaches(&self, other: &Self, kind: MemoryKind) -> Result<bool> {
         if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
     }
 
     #[cold]
-    fn reaches_peer(&self, other: &Self, kind: Kind) -> Result<bool> {
-        inside::check_outside()?;
+    fn reaches_peer(&self, other: &Self, kind: MemoryKind) -> Result<bool> {
+        reentrancy::check_outside()?;
         if self.info.backend != other.info.backend {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
         // Memory of the driver's pool is not among the memory that access is turned on for, and textures are one device's.
         if ordinal != self.info.ordinal
-            && (other.pools.is_of_driver(kind) || matches!(kind, Kind::Array | Kind::Texels))
+            && (other.pools.is_of_driver(kind) || matches!(kind, MemoryKind::Array | MemoryKind::Texels))
         {
             return Ok(false);
         }
@@ -170,7 +170,7 @@ impl DeviceCore {
     /// Drops the parked values that nothing uses any more, and lets go of idle streams that nobody holds. The caller may be an
     /// allocation, in which locks are held, so values of the program go elsewhere.
     pub fn drop_parked(&self) {
-        if inside::is_inside() {
+        if reentrancy::is_inside() {
             return;
         }
         unheard(|| StreamTable::shared().drop_orphans(&self.raw));
@@ -230,7 +230,7 @@ impl DeviceCore {
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library, and the
     /// failures of the device's work.
     pub fn synchronize(&self) -> Result<()> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         let streams = self.own_streams();
         drop(ContextHold::for_wait(&*self.raw)?);
         // So that the wait for the context is short. That one reports failures.
@@ -313,7 +313,7 @@ impl Drop for DeviceCore {
         let parked: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
         let pools = self.pools.clone();
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // Stream by stream, because a wait for the context would break the captures of other handles of the device.
             let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw);
             // A wait that reports the device's loss does not say that nothing runs; the backend says so, if it knows.

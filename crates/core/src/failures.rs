@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, Result};
 use smallvec::SmallVec;
 
-use crate::foreign::Untold;
+use crate::deferred_drop::Untold;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId};
 

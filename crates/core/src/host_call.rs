@@ -13,7 +13,7 @@ use crate::failures::Failures;
 use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 use crate::track::Clock;
-use crate::{inside, process};
+use crate::{process, reentrancy};
 
 /// A closure on its way through the driver.
 pub struct HostCall {
@@ -190,7 +190,7 @@ fn run_inside(closure: impl FnOnce(), failures: Option<&Failures>, past: Clock) 
     if trace::is_on() {
         trace::instant("host closure", None, InstantKind::HostClosure);
     }
-    inside::run(past, || {
+    reentrancy::run(past, || {
         let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) else { return };
         let text = payload
             .downcast_ref::<&str>()

@@ -6,7 +6,7 @@
 //! # Safety
 //! Functions that are safe here rely on the handles for what the handles check. So every way to an object of this crate
 //! begins with an unsafe function: the constructors of devices, streams, modules and recordings, and
-//! [`StreamTable::of_process`](queue::StreamTable::of_process). Their caller promises that the raw handles are alive and of
+//! [`StreamTable::of_process`](stream::StreamTable::of_process). Their caller promises that the raw handles are alive and of
 //! the device that is given with them, that they belong to the object from then on, and that the safe code of other crates
 //! gets the object only behind types that check what `gpustream`'s handles check.
 //!
@@ -20,21 +20,21 @@
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
-//! | [`queue`]: streams, their order and captures, the way into one | memory, operations, recordings | pools, devices |
-//! | [`step`]: operations held back for one graph | operations, driver's graphs | streams |
+//! | [`stream`]: streams, their order and captures, the way into one | memory, operations, recordings | pools, devices |
+//! | [`replay`]: operations held back for one graph | operations, driver's graphs | streams |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
-//! | [`foreign`]: values of the program that the library drops | threads | what they are |
-//! | [`host_call`], [`inside`], [`failures`]: host closures, what waits report | threads, clocks, the end of the process | streams |
+//! | [`deferred_drop`]: values of the program that the library drops | threads | what they are |
+//! | [`host_call`], [`reentrancy`], [`failures`]: host closures, what waits report | threads, clocks, the end of the process | streams |
 //! | [`launch`]: a launch's shape, as asked for and on a device | a device's limits | kernels |
 //! | [`lint`]: advice | source lines | the operations that serialise |
 //! | [`trace`]: what is noted for listeners | backends' devices, the numbers of submissions | streams, memory |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
 //! | [`events`]: the thread that tells listeners | the end of the process | what is told |
-//! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
+//! | [`fast_path_mutex`]: the lock of a stream | [`sync`] | the rest |
 //! | [`process`], [`sync`]: the process's end, locks | the standard library | the rest |
 #![warn(clippy::missing_errors_doc)]
 #![allow(
@@ -45,29 +45,29 @@
 
 pub mod checksum;
 pub mod compile_cache;
+pub mod deferred_drop;
 pub mod device_core;
 pub mod device_options;
-pub mod door_mutex;
 pub mod environment;
 pub mod events;
 pub mod failures;
-pub mod foreign;
+pub mod fast_path_mutex;
 pub mod host_call;
-pub mod inside;
 pub mod launch;
 pub mod lint;
 pub mod memory;
 pub mod module_core;
 pub mod operation;
+pub mod reentrancy;
 
 pub mod pool;
 pub mod private_folder;
 pub mod process;
-pub mod queue;
 pub mod reactor;
 pub mod record;
+pub mod replay;
 pub mod staging;
-pub mod step;
+pub mod stream;
 pub mod sync;
 pub mod trace;
 pub mod track;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gpustream_hal::{self as hal, RawModule};
 
-use crate::foreign::ForeignOwner;
-use crate::inside;
+use crate::deferred_drop::ForeignOwner;
+use crate::reentrancy;
 use crate::sync::Mutex;
 
 /// A loaded module, which is let go when its last kernel is dropped and done.
@@ -49,7 +49,7 @@ impl Drop for ModuleCore {
     fn drop(&mut self) {
         let Loader::Ours(device) = &self.loader else { return };
         let (device, raw) = (device.clone(), self.raw);
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: no handle is left, and the device drops a parked module only when no kernel of the module can
             // run.
             let _ = unsafe { device.module_unload(raw) };

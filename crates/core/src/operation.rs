@@ -4,44 +4,44 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{
-    self as hal, BatchCopy, CopyEnd, Error, ErrorKind, Operation, RawFunction, RawStream, Result, Work,
+    self as hal, BatchCopy, CallSite, CopyEnd, Error, ErrorKind, RawFunction, RawStream, Result, Work,
 };
 
 use crate::host_call::RepeatedCall;
-use crate::inside::{Outside, run_external};
 use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
+use crate::reentrancy::{OutsideClosures, run_external};
 use crate::trace::{self, Direction};
 use crate::track::Tracking;
 
 /// Returns the operation of that name at the caller's line.
 #[track_caller]
-pub fn operation(label: &'static str) -> Operation {
-    Operation { label, location: Location::caller() }
+pub fn call_site(label: &'static str) -> CallSite {
+    CallSite { label, location: Location::caller() }
 }
 
-/// Does `work`, and names the operation in its error.
+/// Does `work`, and names the call_site in its error.
 ///
 /// # Errors
 /// That of `work`.
 #[inline]
-pub fn named<T>(operation: Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    work().map_err(|error| error.with_operation(operation))
+pub fn named<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.with_call_site(operation))
 }
 
-/// Does `work`, which makes calls of the library's own interface, and names the operation in its error instead of those.
+/// Does `work`, which makes calls of the library's own interface, and names the call_site in its error instead of those.
 ///
 /// # Errors
 /// That of `work`.
 #[inline]
-pub fn on_behalf<T>(operation: Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    work().map_err(|error| error.in_operation(operation))
+pub fn on_behalf<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.at_call_site(operation))
 }
 
 /// The way in which host access waits for an operation on the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum HostWait {
     /// Waits for exactly this operation, by an event of its own.
     Alone,
     /// Waits for the next submission, which touches the same memory: this operation is the first half of a pair.
@@ -61,31 +61,31 @@ pub struct Rules {
 #[derive(Clone, Copy)]
 pub struct Caller {
     /// The name and the line of the call.
-    pub operation: Operation,
+    pub call_site: CallSite,
     pub rules: Rules,
-    pub outside: Outside,
+    pub outside: OutsideClosures,
 }
 
 /// One operation on its way to a stream.
-pub struct Submission<'a> {
+pub struct Operation<'a> {
     pub caller: &'a Caller,
     /// The memory that the operation touches.
     pub accesses: &'a [&'a Access<'a>],
-    pub call: Call<'a>,
-    pub kept: Kept<'a>,
-    pub waited: Waited,
+    pub call: DriverCalls<'a>,
+    pub kept: Retained<'a>,
+    pub waited: HostWait,
 }
 
-impl<'a> Submission<'a> {
+impl<'a> Operation<'a> {
     /// Makes an operation that keeps nothing but its memory, and that host access waits for alone.
     #[inline]
-    pub fn new(caller: &'a Caller, accesses: &'a [&'a Access<'a>], call: Call<'a>) -> Self {
-        Self { caller, accesses, call, kept: Kept::Nothing, waited: Waited::Alone }
+    pub fn new(caller: &'a Caller, accesses: &'a [&'a Access<'a>], call: DriverCalls<'a>) -> Self {
+        Self { caller, accesses, call, kept: Retained::Nothing, waited: HostWait::Alone }
     }
 }
 
 /// A kernel's launch on its way to a stream, before anything is checked but that the kernel is of the stream's device.
-pub struct Launched<'a, A> {
+pub struct KernelLaunch<'a, A> {
     pub caller: &'a Caller,
     pub function: RawFunction,
     pub request: &'a LaunchRequest,
@@ -102,24 +102,24 @@ pub enum Argument<'a> {
 }
 
 /// The calls that an operation makes to the driver.
-pub enum Call<'a> {
+pub enum DriverCalls<'a> {
     /// One call; most can also be a node of a graph.
     Work(Work<'a>),
     /// A batch of copies, of which none touches what another one writes; no node can be made of them.
     Batch(&'a [BatchCopy]),
     /// Several calls, made by a closure in its own order; no node can be made of them.
-    Several(trace::Work, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
+    Several(trace::WorkKind, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
     /// Another library's calls on the driver's stream, made by a closure of the program's; no node can be made of them.
     External(&'a mut dyn FnMut(RawStream) -> Result<()>),
     /// None: another library makes them on the driver's stream, before or behind this operation. No node can be made of it.
     Elsewhere,
 }
 
-impl<'a> Call<'a> {
+impl<'a> DriverCalls<'a> {
     /// Returns the work of a node.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for an operation that cannot be a node.
+    /// [`ErrorKind::Captured`] for an call_site that cannot be a node.
     #[inline]
     pub(crate) fn node(&self) -> Result<&Work<'a>> {
         match self {
@@ -168,17 +168,17 @@ impl<'a> Call<'a> {
     }
 
     /// Returns what a trace says of the operation.
-    pub(crate) fn traced(&self) -> trace::Work {
+    pub(crate) fn traced(&self) -> trace::WorkKind {
         match self {
             Self::Work(work) => traced(work),
             Self::Batch(copies) => {
                 let bytes = copies.iter().map(|copy| copy.bytes as u64).sum();
                 let direction =
                     copies.first().map_or(Direction::Inside, |copy| direction(copy.dst, copy.src));
-                trace::Work::Copy { direction, bytes, pageable: false }
+                trace::WorkKind::Copy { direction, bytes, pageable: false }
             }
             Self::Several(work, _) => *work,
-            Self::External(_) | Self::Elsewhere => trace::Work::External,
+            Self::External(_) | Self::Elsewhere => trace::WorkKind::External,
         }
     }
 
@@ -198,19 +198,21 @@ impl<'a> Call<'a> {
 }
 
 /// Returns what a trace says of an operation.
-pub fn traced(work: &Work<'_>) -> trace::Work {
+pub fn traced(work: &Work<'_>) -> trace::WorkKind {
     let copy =
-        |direction, bytes: usize| trace::Work::Copy { direction, bytes: bytes as u64, pageable: false };
+        |direction, bytes: usize| trace::WorkKind::Copy { direction, bytes: bytes as u64, pageable: false };
     match *work {
-        Work::Kernel { config, .. } => trace::Work::Kernel { grid: config.grid, block: config.block },
+        Work::Kernel { config, .. } => trace::WorkKind::Kernel { grid: config.grid, block: config.block },
         Work::CopyToDevice { bytes, .. } | Work::CopyInline { bytes, .. } => copy(Direction::Up, bytes),
         Work::CopyToHost { bytes, .. } => copy(Direction::Down, bytes),
         Work::CopyOnDevice { bytes, .. } => copy(Direction::Inside, bytes),
         Work::CopyFromPeer { bytes, .. } => copy(Direction::Peer, bytes),
         Work::Copy3d(it) => copy(direction(it.dst, it.src), it.width * it.height * it.depth),
-        Work::Fill { pattern, count, .. } => trace::Work::Fill { bytes: (pattern.width() * count) as u64 },
-        Work::Host { .. } => trace::Work::Host,
-        _ => trace::Work::Other,
+        Work::Fill { pattern, count, .. } => {
+            trace::WorkKind::Fill { bytes: (pattern.width() * count) as u64 }
+        }
+        Work::Host { .. } => trace::WorkKind::Host,
+        _ => trace::WorkKind::Other,
     }
 }
 
@@ -224,7 +226,7 @@ fn direction(dst: CopyEnd, src: CopyEnd) -> Direction {
 
 /// The value, besides the memory, that must live as long as a graph into which the operation is recorded.
 #[derive(Clone, Copy)]
-pub enum Kept<'a> {
+pub enum Retained<'a> {
     Nothing,
     /// A kernel's module.
     Kernel {
@@ -251,11 +253,11 @@ pub fn no_node() -> Error {
 
 /// Returns the error for two operations that conflict and that the user did not order.
 #[cold]
-pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
+pub(crate) fn hazard(new: CallSite, old: CallSite) -> Error {
     let message = format!(
         "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
          after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
          Tracking::Auto"
     );
-    Error::new(ErrorKind::Hazard, message).with_operation(new)
+    Error::new(ErrorKind::Hazard, message).with_call_site(new)
 }

@@ -43,11 +43,11 @@ unsafe extern "C" {
 }
 
 /// An entry of this thread in the count while the value lives; nothing where the thread was counted already.
-struct Entry {
+struct DriverCallCount {
     counted: bool,
 }
 
-impl Entry {
+impl DriverCallCount {
     fn new() -> Option<Self> {
         if HERE.get() {
             return Some(Self { counted: false });
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for DriverCallCount {
     fn drop(&mut self) {
         if self.counted {
             HERE.set(false);
@@ -74,7 +74,7 @@ impl Drop for Entry {
 /// Runs `work`, which may call drivers. Once the process is ending, `work` is leaked instead, with all that it owns.
 #[inline]
 pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
-    if let Some(_entry) = Entry::new() {
+    if let Some(_entry) = DriverCallCount::new() {
         Some(work())
     } else {
         mem::forget(work);

@@ -18,7 +18,7 @@ use gpustream_hal::thread::with_signals_blocked;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::process;
-use crate::queue::{Mark, StreamCore};
+use crate::stream::{Mark, StreamCore};
 use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 use crate::track::StreamId;

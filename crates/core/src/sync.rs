@@ -138,7 +138,7 @@ pub struct Latch<T> {
     /// A number, or zero for none. Changed only with the lock held; may be read without.
     hint: AtomicU64,
     /// As `hint`; none once the value may have changed.
-    seal: AtomicU64,
+    epoch: AtomicU64,
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -151,7 +151,7 @@ impl<T> Latch<T> {
         Self {
             taken: AtomicBool::new(false),
             hint: AtomicU64::new(0),
-            seal: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -161,10 +161,10 @@ impl<T> Latch<T> {
         NonZeroU64::new(self.hint.load(Ordering::Acquire))
     }
 
-    /// Returns the number with which the value was sealed, if nobody has changed it since.
+    /// Returns the number `set_epoch` stored, if the value has not changed since.
     #[inline]
-    pub(crate) fn seal(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.seal.load(Ordering::Acquire))
+    pub(crate) fn epoch(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.epoch.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -182,7 +182,7 @@ impl<T> Latch<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         *self.hint.get_mut() = 0;
-        *self.seal.get_mut() = 0;
+        *self.epoch.get_mut() = 0;
         self.value.get_mut()
     }
 
@@ -215,8 +215,8 @@ impl<T> LatchGuard<'_, T> {
 
     /// Seals the value with a number: the next change clears it.
     #[inline]
-    pub(crate) fn set_seal(&self, seal: NonZeroU64) {
-        self.latch.seal.store(seal.get(), Ordering::Release);
+    pub(crate) fn set_epoch(&self, epoch: NonZeroU64) {
+        self.latch.epoch.store(epoch.get(), Ordering::Release);
     }
 }
 
@@ -232,7 +232,7 @@ impl<T> Deref for LatchGuard<'_, T> {
 impl<T> DerefMut for LatchGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.latch.seal.store(0, Ordering::Release);
+        self.latch.epoch.store(0, Ordering::Release);
         // SAFETY: this guard is the only one, and it is borrowed mutably.
         unsafe { &mut *self.latch.value.get() }
     }

@@ -216,13 +216,13 @@ pub struct Context {
     /// One per thread of a block.
     pub lanes: *mut Lane,
     /// The place where the blocks meet; null in a launch that is not cooperative.
-    pub meeting: *const Meeting,
+    pub meeting: *const GridBarrier,
 }
 
 /// The place where the blocks of a cooperative launch meet (`gs_cpu_meeting`).
 #[derive(Debug)]
 #[repr(C)]
-pub struct Meeting {
+pub struct GridBarrier {
     /// The number of blocks that run, times 2^32, and the number of those that wait.
     pub state: AtomicU64,
     /// The number of times that all have met.

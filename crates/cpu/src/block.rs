@@ -10,7 +10,7 @@ use crate::abi::{Context, Dim, Entry, Host, Lane, MAX_THREADS};
 use crate::barrier::Barrier;
 use crate::failure::{Crash, Failure, Site};
 use crate::fiber::{Exchange, Fiber, Stop, Stretch};
-use crate::thread::State;
+use crate::thread::ThreadState;
 use crate::warp::{self, Threads};
 
 /// The state of a worker that runs blocks. The context comes first: kernels hand back its address.
@@ -40,7 +40,7 @@ pub(crate) struct Runner {
     crash_address: Option<usize>,
     exchange: Exchange,
     /// The state of each thread of the block. Bytes on their own: a barrier touches all of them.
-    states: [State; MAX_THREADS],
+    states: [ThreadState; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
     /// The warp operation that each thread waits in, or was in last. Kernels write here.
@@ -79,7 +79,7 @@ impl Runner {
             crash: None,
             crash_address: None,
             exchange: Exchange::new(on_done),
-            states: [State::Pending; MAX_THREADS],
+            states: [ThreadState::Pending; MAX_THREADS],
             holds: [0; MAX_THREADS],
             lanes: vec![Lane::NONE; MAX_THREADS].into_boxed_slice(),
         })
@@ -202,7 +202,7 @@ impl Runner {
             self.begun = self.total;
         } else {
             self.alive -= 1;
-            self.states[self.holds[self.exchange.running()] as usize] = State::Exited;
+            self.states[self.holds[self.exchange.running()] as usize] = ThreadState::Exited;
         }
         if self.alive == 0 {
             return None;
@@ -229,7 +229,7 @@ impl Runner {
 
     /// Returns the next fiber in turn whose thread can go on.
     fn next_ready(&mut self) -> Option<usize> {
-        let ready = |&index: &usize| self.states[self.holds[index] as usize] == State::Ready;
+        let ready = |&index: &usize| self.states[self.holds[index] as usize] == ThreadState::Ready;
         (self.exchange.running() + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
     }
 
@@ -243,7 +243,7 @@ impl Runner {
         if next >= self.held {
             next = 0;
         }
-        if self.states[self.holds[next] as usize] != State::Ready {
+        if self.states[self.holds[next] as usize] != ThreadState::Ready {
             return None;
         }
         self.exchange.prefetch(next + 1);
@@ -280,7 +280,7 @@ impl Runner {
 
     fn exit(&mut self, threads: std::ops::Range<u32>) {
         self.alive -= threads.len() as u32;
-        self.states[threads.start as usize..threads.end as usize].fill(State::Exited);
+        self.states[threads.start as usize..threads.end as usize].fill(ThreadState::Exited);
     }
 
     /// Notes that `thread` waits, and which threads before it in its stretch have returned.
@@ -295,7 +295,7 @@ impl Runner {
         if !self.in_block {
             self.in_block = true;
             self.total = self.context.block.count() as u32;
-            self.states[..self.total as usize].fill(State::Pending);
+            self.states[..self.total as usize].fill(ThreadState::Pending);
             self.barrier = Barrier::default();
             self.alive = self.total;
         }
@@ -333,11 +333,11 @@ impl Runner {
         }
         let next = if thread + 1 == self.total { 0 } else { thread + 1 };
         let fiber = next as usize;
-        if self.states[fiber % MAX_THREADS] != State::Ready {
+        if self.states[fiber % MAX_THREADS] != ThreadState::Ready {
             return None;
         }
         self.barrier.join(predicate);
-        self.states[thread as usize % MAX_THREADS] = State::AtBarrier;
+        self.states[thread as usize % MAX_THREADS] = ThreadState::AtBarrier;
         self.context.current_thread = next;
         self.exchange.prefetch(fiber + 1);
         Some(self.exchange.pass_turn(here, Some(fiber)))
@@ -357,7 +357,7 @@ impl Runner {
         if let Err(other) = self.barrier.meet(site, all_held) {
             self.different_barriers(thread, site, other);
         }
-        self.states[thread as usize] = State::AtBarrier;
+        self.states[thread as usize] = ThreadState::AtBarrier;
         self.barrier.join(predicate);
         if let Some(votes) = self.barrier.pass(self.alive) {
             self.let_go(votes);
@@ -372,12 +372,12 @@ impl Runner {
         self.context.vote = votes;
         let states = &mut self.states[..self.total as usize];
         if self.alive == self.total {
-            states.fill(State::Ready);
+            states.fill(ThreadState::Ready);
         } else {
             states
                 .iter_mut()
-                .filter(|state| **state == State::AtBarrier)
-                .for_each(|state| *state = State::Ready);
+                .filter(|state| **state == ThreadState::AtBarrier)
+                .for_each(|state| *state = ThreadState::Ready);
         }
     }
 

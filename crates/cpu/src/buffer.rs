@@ -7,19 +7,19 @@ use gpustream_hal::{
 
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::work::{Direction, Strided, Work, pieces};
+use crate::work::{CopyDirection, Strided, Task, pieces};
 
 impl CpuDevice {
     unsafe fn copy(
         &self,
-        direction: Direction,
+        direction: CopyDirection,
         (dst, src): (usize, usize),
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Copy { direction, dst, src, bytes })
+        stream.submit(Task::Copy { direction, dst, src, bytes })
     }
 
     unsafe fn free_memory(&self, address: usize) -> Result<()> {
@@ -57,7 +57,7 @@ unsafe impl Buffers for CpuDevice {
     unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Free(buffer.0))
+        stream.submit(Task::Free(buffer.0))
     }
 
     fn pinned_alloc(&self, bytes: usize, _options: PinnedOptions) -> Result<HostPtr> {
@@ -111,7 +111,7 @@ unsafe impl Buffers for CpuDevice {
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Fill { dst: dst.0, pattern, count })
+        stream.submit(Task::Fill { dst: dst.0, pattern, count })
     }
 
     unsafe fn copy_to_device(
@@ -122,7 +122,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(Direction::ToDevice, (dst.0, src as usize), bytes, stream) }
+        unsafe { self.copy(CopyDirection::ToDevice, (dst.0, src as usize), bytes, stream) }
     }
 
     unsafe fn copy_to_host(
@@ -133,7 +133,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(Direction::ToHost, (dst as usize, src.0), bytes, stream) }
+        unsafe { self.copy(CopyDirection::ToHost, (dst as usize, src.0), bytes, stream) }
     }
 
     unsafe fn copy_on_device(
@@ -144,7 +144,7 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.copy(Direction::OnDevice, (dst.0, src.0), bytes, stream) }
+        unsafe { self.copy(CopyDirection::OnDevice, (dst.0, src.0), bytes, stream) }
     }
 
     unsafe fn copy_from_peer(
@@ -156,14 +156,14 @@ unsafe impl Buffers for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller: all CPU devices share the address space.
-        unsafe { self.copy(Direction::FromPeer, (dst.0, src.0), bytes, stream) }
+        unsafe { self.copy(CopyDirection::FromPeer, (dst.0, src.0), bytes, stream) }
     }
 
     /// One operation, whose copies the workers share.
     unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Batch(pieces(copies)))
+        stream.submit(Task::Batch(pieces(copies)))
     }
 
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
@@ -177,6 +177,6 @@ unsafe impl Buffers for CpuDevice {
         }
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Copy3d(Box::new(strided)))
+        stream.submit(Task::Copy3d(Box::new(strided)))
     }
 }

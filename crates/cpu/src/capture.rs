@@ -10,9 +10,9 @@ use std::thread::ThreadId;
 use gpustream_hal::{Error, ErrorKind, Repeat, Result};
 
 use crate::error::error;
-use crate::plan::{Kind, PlanNode};
+use crate::plan::{NodeTask, PlanNode};
 use crate::sync::lock;
-use crate::work::Work;
+use crate::work::Task;
 
 thread_local! {
     /// Captures that this thread has begun and not ended.
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// A stream that can be captured.
-pub(crate) trait Source: Sized {
+pub(crate) trait CapturableStream: Sized {
     /// Returns whether the stream is the legacy default stream.
     fn is_legacy(&self) -> bool;
 
@@ -31,10 +31,10 @@ pub(crate) trait Source: Sized {
 /// A capture in progress, or an ended one that events still point to.
 pub(crate) struct Capture<S> {
     thread: ThreadId,
-    state: Mutex<State<S>>,
+    state: Mutex<CaptureState<S>>,
 }
 
-struct State<S> {
+struct CaptureState<S> {
     nodes: Vec<PlanNode>,
     /// The streams of the capture with their tips; the origin first.
     streams: Vec<(Arc<S>, Vec<usize>)>,
@@ -62,7 +62,7 @@ fn captured(message: impl Into<String>) -> Error {
     error(ErrorKind::Captured, message)
 }
 
-impl<S: Source> Capture<S> {
+impl<S: CapturableStream> Capture<S> {
     /// Begins a capture of `stream` on this thread.
     pub(crate) fn begin(stream: &Arc<S>) -> Result<()> {
         if stream.is_legacy() {
@@ -73,7 +73,8 @@ impl<S: Source> Capture<S> {
                 return Err(captured("the stream is being captured already: end that capture first"));
             }
             let streams = vec![(stream.clone(), Vec::new())];
-            let state = State { nodes: Vec::new(), streams, bodies: Vec::new(), invalid: None, ended: false };
+            let state =
+                CaptureState { nodes: Vec::new(), streams, bodies: Vec::new(), invalid: None, ended: false };
             *capture = Some(Arc::new(Self { thread: std::thread::current().id(), state: Mutex::new(state) }));
             OPEN.set(OPEN.get() + 1);
             Ok(())
@@ -130,8 +131,8 @@ impl<S: Source> Capture<S> {
     }
 
     /// Adds `work` after all that the stream has submitted.
-    pub(crate) fn record(&self, stream: &Arc<S>, work: Work) -> Result<()> {
-        if matches!(work, Work::Free(_)) {
+    pub(crate) fn record(&self, stream: &Arc<S>, work: Task) -> Result<()> {
+        if matches!(work, Task::Free(_)) {
             self.invalidate("memory was freed in stream order");
             return Err(captured("a stream-ordered free cannot be captured: free after the capture"));
         }
@@ -139,7 +140,7 @@ impl<S: Source> Capture<S> {
         let mut state = lock(&self.state);
         let node = state.nodes.len();
         let after = state.replace_tips(stream, vec![node]);
-        state.nodes.push(PlanNode { kind: Kind::Work(work), after });
+        state.nodes.push(PlanNode { kind: NodeTask::Work(work), after });
         Ok(())
     }
 
@@ -206,7 +207,7 @@ impl<S: Source> Capture<S> {
     }
 }
 
-impl<S> State<S> {
+impl<S> CaptureState<S> {
     fn tips(&mut self, stream: &Arc<S>) -> Option<&mut Vec<usize>> {
         self.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)).map(|(_, tips)| tips)
     }
@@ -217,7 +218,7 @@ impl<S> State<S> {
 }
 
 /// Has `stream` wait for a captured point, which takes it into the capture.
-pub(crate) fn join<S: Source>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Result<()> {
+pub(crate) fn join<S: CapturableStream>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Result<()> {
     stream.with_capture(|capture| {
         let mut state = lock(&point.capture.state);
         if state.ended {
@@ -252,7 +253,7 @@ pub(crate) fn join<S: Source>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Resu
 }
 
 /// Returns the error of a captured stream that was asked to wait for an event that is no part of the capture.
-pub(crate) fn refuse_outside_wait<S: Source>(capture: &Capture<S>) -> Error {
+pub(crate) fn refuse_outside_wait<S: CapturableStream>(capture: &Capture<S>) -> Error {
     capture.invalidate("it waited for an event recorded outside");
     captured("a captured stream can only wait for events recorded in the same capture")
 }
@@ -291,9 +292,9 @@ pub(crate) fn append_condition(
 ) -> usize {
     let enter = nodes.len();
     let leave = enter + 1 + body.len();
-    nodes.push(PlanNode { kind: Kind::Enter { word, leave }, after: tips });
+    nodes.push(PlanNode { kind: NodeTask::Enter { word, leave }, after: tips });
     let after = append(nodes, body, &[enter]);
-    nodes.push(PlanNode { kind: Kind::Leave { enter, again: repeat == Repeat::While }, after });
+    nodes.push(PlanNode { kind: NodeTask::Leave { enter, again: repeat == Repeat::While }, after });
     leave
 }
 

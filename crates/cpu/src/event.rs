@@ -11,16 +11,16 @@ use crate::device::CpuDevice;
 use crate::error::error;
 use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::{Stamp, Work};
+use crate::work::{Task, TimedEvent};
 
 /// An event.
 pub(crate) struct Event {
     options: EventOptions,
-    state: Mutex<State>,
+    state: Mutex<EventState>,
 }
 
 #[derive(Default)]
-struct State {
+struct EventState {
     /// The point of the last record.
     mark: Option<Mark>,
     /// Number of the last record, so that the timestamp of an earlier record is not taken for the last one's.
@@ -56,7 +56,7 @@ impl Event {
                 state.stamp = None;
                 state.records
             };
-            stream.submit(Work::Timestamp { event: self.clone(), record })?;
+            stream.submit(Task::Timestamp { event: self.clone(), record })?;
         }
         let number = stream.mark();
         let mut state = lock(&self.state);
@@ -87,7 +87,7 @@ impl Event {
     }
 }
 
-impl Stamp for Event {
+impl TimedEvent for Event {
     fn stamp(&self, record: u64, now: Instant) {
         let mut state = lock(&self.state);
         if state.records == record {
@@ -161,7 +161,7 @@ unsafe impl Events for CpuDevice {
     }
 }
 
-fn refuse_captured(state: &State) -> Result<()> {
+fn refuse_captured(state: &EventState) -> Result<()> {
     if state.captured.is_none() {
         return Ok(());
     }

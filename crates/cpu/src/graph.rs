@@ -15,7 +15,7 @@ use crate::launch;
 use crate::plan::{self, GraphRun, PlanNode};
 use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::{Direction, Strided, Work};
+use crate::work::{CopyDirection, Strided, Task};
 
 /// A graph that can be edited. Its nodes' handles are their indices.
 #[derive(Default)]
@@ -24,12 +24,12 @@ struct Graph {
 }
 
 struct Node {
-    kind: Kind,
+    kind: NodeKind,
     after: Vec<usize>,
 }
 
-enum Kind {
-    One(plan::Kind),
+enum NodeKind {
+    One(plan::NodeTask),
     /// A copy of another graph, its own child graphs taken apart.
     Child(Vec<PlanNode>),
     /// A body, with the address of the word that decides about it and how often; none in a node that was not finished.
@@ -87,29 +87,29 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
         after.sort_unstable();
         after.dedup();
         match &node.kind {
-            Kind::One(kind) => {
+            NodeKind::One(kind) => {
                 let place = plan.len();
                 let mut kind = kind.clone();
-                if let plan::Kind::Leave { enter, .. } = &mut kind {
+                if let plan::NodeTask::Leave { enter, .. } = &mut kind {
                     *enter = ends[*enter][0];
-                    if let plan::Kind::Enter { leave, .. } = &mut plan[*enter].kind {
+                    if let plan::NodeTask::Enter { leave, .. } = &mut plan[*enter].kind {
                         *leave = place;
                     }
                 }
-                places.push(matches!(kind, plan::Kind::Work(_)).then_some(place));
+                places.push(matches!(kind, plan::NodeTask::Work(_)).then_some(place));
                 ends.push(vec![place]);
                 plan.push(PlanNode { kind, after });
             }
-            Kind::Condition(body, Some((word, repeat))) => {
+            NodeKind::Condition(body, Some((word, repeat))) => {
                 let (body, _) = flatten(&lock(&body.nodes));
                 places.push(None);
                 ends.push(vec![capture::append_condition(&mut plan, body, after, *word, *repeat)]);
             }
-            Kind::Condition(_, None) => {
+            NodeKind::Condition(_, None) => {
                 places.push(None);
                 ends.push(after);
             }
-            Kind::Child(child) => {
+            NodeKind::Child(child) => {
                 let leaves = capture::append(&mut plan, child.clone(), &after);
                 places.push(None);
                 ends.push(if leaves.is_empty() { after } else { leaves });
@@ -123,25 +123,25 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
 ///
 /// # Safety
 /// As for [`Graphs::graph_add_node`].
-unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
+unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Task> {
     Ok(match *work {
         hal::Work::Kernel { function, config, args } => {
             // SAFETY: passed on to the caller.
-            Work::Launch(unsafe { launch::prepare(function, config, args, workers as u32) }?)
+            Task::Launch(unsafe { launch::prepare(function, config, args, workers as u32) }?)
         }
         hal::Work::CopyToDevice { dst, src, bytes } => {
-            Work::Copy { direction: Direction::ToDevice, dst: dst.0, src: src as usize, bytes }
+            Task::Copy { direction: CopyDirection::ToDevice, dst: dst.0, src: src as usize, bytes }
         }
         hal::Work::CopyToHost { dst, src, bytes } => {
-            Work::Copy { direction: Direction::ToHost, dst: dst as usize, src: src.0, bytes }
+            Task::Copy { direction: CopyDirection::ToHost, dst: dst as usize, src: src.0, bytes }
         }
         hal::Work::CopyOnDevice { dst, src, bytes } => {
-            Work::Copy { direction: Direction::OnDevice, dst: dst.0, src: src.0, bytes }
+            Task::Copy { direction: CopyDirection::OnDevice, dst: dst.0, src: src.0, bytes }
         }
         // SAFETY: passed on to the caller.
-        hal::Work::Copy3d(copy) => Work::Copy3d(Box::new(unsafe { Strided::new(copy) })),
-        hal::Work::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
-        hal::Work::Host { function, data } => Work::Host { function, data: data as usize },
+        hal::Work::Copy3d(copy) => Task::Copy3d(Box::new(unsafe { Strided::new(copy) })),
+        hal::Work::Fill { dst, pattern, count } => Task::Fill { dst: dst.0, pattern, count },
+        hal::Work::Host { function, data } => Task::Host { function, data: data as usize },
         _ => return Err(unsupported("this kind of graph node")),
     })
 }
@@ -215,7 +215,7 @@ unsafe impl Graphs for CpuDevice {
         let stream = unsafe { self.stream(stream) };
         let plan = Capture::end(&stream)?;
         self.shared.alive()?;
-        let nodes = plan.into_iter().map(|n| Node { kind: Kind::One(n.kind), after: n.after }).collect();
+        let nodes = plan.into_iter().map(|n| Node { kind: NodeKind::One(n.kind), after: n.after }).collect();
         Ok(Graph::into_raw(nodes))
     }
 
@@ -240,10 +240,10 @@ unsafe impl Graphs for CpuDevice {
         let kind = unsafe {
             match *node {
                 // Taken before the graph's own lock: both may be the same graph.
-                GraphNode::Child(child) => Kind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
-                GraphNode::Empty => Kind::One(plan::Kind::Work(Work::Empty)),
+                GraphNode::Child(child) => NodeKind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
+                GraphNode::Empty => NodeKind::One(plan::NodeTask::Work(Task::Empty)),
                 GraphNode::Work(ref work) => {
-                    Kind::One(plan::Kind::Work(self::work(work, self.shared.options.workers)?))
+                    NodeKind::One(plan::NodeTask::Work(self::work(work, self.shared.options.workers)?))
                 }
             }
         };
@@ -264,7 +264,7 @@ unsafe impl Graphs for CpuDevice {
                 // SAFETY: passed on to the caller.
                 let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
                 node = nodes.len();
-                nodes.push(Node { kind: Kind::Condition(body, None), after: Vec::new() });
+                nodes.push(Node { kind: NodeKind::Condition(body, None), after: Vec::new() });
             }
             // SAFETY: passed on to the caller.
             NodePlace::EndOf(stream) => unsafe { self.capture_of(stream) }?.1.keep(body)?,
@@ -285,7 +285,8 @@ unsafe impl Graphs for CpuDevice {
                 // SAFETY: passed on to the caller.
                 let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
                 let after = dependencies_among(&nodes, dependencies)?;
-                if let Some(Node { kind: Kind::Condition(_, decided), after: before }) = nodes.get_mut(node.0)
+                if let Some(Node { kind: NodeKind::Condition(_, decided), after: before }) =
+                    nodes.get_mut(node.0)
                 {
                     (*decided, *before) = (Some((word.0, repeat)), after);
                 }

@@ -120,7 +120,7 @@ pub(crate) unsafe fn run_blocks(
     runner: *mut Runner,
     first: u64,
     end: u64,
-    meeting: *const abi::Meeting,
+    meeting: *const abi::GridBarrier,
 ) -> Result<()> {
     let check = shared.options.check;
     let config = &launch.config;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::processor;
 use crate::shared::{Shared, Worker};
-use crate::work::Work;
-use crate::worker::{Offer, Share, Task};
+use crate::work::Task;
+use crate::worker::{Runnable, SharedOffer, SharedTask};
 
 /// An operation that takes longer than this is offered to other workers: about what waking one costs.
 const SHARE_AFTER: Duration = Duration::from_micros(15);
@@ -27,7 +27,7 @@ const NOWHERE: usize = usize::MAX;
 /// A place in which one operation runs at a time.
 pub(crate) struct Job {
     /// Alive while workers are on the job.
-    work: UnsafeCell<*const Work>,
+    work: UnsafeCell<*const Task>,
     units: AtomicU64,
     /// The first unit that nobody has claimed; beyond the last one if none is left.
     next: AtomicU64,
@@ -46,7 +46,7 @@ unsafe impl Sync for Job {}
 unsafe impl Send for Job {}
 
 /// The work of a job that has not begun.
-static NOTHING: Work = Work::Empty;
+static NOTHING: Task = Task::Empty;
 
 impl Job {
     pub(crate) fn new(most: u32) -> Self {
@@ -69,9 +69,9 @@ impl Job {
     #[inline]
     pub(crate) unsafe fn run(
         &self,
-        work: *const Work,
+        work: *const Task,
         worker: &mut Worker,
-        task: *const dyn Task<Shared>,
+        task: *const dyn Runnable<Shared>,
         part: usize,
     ) -> bool {
         // SAFETY: passed on to the caller.
@@ -93,7 +93,7 @@ impl Job {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn begin(&self, work: *const Work, units: u64) {
+    unsafe fn begin(&self, work: *const Task, units: u64) {
         self.units.store(units, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
         // SAFETY: no worker reads the pointer now.
@@ -106,7 +106,7 @@ impl Job {
     /// # Safety
     /// Follows `begin`, once. The promises of the operation's submission hold.
     #[inline(never)]
-    unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Task<Shared>, part: usize) -> bool {
+    unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Runnable<Shared>, part: usize) -> bool {
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
         let (begun, mut grain) = (Instant::now(), 1);
@@ -114,7 +114,7 @@ impl Job {
         while unsafe { self.take(worker, &mut grain) } {
             if !alone && begun.elapsed() > SHARE_AFTER && self.is_any_left() {
                 // SAFETY: passed on to the caller.
-                unsafe { self.share(worker, grain, Offer { job: self, task, part }) };
+                unsafe { self.share(worker, grain, SharedOffer { job: self, task, part }) };
                 break;
             }
         }
@@ -125,7 +125,7 @@ impl Job {
     ///
     /// # Safety
     /// As for [`lead`](Self::lead).
-    unsafe fn share(&self, worker: &mut Worker, mut grain: u64, offer: Offer<Shared>) {
+    unsafe fn share(&self, worker: &mut Worker, mut grain: u64, offer: SharedOffer<Shared>) {
         self.place.store(processor::current(), Ordering::Relaxed);
         let (ticket, others) = worker.device().scheduler.offer(offer);
         let mut expected = others.then(Instant::now);
@@ -200,7 +200,7 @@ impl Job {
     }
 }
 
-impl Share<Shared> for Job {
+impl SharedTask<Shared> for Job {
     unsafe fn join(&self) -> bool {
         // Workers join one at a time, under the scheduler's lock.
         let joins = self.is_any_left() && self.crew.load(Ordering::Relaxed) < self.most;

@@ -11,7 +11,7 @@ use crate::device::CpuDevice;
 use crate::error::{error, unsupported};
 use crate::grid::{self, FunctionRef, MAX_GRID_YZ, Params};
 use crate::kernel::Function;
-use crate::work::Work;
+use crate::work::Task;
 
 /// Returns a launch as work, if the device can do it.
 ///
@@ -100,7 +100,7 @@ unsafe impl Launch for CpuDevice {
         let (launch, stream) = unsafe {
             (prepare(function, config, args, self.shared.options.workers as u32)?, self.stream(stream))
         };
-        stream.submit(Work::Launch(launch))
+        stream.submit(Task::Launch(launch))
     }
 
     unsafe fn occupancy(

@@ -120,16 +120,16 @@ cfg_if::cfg_if! {
         mod queue;
         mod recorder;
         mod shared;
-        mod slot;
+        mod current_operation;
         mod stream;
         mod switch;
         mod sync;
         mod texture;
         mod thread;
         mod trace;
-        mod together;
+        mod cooperative;
         mod warp;
-        mod words;
+        mod memory_waits;
         mod work;
         mod worker;
 

@@ -30,11 +30,11 @@ const PATTERN: u8 = 0xa5;
 pub(crate) struct Memory {
     total: u64,
     check: bool,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     used: u64,
     allocations: BTreeMap<usize, Allocation>,
     /// The allocations freed last, in checked mode, oldest first: any access there faults.
@@ -45,11 +45,11 @@ struct State {
 struct Allocation {
     bytes: usize,
     kind: &'static str,
-    place: Place,
+    place: Placement,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Placement {
     Heap,
     /// Pages of its own; `guarded` in checked mode, with memory that faults on either side and the pattern in what
     /// remains.
@@ -109,7 +109,7 @@ impl Memory {
         state.used += bytes as u64;
         state
             .allocations
-            .insert(map, Allocation { bytes, kind, place: Place::Map { map, len, guarded: false } });
+            .insert(map, Allocation { bytes, kind, place: Placement::Map { map, len, guarded: false } });
     }
 
     /// Frees memory that [`alloc`](Self::alloc) gave, or that was [adopted](Self::adopt).
@@ -129,25 +129,25 @@ impl Memory {
             allocation
         };
         match allocation.place {
-            Place::Heap => {
+            Placement::Heap => {
                 if let Some(layout) = layout(allocation.bytes) {
                     // SAFETY: allocated with this layout, and not used any more.
                     unsafe { std::alloc::dealloc(address as *mut u8, layout) };
                 }
             }
             // SAFETY: nothing uses the mapping any more, by the caller's promise.
-            Place::Map { map, len, guarded: true } if unsafe { take_away(map, len) } => {
+            Placement::Map { map, len, guarded: true } if unsafe { take_away(map, len) } => {
                 let mut state = lock(&self.state);
                 state.freed.push_back((address, allocation));
                 if state.freed.len() > QUARANTINE
-                    && let Some((_, Allocation { place: Place::Map { map, len, .. }, .. })) =
+                    && let Some((_, Allocation { place: Placement::Map { map, len, .. }, .. })) =
                         state.freed.pop_front()
                 {
                     // SAFETY: the mapping was that allocation's own, and has left the list.
                     unsafe { libc::munmap(map as *mut _, len) };
                 }
             }
-            Place::Map { map, len, .. } => {
+            Placement::Map { map, len, .. } => {
                 // SAFETY: the mapping is this allocation's own, and not used any more.
                 unsafe { libc::munmap(map as *mut _, len) };
             }
@@ -169,7 +169,7 @@ impl Memory {
                 describe(format!("{} bytes past the end of the", address - start - a.bytes))
             }
         };
-        let is_in = |a: &Allocation| matches!(a.place, Place::Map { map, len, .. } if (map..map + len).contains(&address));
+        let is_in = |a: &Allocation| matches!(a.place, Placement::Map { map, len, .. } if (map..map + len).contains(&address));
         if let Some(&(start, Allocation { bytes, kind, .. })) = state.freed.iter().find(|(_, a)| is_in(a)) {
             return Some(format!(
                 "in or beside the {kind} of {bytes} bytes at {start:#x}, which has been freed"
@@ -189,7 +189,7 @@ impl Memory {
     pub(crate) fn violation(&self) -> Option<String> {
         let state = lock(&self.state);
         for (&start, allocation) in &state.allocations {
-            let Place::Map { map, len, guarded: true } = allocation.place else { continue };
+            let Placement::Map { map, len, guarded: true } = allocation.place else { continue };
             let end = start + allocation.bytes;
             // SAFETY: the bytes between the memory that faults and the data are mapped, and belong to no allocation.
             let (front, back) = unsafe {
@@ -214,22 +214,22 @@ fn layout(bytes: usize) -> Option<std::alloc::Layout> {
     std::alloc::Layout::from_size_align(bytes.max(1), ALIGN).ok()
 }
 
-fn heap(bytes: usize) -> Option<(usize, Place)> {
+fn heap(bytes: usize) -> Option<(usize, Placement)> {
     // SAFETY: the layout is not empty.
     let address = unsafe { std::alloc::alloc_zeroed(layout(bytes)?) };
-    (!address.is_null()).then_some((address as usize, Place::Heap))
+    (!address.is_null()).then_some((address as usize, Placement::Heap))
 }
 
 fn map(len: usize) -> Option<usize> {
     fiber::map(len, 0).ok().map(|map| map as usize)
 }
 
-fn mapped(bytes: usize) -> Option<(usize, Place)> {
+fn mapped(bytes: usize) -> Option<(usize, Placement)> {
     let page = page_size();
     let len = bytes.checked_next_multiple_of(page)?;
     if len < HUGE_FROM {
         let map = map(len)?;
-        return Some((map, Place::Map { map, len, guarded: false }));
+        return Some((map, Placement::Map { map, len, guarded: false }));
     }
     // Start on a large page; fewer faults at first touch are worth more than the address space.
     let padded = len.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)?;
@@ -237,12 +237,12 @@ fn mapped(bytes: usize) -> Option<(usize, Place)> {
     let start = map.next_multiple_of(HUGE_PAGE);
     // SAFETY: the range lies in the mapping; this is advice.
     unsafe { libc::madvise(start as *mut _, len, libc::MADV_HUGEPAGE) };
-    Some((start, Place::Map { map, len: padded, guarded: false }))
+    Some((start, Placement::Map { map, len: padded, guarded: false }))
 }
 
 /// Maps an allocation between two pieces that nothing may touch. The data lies as close to the upper piece as its
 /// alignment allows; the rest of its pages holds the pattern.
-fn guarded(bytes: usize) -> Option<(usize, Place)> {
+fn guarded(bytes: usize) -> Option<(usize, Placement)> {
     let data = bytes.checked_next_multiple_of(CHECKED_ALIGN)?;
     let len = data.checked_next_multiple_of(page_size())?.checked_add(2 * GUARD)?;
     let map = map(len)?;
@@ -257,7 +257,7 @@ fn guarded(bytes: usize) -> Option<(usize, Place)> {
         std::ptr::write_bytes((map + GUARD) as *mut u8, PATTERN, start - map - GUARD);
         std::ptr::write_bytes((start + bytes) as *mut u8, PATTERN, data - bytes);
     }
-    Some((start, Place::Map { map, len, guarded: true }))
+    Some((start, Placement::Map { map, len, guarded: true }))
 }
 
 /// Gives a mapping's memory back and leaves its addresses, where every access faults from now on. Returns whether the

@@ -11,25 +11,25 @@ use std::sync::{Arc, Mutex};
 use gpustream_hal::trace::now;
 
 use crate::job::Job;
+use crate::memory_waits;
 use crate::recorder::Numbered;
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
-use crate::words;
-use crate::work::Work;
-use crate::worker::Task;
+use crate::work::Task;
+use crate::worker::Runnable;
 
 /// One node with its place in the order.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeTask,
     /// The nodes before this one, by index; all smaller than its own.
     pub(crate) after: Vec<usize>,
 }
 
 /// The task of a node.
 #[derive(Clone)]
-pub(crate) enum Kind {
-    Work(Work),
+pub(crate) enum NodeTask {
+    Work(Task),
     /// Decides by the `u32` at address `word` whether the nodes up to `leave` run, all of which follow this one.
     Enter {
         word: usize,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     },
 }
 
-impl Kind {
+impl NodeTask {
     /// Moves the node's references to others by `base`.
     pub(crate) fn moved(mut self, base: usize) -> Self {
         match &mut self {
@@ -134,17 +134,17 @@ impl GraphRun {
     }
 
     /// Returns a node's work.
-    pub(crate) fn work(&self, node: usize) -> Option<&Work> {
+    pub(crate) fn work(&self, node: usize) -> Option<&Task> {
         match &self.nodes.get(node)?.plan.kind {
-            Kind::Work(work) => Some(work),
+            NodeTask::Work(work) => Some(work),
             _ => None,
         }
     }
 
     /// Gives a node other work; the graph is not running.
-    pub(crate) fn set_work(&mut self, node: usize, work: Work) {
+    pub(crate) fn set_work(&mut self, node: usize, work: Task) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.plan.kind = Kind::Work(work);
+            node.plan.kind = NodeTask::Work(work);
         }
     }
 
@@ -243,7 +243,7 @@ fn run_nodes<const TRACED: bool>(
     loop {
         let lost = worker.device().is_lost();
         match run.nodes[node].plan.kind {
-            Kind::Work(ref work) if !lost => {
+            NodeTask::Work(ref work) if !lost => {
                 let work = std::ptr::from_ref(work);
                 if TRACED {
                     run.note_start(node);
@@ -261,21 +261,21 @@ fn run_nodes<const TRACED: bool>(
                     run.note_end(node);
                 }
             }
-            Kind::Enter { word, leave } => {
+            NodeTask::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
-                if lost || unsafe { words::read(word) } == 0 {
+                if lost || unsafe { memory_waits::read(word) } == 0 {
                     // No node between the two runs.
                     node = leave;
                 }
             }
-            Kind::Leave { enter, again: true } => {
+            NodeTask::Leave { enter, again: true } => {
                 run.reset(enter + 1..node + 1);
                 // Goes through the queue, so that a body which others are to stop leaves them a worker.
                 let level = run.level();
                 worker.device().scheduler.push(run, enter, level);
                 return None;
             }
-            Kind::Work(_) | Kind::Leave { .. } => {}
+            NodeTask::Work(_) | NodeTask::Leave { .. } => {}
         }
         match after(worker, &run, node) {
             After::Node(next) => node = next,
@@ -285,7 +285,7 @@ fn run_nodes<const TRACED: bool>(
     }
 }
 
-impl Task<Shared> for GraphRun {
+impl Runnable<Shared> for GraphRun {
     fn run(self: Arc<Self>, node: usize, worker: &mut Worker) {
         if let Some(stream) = run_node(worker, self, node) {
             stream.graph_done();

@@ -168,12 +168,12 @@ impl<W> Progress<W> {
 }
 
 /// A point in a stream: its operation `number` and all before it.
-pub(crate) struct Mark<S> {
+pub(crate) struct Point<S> {
     pub(crate) stream: Arc<S>,
     pub(crate) number: u64,
 }
 
-impl<S> Clone for Mark<S> {
+impl<S> Clone for Point<S> {
     fn clone(&self) -> Self {
         Self { stream: self.stream.clone(), number: self.number }
     }

@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use gpustream_hal::{Result, StreamPriorities, WaitPolicy};
 
-use crate::capture::{Capture, Source};
+use crate::capture::{CapturableStream, Capture};
+use crate::current_operation::{CurrentOperation, Timing};
 use crate::job::Job;
+use crate::memory_waits::{Awaited, Waiter};
 use crate::plan::{self, GraphRun, Launcher};
 use crate::progress::{self, Progress};
 use crate::recorder::Numbered;
 use crate::shared::{Shared, Worker};
-use crate::slot::{Slot, Timing};
 use crate::sync::lock;
-use crate::words::{Awaited, Waiter};
-use crate::work::Work;
-use crate::worker::{PRIORITIES, Task};
+use crate::work::Task;
+use crate::worker::{PRIORITIES, Runnable};
 
 pub(crate) use self::registry::Registry;
 
 /// A point in a stream.
-pub(crate) type Mark = progress::Mark<Stream>;
+pub(crate) type Mark = progress::Point<Stream>;
 
 /// Least urgent and most urgent priority.
 pub(crate) const PRIORITY_RANGE: StreamPriorities =
@@ -33,8 +33,8 @@ pub(crate) const PRIORITY_RANGE: StreamPriorities =
 /// The most operations that a stream holds at a time; a thread that submits more waits, as with GPU drivers.
 const MOST_PENDING: u64 = 1024;
 
-enum Op {
-    Work(Work),
+enum QueuedOperation {
+    Work(Task),
     /// Runs a graph to its end.
     Graph(Arc<GraphRun>),
     Wait(Mark),
@@ -43,7 +43,7 @@ enum Op {
     Number(Arc<Numbered>),
 }
 
-impl Op {
+impl QueuedOperation {
     fn timing(&self) -> Timing {
         match self {
             Self::Work(_) => Timing::Work,
@@ -56,7 +56,7 @@ impl Op {
 /// The part of a stream that submitters change, behind a lock.
 #[derive(Default)]
 pub(crate) struct Submissions {
-    ops: VecDeque<Op>,
+    ops: VecDeque<QueuedOperation>,
     /// Whether the stream is queued, running or waiting: the worker that gets it then will see what is added to `ops`.
     scheduled: bool,
     /// The number up to which the stream is known to have room for operations.
@@ -75,18 +75,18 @@ pub(crate) struct Stream {
     /// The device's streams.
     siblings: &'static Registry,
     level: usize,
-    kind: Kind,
+    kind: StreamKind,
     submissions: Mutex<Submissions>,
     submitted: AtomicU64,
     progress: Progress<Arc<Stream>>,
     /// The first operation that was dropped or cut short because the device was lost.
     failed_from: AtomicU64,
     /// Operations taken off the queue; only for the worker that runs the stream.
-    batch: UnsafeCell<VecDeque<Op>>,
+    batch: UnsafeCell<VecDeque<QueuedOperation>>,
     /// The operation that runs, or ran last; written by the worker that runs the stream.
-    work: UnsafeCell<Work>,
+    work: UnsafeCell<Task>,
     /// The operation that runs, if it has a number; only for the worker that runs the stream.
-    slot: Slot,
+    slot: CurrentOperation,
     job: Job,
     /// The number of workers that the stream's operations are kept to.
     share: Option<u32>,
@@ -101,7 +101,7 @@ unsafe impl Sync for Stream {}
 unsafe impl Send for Stream {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StreamKind {
     Plain,
     /// Synchronises with the legacy stream.
     Blocking,
@@ -113,7 +113,7 @@ impl Stream {
         shared: &'static Shared,
         siblings: &'static Registry,
         priority: i32,
-        kind: Kind,
+        kind: StreamKind,
         share: Option<u32>,
     ) -> Arc<Self> {
         let level = (-priority).clamp(-PRIORITY_RANGE.least, -PRIORITY_RANGE.greatest) as usize;
@@ -127,12 +127,12 @@ impl Stream {
             progress: Progress::new(),
             failed_from: AtomicU64::new(u64::MAX),
             batch: UnsafeCell::default(),
-            work: UnsafeCell::new(Work::Empty),
-            slot: Slot::default(),
+            work: UnsafeCell::new(Task::Empty),
+            slot: CurrentOperation::default(),
             job: Job::new(share.unwrap_or(u32::MAX)),
             share,
         });
-        siblings.add(&stream, kind == Kind::Blocking);
+        siblings.add(&stream, kind == StreamKind::Blocking);
         stream
     }
 
@@ -146,7 +146,7 @@ impl Stream {
     }
 
     pub(crate) fn is_legacy(&self) -> bool {
-        self.kind == Kind::Legacy
+        self.kind == StreamKind::Legacy
     }
 
     /// Returns the number of the operation that was submitted last.
@@ -210,20 +210,20 @@ impl Stream {
     }
 
     /// Adds `work`, or records it where the stream is being captured. Blocks while the stream is full.
-    pub(crate) fn submit(self: &Arc<Self>, work: Work) -> Result<()> {
-        self.submit_op(work, Op::Work, |capture, work| capture.record(self, work))
+    pub(crate) fn submit(self: &Arc<Self>, work: Task) -> Result<()> {
+        self.submit_op(work, QueuedOperation::Work, |capture, work| capture.record(self, work))
     }
 
     /// Adds a run of a graph, or records its nodes where the stream is being captured. Blocks while the stream is full.
     pub(crate) fn submit_graph(self: &Arc<Self>, run: Arc<GraphRun>) -> Result<()> {
-        self.submit_op(run, Op::Graph, |capture, run| capture.record_graph(self, run.plan()))
+        self.submit_op(run, QueuedOperation::Graph, |capture, run| capture.record_graph(self, run.plan()))
     }
 
     #[inline]
     fn submit_op<T>(
         self: &Arc<Self>,
         what: T,
-        op: impl FnOnce(T) -> Op,
+        op: impl FnOnce(T) -> QueuedOperation,
         record: impl FnOnce(&Capture<Self>, T) -> Result<()>,
     ) -> Result<()> {
         self.shared.alive()?;
@@ -249,19 +249,19 @@ impl Stream {
         }
         let mut submissions = self.with_room()?;
         self.number(&mut submissions);
-        self.push(submissions, Op::Wait(mark));
+        self.push(submissions, QueuedOperation::Wait(mark));
         Ok(())
     }
 
     /// Adds a wait for a word, which no capture can contain. Blocks while the stream is full.
     pub(crate) fn submit_wait_word(self: &Arc<Self>, word: Awaited) -> Result<()> {
-        self.submit_op(word, Op::WaitWord, |capture, _| capture.refuse_word())
+        self.submit_op(word, QueuedOperation::WaitWord, |capture, _| capture.refuse_word())
     }
 
     /// Adds the write of a word, which no capture can contain. Blocks while the stream is full.
     pub(crate) fn submit_write_word(self: &Arc<Self>, address: usize, value: u32) -> Result<()> {
-        let work = Work::WriteWord { address, value };
-        self.submit_op(work, Op::Work, |capture, _| capture.refuse_word())
+        let work = Task::WriteWord { address, value };
+        self.submit_op(work, QueuedOperation::Work, |capture, _| capture.refuse_word())
     }
 
     /// Returns this point of the stream.
@@ -274,7 +274,7 @@ impl Stream {
     }
 
     /// Adds an operation. Returns the number that it gets.
-    fn append(&self, submissions: &mut Submissions, op: Op) -> u64 {
+    fn append(&self, submissions: &mut Submissions, op: QueuedOperation) -> u64 {
         submissions.ops.push_back(op);
         // Written under the lock alone.
         let number = self.submitted.load(Ordering::Relaxed) + 1;
@@ -293,10 +293,10 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn number_traced(&self, submissions: &mut Submissions) {
-        submissions.ops.extend(Numbered::entered(&self.shared.recorder).map(Op::Number));
+        submissions.ops.extend(Numbered::entered(&self.shared.recorder).map(QueuedOperation::Number));
     }
 
-    fn push(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>, op: Op) {
+    fn push(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>, op: QueuedOperation) {
         self.append(&mut submissions, op);
         self.schedule(submissions);
     }
@@ -316,11 +316,11 @@ impl Stream {
     /// Returns the points of other streams after which the legacy stream's rules order the next operation.
     fn legacy_marks(self: &Arc<Self>) -> Legacy {
         match self.kind {
-            Kind::Plain => Legacy::None,
-            Kind::Legacy => {
+            StreamKind::Plain => Legacy::None,
+            StreamKind::Legacy => {
                 Legacy::Marks(self.siblings.blocking().into_iter().filter_map(Self::pending).collect())
             }
-            Kind::Blocking => {
+            StreamKind::Blocking => {
                 self.siblings.legacy().and_then(Self::pending).map_or(Legacy::None, Legacy::One)
             }
         }
@@ -332,7 +332,7 @@ impl Stream {
             Legacy::One(mark) if mark.number <= submissions.after_legacy => {}
             Legacy::One(mark) => {
                 submissions.after_legacy = mark.number;
-                self.append(submissions, Op::Wait(mark));
+                self.append(submissions, QueuedOperation::Wait(mark));
             }
             Legacy::Marks(marks) => {
                 submissions.after.retain(|known| !known.stream.is_done(known.number));
@@ -343,7 +343,7 @@ impl Stream {
                         Some(known) => known.number = mark.number,
                         None => submissions.after.push(mark.clone()),
                     }
-                    self.append(submissions, Op::Wait(mark));
+                    self.append(submissions, QueuedOperation::Wait(mark));
                 }
             }
         }
@@ -413,16 +413,16 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
         let lost = stream.shared.is_lost();
         match batch.pop_front() {
             None => {}
-            Some(Op::Number(operation)) => {
-                let timing = batch.front().map_or(Timing::None, Op::timing);
+            Some(QueuedOperation::Number(operation)) => {
+                let timing = batch.front().map_or(Timing::None, QueuedOperation::timing);
                 // SAFETY: this worker has the stream.
                 unsafe { stream.slot.begin(operation, timing) };
             }
-            Some(Op::Wait(mark)) => {
+            Some(QueuedOperation::Wait(mark)) => {
                 if !lost && !mark.stream.is_done(mark.number) {
                     // Back in front first: once the other stream knows this one, another worker may run this one.
                     let (other, number) = (mark.stream.clone(), mark.number);
-                    batch.push_front(Op::Wait(mark));
+                    batch.push_front(QueuedOperation::Wait(mark));
                     match other.progress.watch(number, stream) {
                         None => return,
                         Some(back) => stream = back,
@@ -432,20 +432,22 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 stream.came_after(&mark);
                 stream.completed_one();
             }
-            Some(Op::Work(_) | Op::Graph(_) | Op::WaitWord(_)) if lost => {
+            Some(QueuedOperation::Work(_) | QueuedOperation::Graph(_) | QueuedOperation::WaitWord(_))
+                if lost =>
+            {
                 // SAFETY: this worker has the stream.
                 unsafe { stream.slot.forget() };
                 stream.completed_one();
             }
             // SAFETY: the word is alive until the wait is done, by its submission.
-            Some(Op::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
-            Some(Op::WaitWord(word)) => {
+            Some(QueuedOperation::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
+            Some(QueuedOperation::WaitWord(word)) => {
                 let shared = stream.shared;
                 // SAFETY: the wait's submission has started the thread; the wait is done when the stream goes on.
                 unsafe { shared.words.wait(word, stream) };
                 return;
             }
-            Some(Op::Graph(run)) => {
+            Some(QueuedOperation::Graph(run)) => {
                 // SAFETY: this worker has the stream.
                 let operation = unsafe { stream.slot.operation() };
                 let is_done = plan::begin(worker, run, stream.clone(), operation);
@@ -454,7 +456,7 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                     return;
                 }
             }
-            Some(Op::Work(work)) => {
+            Some(QueuedOperation::Work(work)) => {
                 let owner = Arc::into_raw(stream);
                 // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
                 let complete = unsafe {
@@ -484,7 +486,7 @@ fn goes_on(worker: &mut Worker, stream: &Arc<Stream>) -> bool {
     !is_contended
 }
 
-impl Task<Shared> for Stream {
+impl Runnable<Shared> for Stream {
     fn run(self: Arc<Self>, _part: usize, worker: &mut Worker) {
         run(worker, self);
     }
@@ -514,7 +516,7 @@ impl Waiter for Stream {
     }
 }
 
-impl Source for Stream {
+impl CapturableStream for Stream {
     fn is_legacy(&self) -> bool {
         self.is_legacy()
     }

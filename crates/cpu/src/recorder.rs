@@ -39,7 +39,7 @@ pub(crate) struct Recorder {
     /// The parts for which there was no room.
     lost: AtomicU64,
     /// The parts of operations that are done, with the operations' numbers.
-    done: Mutex<Vec<(u64, Vec<Part>)>>,
+    done: Mutex<Vec<(u64, Vec<Activity>)>>,
 }
 
 impl Recorder {
@@ -76,7 +76,7 @@ impl Recorder {
         for (operation, parts) in done {
             self.kept.fetch_sub(parts.len(), Ordering::Relaxed);
             let last = parts.len() - 1;
-            for (index, Part { label, work, time }) in parts.iter().enumerate() {
+            for (index, Activity { label, work, time }) in parts.iter().enumerate() {
                 let label = label.as_deref().unwrap_or_default();
                 let Range { start, end } = *time;
                 each(&Ran { operation, label, work: *work, start, end, last: index == last });
@@ -105,7 +105,7 @@ pub(crate) fn leave() {
 }
 
 /// A thing that the device ran.
-struct Part {
+struct Activity {
     label: Option<Arc<str>>,
     work: RanWork,
     time: Range<u64>,
@@ -115,19 +115,19 @@ struct Part {
 pub(crate) struct Numbered {
     number: u64,
     recorder: &'static Recorder,
-    ran: Mutex<Parts>,
+    ran: Mutex<Activities>,
 }
 
 #[derive(Default)]
-struct Parts {
-    list: Vec<Part>,
+struct Activities {
+    list: Vec<Activity>,
     /// The time from the first start to the last end; none while nothing has run.
     whole: Option<Range<u64>>,
     /// Whether there was no room for a part.
     cut: bool,
 }
 
-impl Parts {
+impl Activities {
     fn cover(&mut self, time: &Range<u64>) {
         let whole = self.whole.get_or_insert_with(|| time.clone());
         *whole = whole.start.min(time.start)..whole.end.max(time.end);
@@ -155,7 +155,7 @@ impl Numbered {
         let mut ran = lock(&self.ran);
         ran.cover(&time);
         if self.recorder.has_room() {
-            ran.list.push(Part { label, work, time });
+            ran.list.push(Activity { label, work, time });
         } else {
             self.recorder.lost.fetch_add(1, Ordering::Relaxed);
             ran.cut = true;
@@ -172,7 +172,7 @@ impl Numbered {
 impl Drop for Numbered {
     fn drop(&mut self) {
         let recorder = self.recorder;
-        let Parts { mut list, whole, cut } =
+        let Activities { mut list, whole, cut } =
             mem::take(self.ran.get_mut().unwrap_or_else(PoisonError::into_inner));
         if !recorder.is_on() || recorder.left.load(Ordering::Relaxed) {
             recorder.kept.fetch_sub(list.len(), Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Drop for Numbered {
             && (list.is_empty() || cut)
         {
             if recorder.has_room() {
-                list.push(Part { label: None, work: RanWork::Other, time });
+                list.push(Activity { label: None, work: RanWork::Other, time });
             } else if !cut {
                 recorder.lost.fetch_add(1, Ordering::Relaxed);
             }

@@ -8,9 +8,9 @@ use gpustream_hal::{Error, ErrorKind, Fault, Result, host_memory};
 
 use crate::error::error;
 use crate::memory::Memory;
+use crate::memory_waits::MemoryWaits;
 use crate::options::CpuOptions;
 use crate::recorder::Recorder;
-use crate::words::Words;
 use crate::worker::{self, Scheduler};
 
 /// The time after the loss of a device for which its waits still last: work beside the failure ends within that time,
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) options: CpuOptions,
     pub(crate) scheduler: Scheduler<Self>,
     pub(crate) memory: Memory,
-    pub(crate) words: Words,
+    pub(crate) words: MemoryWaits,
     pub(crate) recorder: Recorder,
     streams: &'static dyn Interrupt,
     /// The device that was opened before this one; see `fork.rs`.
@@ -58,7 +58,7 @@ impl Shared {
             options,
             scheduler: Scheduler::new(options.workers),
             memory: Memory::new(host_memory::total() / devices as u64, options.check),
-            words: Words::new(),
+            words: MemoryWaits::new(),
             recorder: Recorder::default(),
             streams,
             previous: AtomicPtr::default(),

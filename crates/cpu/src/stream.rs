@@ -14,9 +14,9 @@ use crate::capture::Capture;
 use crate::device::CpuDevice;
 use crate::error::error;
 use crate::event::Event;
-use crate::queue::{Kind, Stream};
-use crate::words::Awaited;
-use crate::work::Work;
+use crate::memory_waits::Awaited;
+use crate::queue::{Stream, StreamKind};
+use crate::work::Task;
 
 /// The handles of the streams that are there without being made, as CUDA numbers them.
 const LEGACY: RawStream = RawStream(1);
@@ -84,7 +84,7 @@ impl CpuDevice {
                 let stream = if let Some((_, stream)) = known {
                     Arc::as_ptr(stream)
                 } else {
-                    let stream = Stream::new(self.shared, self.streams, 0, Kind::Blocking, None);
+                    let stream = Stream::new(self.shared, self.streams, 0, StreamKind::Blocking, None);
                     streams.push((key, stream.clone()));
                     Arc::as_ptr(&stream)
                 };
@@ -101,7 +101,7 @@ impl CpuDevice {
 unsafe impl Streams for CpuDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         self.shared.alive()?;
-        let kind = if options.blocking_with_default { Kind::Blocking } else { Kind::Plain };
+        let kind = if options.blocking_with_default { StreamKind::Blocking } else { StreamKind::Plain };
         let share = options.multiprocessors;
         let stream = Stream::new(self.shared, self.streams, options.priority, kind, share);
         Ok(RawStream(Arc::into_raw(stream) as usize))
@@ -186,7 +186,7 @@ unsafe impl Streams for CpuDevice {
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Host { function, data: data as usize })
+        stream.submit(Task::Host { function, data: data as usize })
     }
 }
 

@@ -3,7 +3,7 @@
 /// The state of a thread of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum ThreadState {
     /// Has not begun.
     #[default]
     Pending,

@@ -1,12 +1,12 @@
 //! Warp-wide operations: lanes wait until those of their group are there, then all get their results at once.
 
 use crate::abi::{Lane, warp as kinds};
-use crate::thread::State;
+use crate::thread::ThreadState;
 
 /// The threads of a block, as warp operations see them.
 pub(crate) struct Threads<'a> {
     /// One per thread.
-    pub(crate) states: &'a mut [State],
+    pub(crate) states: &'a mut [ThreadState],
     /// One per thread at least: the operation that the thread waits in, or was in last.
     pub(crate) lanes: &'a mut [Lane],
     /// Lanes of a warp.
@@ -38,7 +38,7 @@ pub(crate) fn enter(threads: &mut Threads<'_>, thread: u32) -> bool {
         lane.mask = lane.mask & existing | 1 << (thread - first);
     }
     let group = if lane.mask == 0 { existing } else { lane.mask };
-    threads.states[thread as usize] = State::AtWarp;
+    threads.states[thread as usize] = ThreadState::AtWarp;
     complete(threads, first, group, thread)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn enter(threads: &mut Threads<'_>, thread: u32) -> bool {
 fn complete(threads: &mut Threads<'_>, first: u32, group: u64, leader: u32) -> bool {
     // Lanes mostly come in order: as long as the last is not there, there is nothing to count.
     let last = threads.states[(first + 63 - group.leading_zeros()) as usize];
-    if !matches!(last, State::AtWarp | State::Exited) {
+    if !matches!(last, ThreadState::AtWarp | ThreadState::Exited) {
         return false;
     }
     let leader = threads.lanes[leader as usize];
@@ -54,8 +54,8 @@ fn complete(threads: &mut Threads<'_>, first: u32, group: u64, leader: u32) -> b
     for lane in lanes(group) {
         let thread = (first + lane) as usize;
         match threads.states[thread] {
-            State::Exited => {}
-            State::AtWarp if same(&threads.lanes[thread], &leader) => active |= 1 << lane,
+            ThreadState::Exited => {}
+            ThreadState::AtWarp if same(&threads.lanes[thread], &leader) => active |= 1 << lane,
             _ => return false,
         }
     }
@@ -91,7 +91,7 @@ fn finish(threads: &mut Threads<'_>, first: u32, active: u64) {
                 .fold(0, |mask, other| mask | 1 << other),
             _ => 0,
         };
-        threads.states[thread] = State::Ready;
+        threads.states[thread] = ThreadState::Ready;
     }
 }
 
@@ -100,7 +100,7 @@ fn finish(threads: &mut Threads<'_>, first: u32, active: u64) {
 pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
     let mut resolved = false;
     for thread in 0..threads.states.len() as u32 {
-        if threads.states[thread as usize] != State::AtWarp {
+        if threads.states[thread as usize] != ThreadState::AtWarp {
             continue;
         }
         let leader = threads.lanes[thread as usize];
@@ -114,7 +114,9 @@ pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
             .filter(|&lane| {
                 let thread = (first + lane) as usize;
                 let other = &threads.lanes[thread];
-                threads.states[thread] == State::AtWarp && same(other, &leader) && other.line == leader.line
+                threads.states[thread] == ThreadState::AtWarp
+                    && same(other, &leader)
+                    && other.line == leader.line
             })
             .fold(0, |mask, lane| mask | 1 << lane);
         finish(threads, first, active);
@@ -129,6 +131,6 @@ pub(crate) fn missing(threads: &Threads<'_>, waiting: u32) -> Option<u32> {
     let (first, _) = warp_of(threads, waiting);
     lanes(wait.mask).map(|lane| first + lane).find(|&other| {
         let (state, other) = (threads.states[other as usize], &threads.lanes[other as usize]);
-        state != State::Exited && !(state == State::AtWarp && same(other, wait))
+        state != ThreadState::Exited && !(state == ThreadState::AtWarp && same(other, wait))
     })
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, LaunchConfig, RanWork, Result};
 
+use crate::cooperative;
 use crate::grid::{self, Launch};
 use crate::image;
+use crate::memory_waits;
 use crate::shared::Worker;
-use crate::together;
-use crate::words;
 
 /// Bytes of a copy or fill that one worker does at a time.
 const PIECE: usize = 256 << 10;
@@ -20,18 +20,18 @@ const PIECE: usize = 256 << 10;
 ///
 /// Addresses are plain numbers, valid until the operation is done, as the traits' safety sections ask of the caller.
 #[derive(Clone)]
-pub(crate) enum Work {
+pub(crate) enum Task {
     /// No work, only a point to wait for.
     Empty,
     Launch(Launch),
     Copy {
-        direction: Direction,
+        direction: CopyDirection,
         dst: usize,
         src: usize,
         bytes: usize,
     },
     /// Several copies, in pieces.
-    Batch(Arc<[Piece]>),
+    Batch(Arc<[CopyPiece]>),
     Copy3d(Box<Strided>),
     Fill {
         dst: usize,
@@ -48,7 +48,7 @@ pub(crate) enum Work {
     },
     /// Takes an event's timestamp, unless it has been recorded again since.
     Timestamp {
-        event: Arc<dyn Stamp>,
+        event: Arc<dyn TimedEvent>,
         record: u64,
     },
     /// Frees device memory.
@@ -57,7 +57,7 @@ pub(crate) enum Work {
 
 /// The direction of a copy, which matters to traces alone.
 #[derive(Clone, Copy)]
-pub(crate) enum Direction {
+pub(crate) enum CopyDirection {
     ToDevice,
     ToHost,
     OnDevice,
@@ -66,24 +66,25 @@ pub(crate) enum Direction {
 
 /// One piece of a batch of copies.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct CopyPiece {
     dst: usize,
     src: usize,
     bytes: usize,
 }
 
 /// Returns a batch's copies, cut into pieces of a size that one worker does at a time.
-pub(crate) fn pieces(copies: &[BatchCopy]) -> Arc<[Piece]> {
+pub(crate) fn pieces(copies: &[BatchCopy]) -> Arc<[CopyPiece]> {
     let cut = |copy: &BatchCopy| {
         let (dst, src, bytes) = (copy.dst.address().0, copy.src.address().0, copy.bytes);
-        let piece = move |from| Piece { dst: dst + from, src: src + from, bytes: PIECE.min(bytes - from) };
+        let piece =
+            move |from| CopyPiece { dst: dst + from, src: src + from, bytes: PIECE.min(bytes - from) };
         (0..bytes).step_by(PIECE).map(piece)
     };
     copies.iter().flat_map(cut).collect()
 }
 
 /// An event with timing.
-pub(crate) trait Stamp: Send + Sync {
+pub(crate) trait TimedEvent: Send + Sync {
     /// Takes the timestamp of record number `record`, unless the event has been recorded again since.
     fn stamp(&self, record: u64, now: Instant);
 }
@@ -128,7 +129,7 @@ unsafe impl Send for Strided {}
 // is done, as the traits ask.
 unsafe impl Sync for Strided {}
 
-impl Work {
+impl Task {
     /// Returns whether both are operations of one kind.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
@@ -164,10 +165,10 @@ impl Work {
             Self::Copy { direction, bytes, .. } => {
                 let bytes = *bytes as u64;
                 let work = match direction {
-                    Direction::ToDevice => RanWork::CopyToDevice { bytes },
-                    Direction::ToHost => RanWork::CopyToHost { bytes },
-                    Direction::OnDevice => RanWork::CopyOnDevice { bytes },
-                    Direction::FromPeer => RanWork::CopyFromPeer { bytes },
+                    CopyDirection::ToDevice => RanWork::CopyToDevice { bytes },
+                    CopyDirection::ToHost => RanWork::CopyToHost { bytes },
+                    CopyDirection::OnDevice => RanWork::CopyOnDevice { bytes },
+                    CopyDirection::FromPeer => RanWork::CopyFromPeer { bytes },
                 };
                 (None, work)
             }
@@ -213,7 +214,7 @@ impl Work {
             Self::Empty => {}
             Self::Launch(launch) => {
                 // SAFETY: passed on to the caller.
-                return unsafe { together::run(launch, worker.device()) };
+                return unsafe { cooperative::run(launch, worker.device()) };
             }
             Self::Copy { dst, src, bytes, .. } => {
                 let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
@@ -254,7 +255,7 @@ impl Work {
             }
             Self::WriteWord { address, value } => {
                 // SAFETY: the word is alive until the write is done, by its submission.
-                unsafe { words::write(*address, *value) };
+                unsafe { memory_waits::write(*address, *value) };
                 worker.device().words.look();
             }
             Self::Timestamp { event, record } => event.stamp(*record, Instant::now()),

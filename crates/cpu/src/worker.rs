@@ -31,7 +31,7 @@ const LINGER: Duration = Duration::from_millis(500);
 const MOST: usize = 4096;
 
 /// Something for the workers of a device `D` to do: the next operations of a stream, or the nodes of a running graph.
-pub(crate) trait Task<D>: Send + Sync {
+pub(crate) trait Runnable<D>: Send + Sync {
     /// Begins the task. `part` is the node of a graph, whose dependencies are done.
     fn run(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
 
@@ -40,7 +40,7 @@ pub(crate) trait Task<D>: Send + Sync {
 }
 
 /// A running operation that other workers may help with.
-pub(crate) trait Share<D>: Sync {
+pub(crate) trait SharedTask<D>: Sync {
     /// Counts another worker in, if there is something left for it.
     ///
     /// # Safety
@@ -55,23 +55,23 @@ pub(crate) trait Share<D>: Sync {
 }
 
 /// An operation that others may help with, and the task that goes on when the operation is complete.
-pub(crate) struct Offer<D: 'static> {
-    pub(crate) job: *const dyn Share<D>,
+pub(crate) struct SharedOffer<D: 'static> {
+    pub(crate) job: *const dyn SharedTask<D>,
     /// As `Arc::into_raw` gave it: the count is handed on to the worker that completes the operation.
-    pub(crate) task: *const dyn Task<D>,
+    pub(crate) task: *const dyn Runnable<D>,
     pub(crate) part: usize,
 }
 
 // SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
 // that may move between threads.
-unsafe impl<D> Send for Offer<D> {}
+unsafe impl<D> Send for SharedOffer<D> {}
 
 /// A task that waits for a worker, and its part.
-type Waiting<D> = (Arc<dyn Task<D>>, usize);
+type Waiting<D> = (Arc<dyn Runnable<D>>, usize);
 
 struct Queues<D: 'static> {
     tasks: [VecDeque<Waiting<D>>; PRIORITIES],
-    offers: Vec<(u64, Offer<D>)>,
+    offers: Vec<(u64, SharedOffer<D>)>,
     tickets: u64,
     /// Number of workers that sleep.
     idle: usize,
@@ -140,7 +140,7 @@ impl<D: Sync> Scheduler<D> {
     }
 
     /// Queues a part of a task; `level` 0 is the least urgent.
-    pub(crate) fn push(&self, task: Arc<dyn Task<D>>, part: usize, level: usize) {
+    pub(crate) fn push(&self, task: Arc<dyn Runnable<D>>, part: usize, level: usize) {
         let mut queues = lock(&self.queues);
         queues.tasks[level.min(PRIORITIES - 1)].push_back((task, part));
         self.pending.fetch_add(1, Ordering::SeqCst);
@@ -153,7 +153,7 @@ impl<D: Sync> Scheduler<D> {
     }
 
     /// Offers a job to idle workers. Returns the ticket to withdraw it with, and whether any worker is to come.
-    pub(crate) fn offer(&self, offer: Offer<D>) -> (u64, bool) {
+    pub(crate) fn offer(&self, offer: SharedOffer<D>) -> (u64, bool) {
         let mut queues = lock(&self.queues);
         queues.tickets += 1;
         let ticket = queues.tickets;
@@ -205,8 +205,8 @@ impl<D: Sync> Scheduler<D> {
             }
             // SAFETY: offers are withdrawn under this lock, before their jobs are complete.
             let open = queues.offers.iter().find(|(_, offer)| unsafe { (*offer.job).join() });
-            if let Some(&(_, Offer { job, task, part })) = open {
-                return Some(Next::Help(Offer { job, task, part }));
+            if let Some(&(_, SharedOffer { job, task, part })) = open {
+                return Some(Next::Help(SharedOffer { job, task, part }));
             }
             if !looked && self.spinning.load(Ordering::SeqCst) == 0 {
                 looked = true;
@@ -249,8 +249,8 @@ impl<D: Sync> Scheduler<D> {
 }
 
 enum Next<D: 'static> {
-    Task(Arc<dyn Task<D>>, usize),
-    Help(Offer<D>),
+    Task(Arc<dyn Runnable<D>>, usize),
+    Help(SharedOffer<D>),
 }
 
 /// The threads of one device.
@@ -347,7 +347,7 @@ impl<D: Sync> Worker<D> {
         while let Some(next) = self.scheduler.next() {
             match next {
                 Next::Task(task, part) => task.run(part, &mut self),
-                Next::Help(Offer { job, task, part }) => {
+                Next::Help(SharedOffer { job, task, part }) => {
                     // SAFETY: `next` counted this worker in.
                     if unsafe { (*job).help(&mut self) } {
                         // SAFETY: the leader handed its count on by not being the last.

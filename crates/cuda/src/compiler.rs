@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys as bindings;
-use gpustream_hal::compiler::{Compiler, Output, RawProgram};
+use gpustream_hal::compiler::{Compiler, RawProgram, SizedOutput};
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, environment, functions};
@@ -63,11 +63,11 @@ const COMPILER: Compiler<Api> = Compiler {
     symbol: Api::nvrtcGetLoweredName,
     compile: Api::nvrtcCompileProgram,
     destroy: Api::nvrtcDestroyProgram,
-    log: Output(Api::nvrtcGetProgramLogSize, Api::nvrtcGetProgramLog),
+    log: SizedOutput(Api::nvrtcGetProgramLogSize, Api::nvrtcGetProgramLog),
     refused: |_| true,
 };
-const CODE: Output<Api> = Output(Api::nvrtcGetCUBINSize, Api::nvrtcGetCUBIN);
-const PTX: Output<Api> = Output(Api::nvrtcGetPTXSize, Api::nvrtcGetPTX);
+const CODE: SizedOutput<Api> = SizedOutput(Api::nvrtcGetCUBINSize, Api::nvrtcGetCUBIN);
+const PTX: SizedOutput<Api> = SizedOutput(Api::nvrtcGetPTXSize, Api::nvrtcGetPTX);
 
 impl Codes for Api {
     const BACKEND: &'static str = BACKEND;

@@ -3,12 +3,12 @@
 use std::ptr;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
-use gpustream_hal::hint::cold_path;
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{Fault, Result};
 
 use crate::api::Api;
 use crate::error::BACKEND;
-use crate::green::Greens;
+use crate::green_contexts::GreenContexts;
 
 /// A retained primary context.
 ///
@@ -20,7 +20,7 @@ pub(crate) struct Context {
     pub(crate) device: CUdevice,
     /// The driver's functions, for calls in this context.
     pub(crate) api: Api,
-    pub(crate) greens: Greens,
+    pub(crate) greens: GreenContexts,
 }
 
 // SAFETY: its handles are ones that the driver accepts from any thread.
@@ -38,7 +38,12 @@ impl Context {
             api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
             api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
-        Ok(Self { raw, device, api: api.for_device(Fault::of(BACKEND, ordinal)), greens: Greens::default() })
+        Ok(Self {
+            raw,
+            device,
+            api: api.for_device(Fault::of(BACKEND, ordinal)),
+            greens: GreenContexts::default(),
+        })
     }
 
     /// Makes this the thread's current context (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).

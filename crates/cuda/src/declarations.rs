@@ -2,7 +2,7 @@
 //!
 //! An application chooses the version of cudarc's bindings, from 12.0 on. This backend calls newer functions where the driver
 //! has them, whatever that choice. So types that 12.0 lacks, or that changed since, are written here under CUDA's names.
-//! The compiler compares them with the bindings that were chosen, as far as these have them: see [`same`].
+//! The compiler compares them with the bindings that were chosen, as far as these have them: see `same`.
 #![allow(non_camel_case_types, non_snake_case)] // CUDA's own names.
 
 use std::ffi::{c_int, c_longlong, c_uchar, c_uint, c_void};

@@ -1,8 +1,8 @@
 //! One opened device.
 
+use gpustream_hal::cold_path::cold_path;
+use gpustream_hal::device_parts::DeviceParts;
 use gpustream_hal::driver::Status;
-use gpustream_hal::hint::cold_path;
-use gpustream_hal::share::Shares;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
 use crate::api::Api;
@@ -16,7 +16,7 @@ pub(crate) struct CudaDevice {
     pub(crate) driver: &'static Driver,
     pub(crate) context: &'static Context,
     pub(crate) info: DeviceInfo,
-    pub(crate) shares: Shares,
+    pub(crate) shares: DeviceParts,
 }
 
 impl CudaDevice {
@@ -25,7 +25,7 @@ impl CudaDevice {
         let context = driver.context(ordinal)?;
         context.make_current()?;
         let info = info::read(driver, context, ordinal)?;
-        Ok(Self { driver, context, info, shares: Shares::default() })
+        Ok(Self { driver, context, info, shares: DeviceParts::default() })
     }
 
     /// Makes the device's context current on this thread: the first thing that nearly every method does.

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::driver::{Answer, Status};
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::{
     DriverConfig, Error, Launch, LaunchConfig, Occupancy, PlainLaunch, RawFunction, RawStream, Result,
     SuggestedLaunch,

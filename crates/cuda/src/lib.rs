@@ -63,7 +63,7 @@ mod error;
 mod event;
 mod export;
 mod graph;
-mod green;
+mod green_contexts;
 mod handle;
 mod identity;
 mod image;

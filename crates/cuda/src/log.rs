@@ -36,13 +36,13 @@ pub(crate) fn reason_for(api: &Api, function: &str, status: Status) -> Option<St
 }
 
 /// An entry of the log: `[time][thread][CUDA][E] message`, or with the function's name as a fifth mark.
-struct Entry<'a> {
+struct LogEntry<'a> {
     thread: &'a str,
     function: Option<&'a str>,
     message: &'a str,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> LogEntry<'a> {
     /// Reads a line; `None` for anything but an error.
     fn read(line: &'a str) -> Option<Self> {
         let mut rest = line;
@@ -67,7 +67,7 @@ impl<'a> Entry<'a> {
 /// Returns the reason of the last failure in `log` that is of `function` with `status`.
 fn find<'a>(log: &'a str, function: &str, status: Status) -> Option<&'a str> {
     let code = status.0.to_string();
-    let mut entries = log.lines().rev().filter_map(Entry::read);
+    let mut entries = log.lines().rev().filter_map(LogEntry::read);
     while let Some(entry) = entries.next() {
         match (entry.end(), entry.function) {
             (Some((its_code, its_function)), _) if its_code == code && is_same(its_function, function) => {

@@ -13,7 +13,7 @@ use gpustream_hal::{
 
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::green::Group;
+use crate::green_contexts::SmGroup;
 use crate::handle::{address_of, event_of, stream_of};
 
 const _: () = {
@@ -32,7 +32,7 @@ impl CudaDevice {
         }
         let api = self.enter()?;
         let device = self.context.device;
-        let groups = Group::split(api, device, least)?;
+        let groups = SmGroup::split(api, device, least)?;
         let size = groups[0].multiprocessors();
         self.shares.add(size, groups.len(), |number| {
             let green = self.context.greens.of(api, device, (size, number), groups[number])?;

@@ -8,15 +8,15 @@ use std::mem::ManuallyDrop;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use gpustream_core::deferred_drop::ForeignOwner;
 use gpustream_core::device_core::DeviceCore;
-use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside::{self, Outside};
-use gpustream_core::memory::{Access, Block, Kind, byte_len};
-use gpustream_core::operation::{Call, named, operation};
-use gpustream_core::queue::Entry;
+use gpustream_core::memory::{Access, Block, MemoryKind, byte_len};
+use gpustream_core::operation::{DriverCalls, call_site, named};
+use gpustream_core::reentrancy::{self, OutsideClosures};
+use gpustream_core::stream::StreamEntry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
+use gpustream_hal::{CallSite, Error, ErrorKind, RawBuffer, Result};
 
 use crate::device::Device;
 use crate::plain::Plain;
@@ -38,18 +38,23 @@ impl Owned {
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library, and those of the pools.
-    pub(crate) fn alloc(device: &Device, kind: Kind, layout: Layout, operation: Operation) -> Result<Self> {
-        let outside = named(operation, inside::check_outside)?;
+    pub(crate) fn alloc(
+        device: &Device,
+        kind: MemoryKind,
+        layout: Layout,
+        operation: CallSite,
+    ) -> Result<Self> {
+        let outside = named(operation, reentrancy::check_outside)?;
         Self::alloc_outside(device, kind, layout, operation, outside)
     }
 
     /// As [`alloc`](Self::alloc), on a thread that is outside of those closures.
     pub(crate) fn alloc_outside(
         device: &Device,
-        kind: Kind,
+        kind: MemoryKind,
         layout: Layout,
-        operation: Operation,
-        _: Outside,
+        operation: CallSite,
+        _: OutsideClosures,
     ) -> Result<Self> {
         let core: &DeviceCore = &device.0;
         let block = core.pools.alloc(core, kind, layout, None, operation)?;
@@ -58,12 +63,12 @@ impl Owned {
 
     /// Allocates device memory for the next operations of the entry's stream, or of the recording that it takes part in.
     #[inline]
-    pub(crate) fn alloc_on(entry: &Entry<'_>, device: &Device, layout: Layout) -> Result<Self> {
+    pub(crate) fn alloc_on(entry: &StreamEntry<'_>, device: &Device, layout: Layout) -> Result<Self> {
         let core: &DeviceCore = &device.0;
         let block = if entry.stream.is_recorded() {
             core.pools.alloc_recorded(core, layout, entry)?
         } else {
-            core.pools.alloc(core, Kind::Device, layout, Some(entry), entry.caller.operation)?
+            core.pools.alloc(core, MemoryKind::Device, layout, Some(entry), entry.caller.call_site)?
         };
         Ok(Self::new(device, block))
     }
@@ -138,7 +143,7 @@ impl<T: Plain> Buffer<T> {
     ///   dropped. The contents count as written. Where another library gives the address as a number, its cast to a pointer
     ///   (`address as *mut f32`) says the type.
     /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
-    ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
+    ///   with `stream` waiting for it, and later as an [external call_site](Stream::external) that names the buffer.
     #[track_caller]
     pub unsafe fn from_raw(
         stream: &Stream,
@@ -146,11 +151,11 @@ impl<T: Plain> Buffer<T> {
         len: usize,
         owner: impl Send + 'static,
     ) -> Result<Self> {
-        let operation = operation("from_raw");
+        let operation = call_site("from_raw");
         let address = RawBuffer(memory.expose_provenance());
         let device = stream.device();
         let bytes = named(operation, || {
-            inside::check_outside()?;
+            reentrancy::check_outside()?;
             let bytes = byte_len::<T>(len)?;
             check_address::<T>(device, address, bytes)?;
             Ok(bytes)
@@ -194,7 +199,7 @@ impl<T: Plain> Buffer<T> {
         work: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
         /// The way back to the stream, also where the closure panics.
-        struct Return<'a, T: Plain>(Option<Buffer<T>>, &'a Stream, Operation);
+        struct Return<'a, T: Plain>(Option<Buffer<T>>, &'a Stream, CallSite);
         impl<T: Plain> Return<'_, T> {
             fn end(&mut self) -> Result<()> {
                 self.0.take().map_or(Ok(()), |buffer| buffer.hand_over(self.1, self.2))
@@ -208,7 +213,7 @@ impl<T: Plain> Buffer<T> {
 
         // SAFETY: passed on to the caller.
         let buffer = unsafe { Self::from_raw(stream, memory, len, ()) }?;
-        let mut borrowed = Return(None, stream, operation("with_raw"));
+        let mut borrowed = Return(None, stream, call_site("with_raw"));
         let outcome = work(borrowed.0.insert(buffer));
         borrowed.end().and(outcome)
     }
@@ -223,7 +228,7 @@ impl<T: Plain> Buffer<T> {
     /// reach the memory. The buffer is dropped then.
     #[track_caller]
     pub fn into_raw(self, stream: &Stream) -> Result<RawMemory> {
-        let operation = operation("into_raw");
+        let operation = call_site("into_raw");
         let entry = stream.enter(operation)?;
         entry.check_running("give memory to another library in it; do so around the capture")?;
         hand_over(&entry, stream, &self.view().access(Mode::Write), &self.memory.device)?;
@@ -241,21 +246,21 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// Orders `stream` after all uses of the buffer, and later uses after `stream`.
-    fn hand_over(&self, stream: &Stream, operation: Operation) -> Result<()> {
+    fn hand_over(&self, stream: &Stream, operation: CallSite) -> Result<()> {
         hand_over(&stream.enter(operation)?, stream, &self.view().access(Mode::Write), &self.memory.device)
     }
 }
 
 /// Orders `stream` after all uses of the memory that `access` conflicts with, and later ones after `stream`.
 pub(crate) fn hand_over(
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     stream: &Stream,
     access: &Access<'_>,
     device: &Device,
 ) -> Result<()> {
     entry.named(stream.check_reaches(device, access.block.kind, "memory that changes hands"))?;
     // SAFETY: nothing is enqueued.
-    unsafe { entry.submit_call(&[access], Call::Several(trace::Work::Other, &mut |_, _| Ok(()))) }
+    unsafe { entry.submit_call(&[access], DriverCalls::Several(trace::WorkKind::Other, &mut |_, _| Ok(()))) }
 }
 
 /// Checks an address of somebody else's, as far as that can be done.

@@ -8,8 +8,8 @@
 use std::env;
 use std::fmt::Write as _;
 
-use gpustream_core::inside;
 use gpustream_core::operation;
+use gpustream_core::reentrancy;
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{Backend, Error, ErrorKind, Identity, PciAddress, Result};
 
@@ -40,8 +40,8 @@ pub fn backends() -> Vec<&'static dyn Backend> {
 /// As for [`Device::best`](crate::Device::best).
 #[track_caller]
 pub fn best_backend() -> Result<&'static dyn Backend> {
-    operation::named(operation::operation("best_backend"), || {
-        inside::check_outside()?;
+    operation::named(operation::call_site("best_backend"), || {
+        reentrancy::check_outside()?;
         Ok(best(Among::All)?.backend)
     })
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use gpustream_core::operation::operation;
-use gpustream_core::queue::Sink;
+use gpustream_core::operation::call_site;
 use gpustream_core::record::Condition;
+use gpustream_core::stream::Destination;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Error, ErrorKind, Operation, Repeat, Result};
+use gpustream_hal::{CallSite, Error, ErrorKind, Repeat, Result};
 
 use crate::graph_builder::{GraphBuilder, Node, node_stream};
 use crate::stream::Stream;
@@ -41,7 +41,7 @@ impl Stream {
     /// the device cannot reach. The error of `body`; the graph is then without the condition.
     #[track_caller]
     pub fn if_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
-        self.condition(operation("if"), Repeat::Once, flag, body)
+        self.condition(call_site("if"), Repeat::Once, flag, body)
     }
 
     /// Records work that the graph does again and again, as long as `flag` is not zero, which is looked at before each
@@ -71,12 +71,12 @@ impl Stream {
     /// As for [`if_`](Self::if_).
     #[track_caller]
     pub fn while_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
-        self.condition(operation("while"), Repeat::While, flag, body)
+        self.condition(call_site("while"), Repeat::While, flag, body)
     }
 
     fn condition(
         &self,
-        operation: Operation,
+        operation: CallSite,
         repeat: Repeat,
         flag: &impl AsVolatile<u32>,
         body: impl FnOnce(&Self) -> Result<()>,
@@ -96,7 +96,7 @@ impl Stream {
         entry.named(check())?;
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
         let condition = Condition { repeat, word: &word, address };
-        let fill = |adder: &_| body(&node_stream(&self.device, Sink::node(Arc::clone(adder))));
+        let fill = |adder: &_| body(&node_stream(&self.device, Destination::node(Arc::clone(adder))));
         // SAFETY: the recording keeps the word alive; the stream given to the body checks the body's operations.
         unsafe { entry.condition(&condition, fill) }
     }
@@ -114,7 +114,7 @@ impl GraphBuilder {
         flag: &impl AsVolatile<u32>,
         body: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<Node> {
-        let operation = operation("if");
+        let operation = call_site("if");
         self.node(after, |s| s.condition(operation, Repeat::Once, flag, body))
     }
 
@@ -142,7 +142,7 @@ impl GraphBuilder {
         flag: &impl AsVolatile<u32>,
         body: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<Node> {
-        let operation = operation("while");
+        let operation = call_site("while");
         self.node(after, |s| s.condition(operation, Repeat::While, flag, body))
     }
 }

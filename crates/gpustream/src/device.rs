@@ -3,21 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
+use gpustream_core::deferred_drop::ForeignOwner;
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::device_options::DeviceOptions;
 use gpustream_core::environment::Environment;
-use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside;
 use gpustream_core::lint;
-use gpustream_core::memory::Kind;
-pub(crate) use gpustream_core::operation::{named, operation};
+use gpustream_core::memory::MemoryKind;
+pub(crate) use gpustream_core::operation::{call_site, named};
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
-use gpustream_core::queue::{Origin, StreamCore};
+use gpustream_core::reentrancy;
+use gpustream_core::stream::{Origin, StreamCore};
 use gpustream_core::track::Tracking;
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{
-    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, Operation, RawStream,
+    self as hal, Backend, CallSite, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, RawStream,
     Result, StreamOptions, StreamPriorities,
 };
 
@@ -71,7 +71,7 @@ impl Device {
     /// every backend's own reason.
     #[track_caller]
     pub fn best() -> Result<Self> {
-        Self::open_best(Among::All, DeviceOptions::default(), operation("best"))
+        Self::open_best(Among::All, DeviceOptions::default(), call_site("best"))
     }
 
     /// Opens a device as [`best`](Self::best) does, with options.
@@ -80,7 +80,7 @@ impl Device {
     /// As for [`best`](Self::best).
     #[track_caller]
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
-        Self::open_best(Among::All, options, operation("best_with"))
+        Self::open_best(Among::All, options, call_site("best_with"))
     }
 
     /// Opens a GPU as [`best`](Self::best) does, and never the CPU.
@@ -97,7 +97,7 @@ impl Device {
     /// As for [`best`](Self::best); [`ErrorKind::InvalidArgument`] if `GPUSTREAM_DEVICE` names the CPU.
     #[track_caller]
     pub fn best_gpu() -> Result<Self> {
-        Self::open_best(Among::Gpus, DeviceOptions::default(), operation("best_gpu"))
+        Self::open_best(Among::Gpus, DeviceOptions::default(), call_site("best_gpu"))
     }
 
     /// Opens a device as [`best_gpu`](Self::best_gpu) does, with options.
@@ -106,12 +106,12 @@ impl Device {
     /// As for [`best_gpu`](Self::best_gpu).
     #[track_caller]
     pub fn best_gpu_with(options: DeviceOptions) -> Result<Self> {
-        Self::open_best(Among::Gpus, options, operation("best_gpu_with"))
+        Self::open_best(Among::Gpus, options, call_site("best_gpu_with"))
     }
 
-    fn open_best(among: Among, options: DeviceOptions, operation: Operation) -> Result<Self> {
+    fn open_best(among: Among, options: DeviceOptions, operation: CallSite) -> Result<Self> {
         named(operation, || {
-            inside::check_outside()?;
+            reentrancy::check_outside()?;
             listen();
             Self::open_choice(&choice::best(among)?, options)
         })
@@ -135,7 +135,7 @@ impl Device {
     /// [`ErrorKind::DriverUnusable`] with what to do; [`ErrorKind::NoDevice`] with the devices that there are.
     #[track_caller]
     pub fn open(name: &str) -> Result<Self> {
-        Self::open_named(name, DeviceOptions::default(), operation("open"))
+        Self::open_named(name, DeviceOptions::default(), call_site("open"))
     }
 
     /// Opens a device as [`open`](Self::open) does, with options.
@@ -144,12 +144,12 @@ impl Device {
     /// As for [`open`](Self::open).
     #[track_caller]
     pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
-        Self::open_named(name, options, operation("open_with"))
+        Self::open_named(name, options, call_site("open_with"))
     }
 
-    fn open_named(name: &str, options: DeviceOptions, operation: Operation) -> Result<Self> {
+    fn open_named(name: &str, options: DeviceOptions, operation: CallSite) -> Result<Self> {
         named(operation, || {
-            inside::check_outside()?;
+            reentrancy::check_outside()?;
             listen();
             Self::open_choice(&choice::named(name)?, options)
         })
@@ -167,8 +167,8 @@ impl Device {
     /// [`ErrorKind::NoDevice`], [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
     #[track_caller]
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
-        named(operation("open_on"), || {
-            inside::check_outside()?;
+        named(call_site("open_on"), || {
+            reentrancy::check_outside()?;
             listen();
             Self::open_because(backend, ordinal, options, "the program gives the backend and the number")
         })
@@ -220,7 +220,7 @@ impl Device {
     /// # drop(opened);
     /// ```
     pub fn all() -> Vec<Result<Self>> {
-        if let Err(error) = inside::check_outside() {
+        if let Err(error) = reentrancy::check_outside() {
             return vec![Err(error)];
         }
         listen();
@@ -243,7 +243,7 @@ impl Device {
     pub(crate) fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
         let device = self.clone();
         // Asks the streams how far they are.
-        inside::outside(move || device.0.park(what, values));
+        reentrancy::outside(move || device.0.park(what, values));
     }
 
     /// Returns the name by which [`open`](Self::open) finds the device: `cuda:0`.
@@ -305,13 +305,13 @@ impl Device {
     /// device, [`ErrorKind::Unsupported`] for options that do not go together, or a driver without such streams.
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        let call = operation("stream");
-        self.make_stream(options).map_err(|error| error.with_operation(call))
+        let call = call_site("stream");
+        self.make_stream(options).map_err(|error| error.with_call_site(call))
     }
 
     #[track_caller]
     fn make_stream(&self, options: StreamOptions) -> Result<Stream> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         process::check_not_forked()?;
         if options.blocking_with_default {
             lint::serialises("a blocking stream and the legacy default stream wait for each other");
@@ -369,8 +369,8 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has none.
     #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
-        let call = operation("default_stream");
-        named(call, inside::check_outside)?;
+        let call = call_site("default_stream");
+        named(call, reentrancy::check_outside)?;
         if which == DefaultStream::Legacy {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
@@ -453,8 +453,8 @@ impl Device {
         name: &str,
         owner: impl Send + 'static,
     ) -> Result<Module> {
-        named(operation("module_from_raw"), || {
-            inside::check_outside()?;
+        named(call_site("module_from_raw"), || {
+            reentrancy::check_outside()?;
             // SAFETY: passed on to the caller.
             Ok(unsafe { Module::foreign(self, raw, name, ForeignOwner::new(owner)) })
         })
@@ -469,7 +469,7 @@ impl Device {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         lint::serialises("waiting for the whole device; wait for a stream or an event instead");
-        named(operation("synchronize"), || self.0.synchronize())
+        named(call_site("synchronize"), || self.0.synchronize())
     }
 
     /// Returns free and total device memory at this moment (`cuMemGetInfo`). Memory that this library keeps for the
@@ -479,33 +479,33 @@ impl Device {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn memory(&self) -> Result<MemoryInfo> {
-        named(operation("memory"), || {
-            inside::check_outside()?;
+        named(call_site("memory"), || {
+            reentrancy::check_outside()?;
             self.0.raw.memory()
         })
     }
 
     /// Returns figures of the device memory that this library holds.
     pub fn memory_stats(&self) -> MemoryStats {
-        self.0.pools.stats(Kind::Device)
+        self.0.pools.stats(MemoryKind::Device)
     }
 
     /// Returns figures of the page-locked host memory that this library holds for this device, write-combined memory
     /// not included.
     pub fn pinned_stats(&self) -> MemoryStats {
-        self.0.pools.stats(Kind::Pinned)
+        self.0.pools.stats(MemoryKind::Pinned)
     }
 
     /// Returns the holders of device memory: lines of the program, most bytes first.
     pub fn memory_snapshot(&self) -> MemorySnapshot {
-        self.0.pools.snapshot(Kind::Device)
+        self.0.pools.snapshot(MemoryKind::Device)
     }
 
     /// Gives slabs of which nothing is used any more back to the driver, pinned ones too, and returns how many bytes
     /// they had. May synchronize the device, as `cuMemFree` does. Does nothing inside a host closure.
     #[track_caller]
     pub fn trim(&self) -> u64 {
-        if inside::is_inside() {
+        if reentrancy::is_inside() {
             return 0;
         }
         if self.0.info.free_synchronizes {

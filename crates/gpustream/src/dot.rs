@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use gpustream_core::record::GraphOperation;
-use gpustream_hal::Operation;
+use gpustream_hal::CallSite;
 
 /// An operation with the indices of those that it follows directly, and the operations of its body.
-pub(crate) type Drawn<'a> = (Operation, &'a [usize], &'a [GraphOperation]);
+pub(crate) type Drawn<'a> = (CallSite, &'a [usize], &'a [GraphOperation]);
 
 /// Draws operations.
 pub(crate) fn dot<'a>(mut operations: impl Iterator<Item = Drawn<'a>>) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn recorded(operation: &GraphOperation) -> Drawn<'_> {
 
 /// Draws operations whose names begin with `prefix`; a condition's body stands in a frame of its own.
 fn draw(text: &mut String, prefix: &str, operations: &mut dyn Iterator<Item = Drawn<'_>>) {
-    for (index, (Operation { label, location }, after, body)) in operations.enumerate() {
+    for (index, (CallSite { label, location }, after, body)) in operations.enumerate() {
         let (name, shape) =
             (format!("{prefix}{index}"), if body.is_empty() { "" } else { ", shape=diamond" });
         // Writing to a string does not fail.

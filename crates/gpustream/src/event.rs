@@ -6,12 +6,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpustream_core::inside;
-use gpustream_core::operation::{named, operation, refused};
-use gpustream_core::queue::{EventContents, EventKind, Mark, StreamCore};
+use gpustream_core::operation::{call_site, named, refused};
+use gpustream_core::reentrancy;
+use gpustream_core::stream::{EventContents, EventKind, Mark, StreamCore};
 use gpustream_core::trace;
 use gpustream_core::track::Point;
-use gpustream_hal::{Error, ErrorKind, Operation, RawEvent, Result};
+use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
 ///
@@ -64,7 +64,7 @@ impl Event {
 
     /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         match self.kind() {
             EventKind::Captured(_) => {
                 Err(refused("ask about an event recorded inside it: it happens anew in each launch"))
@@ -79,7 +79,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(operation("is_done"), || {
+        named(call_site("is_done"), || {
             self.check_not_captured()?;
             self.stream.poll_event(self.mark())
         })
@@ -93,7 +93,7 @@ impl Event {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let place = Location::caller();
-        named(Operation { label: "synchronize", location: place }, || self.wait_at(place))
+        named(CallSite { label: "synchronize", location: place }, || self.wait_at(place))
     }
 
     fn wait_at(&self, place: &'static Location<'static>) -> Result<()> {
@@ -135,7 +135,7 @@ impl TimedEvent {
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
     #[track_caller]
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
-        named(operation("elapsed_since"), || {
+        named(call_site("elapsed_since"), || {
             let (start, end) = (&earlier.0, &self.0);
             if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
                 return Err(Error::new(

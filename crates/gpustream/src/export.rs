@@ -1,6 +1,6 @@
 //! Memory and events on their way to another process.
 
-use gpustream_core::operation::{named, operation};
+use gpustream_core::operation::{call_site, named};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -120,7 +120,7 @@ impl Export {
     /// [`ErrorKind::External`] where the socket fails.
     #[track_caller]
     pub fn send(&self, socket: &UnixStream) -> Result<()> {
-        named(operation("send"), || {
+        named(call_site("send"), || {
             let message = self.content.to_bytes();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -143,7 +143,7 @@ impl Export {
     /// with another number of file descriptors than one.
     #[track_caller]
     pub fn receive(socket: &UnixStream) -> Result<Self> {
-        named(operation("receive"), || {
+        named(call_site("receive"), || {
             let mut message = [0; MESSAGE];
             // Room for one more than there should be, so that more are noticed. The system closes those without room.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

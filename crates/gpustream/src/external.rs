@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, Submission, Waited, named, operation};
-use gpustream_core::queue::{Entry, Section};
+use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, named};
+use gpustream_core::stream::{StreamEntry, StreamWatcher};
 use gpustream_core::track::Point;
-use gpustream_core::{inside, lint};
-use gpustream_hal::hint::cold_path;
+use gpustream_core::{lint, reentrancy};
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
@@ -33,7 +33,7 @@ use crate::stream::Stream;
 #[inline]
 #[track_caller]
 pub fn check_outside_closures() -> Result<()> {
-    named(operation("check_outside_closures"), || inside::check_outside().map(drop))
+    named(call_site("check_outside_closures"), || reentrancy::check_outside().map(drop))
 }
 
 type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
@@ -51,7 +51,7 @@ impl Stream {
     /// nothing. Take addresses before the call (`as_raw`), and allocate workspace with [`Stream::alloc`]: inside `call` the
     /// stream is locked, and calls to this library are errors.
     ///
-    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the operation ends a segment, and
+    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the call_site ends a segment, and
     /// `call` is called in every run. An explicit graph takes a driver's graph instead
     /// ([`GraphBuilder::child_from_raw`](crate::GraphBuilder::child_from_raw)).
     ///
@@ -93,22 +93,22 @@ impl Stream {
         memory: &[Arg<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
     ) -> Result<R, E> {
-        let entry = self.enter(operation(label))?;
+        let entry = self.enter(call_site(label))?;
         let accesses = self.accesses(&entry, memory)?;
         let begun = if lint::is_on() { None } else { entry.begin(&accesses)? };
         let Some(begun) = begun else {
             cold_path();
             // SAFETY: by this function's contract.
-            let submit = |submission: &mut Submission<'_>| unsafe { entry.submit_elsewhere(submission) };
+            let submit = |submission: &mut Operation<'_>| unsafe { entry.submit_elsewhere(submission) };
             return self.submit_external(&entry, &accesses, call, submit).map(|(value, ())| value);
         };
         let outcome = match self.core.device.enter() {
-            Ok(()) => Ok(inside::run_external(|| call(self.core.raw()))),
+            Ok(()) => Ok(reentrancy::run_external(|| call(self.core.raw()))),
             Err(error) => Err(error),
         };
         let enqueued = if matches!(outcome, Ok(Ok(_))) { Ok(()) } else { Err(not_enqueued()) };
         let accesses = accesses.iter().copied();
-        let finished = entry.finish(begun, accesses, Waited::Alone, enqueued);
+        let finished = entry.finish(begun, accesses, HostWait::Alone, enqueued);
         // The stream is unlocked: `E::from` is the program's code. The caller's own error comes first.
         match outcome {
             Ok(outcome) => outcome.and_then(|value| finished.map(|()| value).map_err(E::from)),
@@ -116,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// As [`external`](Self::external), for work that is watched: also returns the operation's [`Section`] of the
+    /// As [`external`](Self::external), for work that is watched: also returns the call_site's [`StreamWatcher`] of the
     /// stream, which tells whether it has begun and is done.
     ///
     /// Between sections the stream needs an event, of which the work behind takes notice: small kernels of an H100 take up to 2
@@ -154,14 +154,14 @@ impl Stream {
         &self,
         label: &'static str,
         memory: &[Arg<'_>],
-        grown: Option<&Section>,
+        grown: Option<&StreamWatcher>,
         call: impl FnOnce(RawStream) -> Result<R, E>,
-    ) -> Result<(R, Option<Section>), E> {
-        let entry = self.enter(operation(label))?;
+    ) -> Result<(R, Option<StreamWatcher>), E> {
+        let entry = self.enter(call_site(label))?;
         let accesses = self.accesses(&entry, memory)?;
         // SAFETY: by this function's contract.
         let submit =
-            |submission: &mut Submission<'_>| unsafe { entry.submit_section(&self.core, submission, grown) };
+            |submission: &mut Operation<'_>| unsafe { entry.submit_watched(&self.core, submission, grown) };
         self.submit_external(&entry, &accesses, call, submit)
     }
 
@@ -201,13 +201,13 @@ impl Stream {
         &self,
         label: &'static str,
         memory: &[Arg<'_>],
-        grown: Option<&Section>,
-    ) -> Result<(RawStream, Option<Section>)> {
-        let entry = self.enter(operation(label))?;
+        grown: Option<&StreamWatcher>,
+    ) -> Result<(RawStream, Option<StreamWatcher>)> {
+        let entry = self.enter(call_site(label))?;
         let accesses = self.accesses(&entry, memory)?;
-        let mut submission = Submission::new(&entry.caller, &accesses, Call::Elsewhere);
+        let mut submission = Operation::new(&entry.caller, &accesses, DriverCalls::Elsewhere);
         // SAFETY: nothing is enqueued here.
-        let section = entry.named(unsafe { entry.submit_section(&self.core, &mut submission, grown) })?;
+        let section = entry.named(unsafe { entry.submit_watched(&self.core, &mut submission, grown) })?;
         Ok((self.core.raw(), section))
     }
 
@@ -215,10 +215,10 @@ impl Stream {
     #[inline(never)]
     fn submit_external<R, S, E: From<Error>>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         accesses: &[&Access<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
-        submit: impl FnOnce(&mut Submission<'_>) -> Result<S>,
+        submit: impl FnOnce(&mut Operation<'_>) -> Result<S>,
     ) -> Result<(R, S), E> {
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
@@ -232,7 +232,8 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let submitted = submit(&mut Submission::new(&entry.caller, accesses, Call::External(&mut calls)));
+        let submitted =
+            submit(&mut Operation::new(&entry.caller, accesses, DriverCalls::External(&mut calls)));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
             (Some(Err(error)), _) => Err(error),
@@ -276,7 +277,7 @@ impl Stream {
         memory: &[Arg<'_>],
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
-        let entry = self.enter(operation(label))?;
+        let entry = self.enter(call_site(label))?;
         let accesses = self.accesses(&entry, memory)?;
         // SAFETY: the closure keeps to `accesses`, by this function's contract.
         unsafe { self.call_host(&entry, &accesses, closure) }
@@ -340,7 +341,11 @@ impl Stream {
 
     /// The uses of memory among `memory`.
     #[inline]
-    pub(crate) fn accesses<'a>(&self, entry: &Entry<'_>, memory: &'a [Arg<'_>]) -> Result<Accesses<'a>> {
+    pub(crate) fn accesses<'a>(
+        &self,
+        entry: &StreamEntry<'_>,
+        memory: &'a [Arg<'_>],
+    ) -> Result<Accesses<'a>> {
         let mut uses = Accesses::new();
         for (access, device) in memory.iter().filter_map(Arg::access) {
             entry.named(self.check_reaches(device, access.block.kind, "memory of an external operation"))?;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_core::memory::Kind;
-use gpustream_core::operation::{Call, operation};
-use gpustream_core::queue::Entry;
+use gpustream_core::memory::MemoryKind;
+use gpustream_core::operation::{DriverCalls, call_site};
+use gpustream_core::stream::StreamEntry;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work};
 
@@ -44,7 +44,7 @@ impl Device {
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn flag(&self) -> Result<Flag> {
-        let memory = Owned::alloc(self, Kind::Pinned, Layout::new::<u32>(), operation("flag"))?;
+        let memory = Owned::alloc(self, MemoryKind::Pinned, Layout::new::<u32>(), call_site("flag"))?;
         memory.block().history.lock().set_written(&(0..size_of::<u32>()));
         let flag = Flag(Arc::new(memory));
         flag.set(0);
@@ -96,7 +96,7 @@ impl Stream {
     /// [`synchronize`](Self::synchronize), and dropping the last handle of the device, block. A stream that waits
     /// holds up the streams that share its hardware queue, of which there may be few (`CUDA_DEVICE_MAX_CONNECTIONS`, and
     /// `GPU_MAX_HW_QUEUES` on HIP): a stream whose work is to end the wait should have that work first. Under
-    /// `GPUSTREAM_BLOCKING=1` the call blocks, as every operation does, so that another thread has to set the flag.
+    /// `GPUSTREAM_BLOCKING=1` the call blocks, as every call_site does, so that another thread has to set the flag.
     ///
     /// ```
     /// use gpustream::WaitValue;
@@ -121,7 +121,7 @@ impl Stream {
     /// in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn wait_flag(&self, flag: &Flag, until: WaitValue) -> Result<()> {
-        let entry = self.enter(operation("wait_flag"))?;
+        let entry = self.enter(call_site("wait_flag"))?;
         let (device, address) = (self.device.info(), flag.view().as_raw());
         let checked =
             if device.stream_wait_value { check_value(until) } else { Err(no_waits(device.backend)) };
@@ -140,21 +140,21 @@ impl Stream {
     /// of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn set_flag(&self, flag: &Flag, value: u32) -> Result<()> {
-        let (entry, address) = (self.enter(operation("set_flag"))?, flag.view().as_raw());
+        let (entry, address) = (self.enter(call_site("set_flag"))?, flag.view().as_raw());
         // SAFETY: the flag's word is aligned and page-locked, and the host reaches it by atomics alone.
         unsafe { self.submit_on_flag(&entry, flag, Work::WriteValue { address, value }) }
     }
 
     /// # Safety
     /// The work is sound as long as the flag's word is alive.
-    unsafe fn submit_on_flag(&self, entry: &Entry<'_>, flag: &Flag, work: Work<'_>) -> Result<()> {
+    unsafe fn submit_on_flag(&self, entry: &StreamEntry<'_>, flag: &Flag, work: Work<'_>) -> Result<()> {
         let view = flag.view();
         // A thread that captures sees that here; another thread's capture refuses the submission.
         let outside = "wait for a flag or set one; have the stream that launches the graph do so";
         self.check_memory(entry, &view)?;
         entry.check_running(outside)?;
         // SAFETY: the use is entered, so that the word outlives the work; the rest is this function's contract.
-        unsafe { entry.submit_call(&[&view.access(Mode::Shared)], Call::Work(work)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Shared)], DriverCalls::Work(work)) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gpustream_core::memory::{Access, Block};
 use gpustream_core::module_core::ModuleCore;
-use gpustream_core::operation::{named, operation};
+use gpustream_core::operation::{call_site, named};
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, RawBuffer, Result};
 use smallvec::SmallVec;
@@ -179,7 +179,7 @@ impl Module {
     /// [`ModuleSource::globals`]: crate::ModuleSource::globals
     #[track_caller]
     pub unsafe fn global<T: Plain>(&self, name: &str) -> Result<Global<T>> {
-        named(operation("global"), || {
+        named(call_site("global"), || {
             self.find_global(name).map_err(|error| {
                 error.with_context(format_args!("looking for variable `{name}` in module `{}`", self.name()))
             })
@@ -243,7 +243,7 @@ impl<T: Plain> Global<T> {
     /// [`ErrorKind::OutOfBounds`].
     #[track_caller]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        named(operation("slice"), || {
+        named(call_site("slice"), || {
             let View { start, len, .. } = self.view().part(range)?;
             Ok(Self { start, len, ..self.clone() })
         })
@@ -256,7 +256,7 @@ impl<T: Plain> Global<T> {
     /// device, [`ErrorKind::Captured`] in a capture, where [`copy_from`](Self::copy_from) can be recorded.
     #[track_caller]
     pub fn upload(&self, stream: &Stream, values: &[T]) -> Result<()> {
-        named(operation("upload"), || self.check_device(stream))?;
+        named(call_site("upload"), || self.check_device(stream))?;
         stream.upload_into(values, &mut self.view_mut())
     }
 
@@ -266,7 +266,7 @@ impl<T: Plain> Global<T> {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] in a capture.
     #[track_caller]
     pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
-        named(operation("download"), || self.check_device(stream))?;
+        named(call_site("download"), || self.check_device(stream))?;
         stream.download(&self.view())
     }
 
@@ -276,7 +276,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::fill`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn fill(&self, stream: &Stream, value: T) -> Result<()> {
-        named(operation("fill"), || self.check_device(stream))?;
+        named(call_site("fill"), || self.check_device(stream))?;
         // A driver fills with patterns of up to four bytes, at multiples of their size.
         if self.as_raw().0.is_multiple_of(kernel_alignment(size_of::<T>()).min(4)) {
             stream.fill(&mut self.view_mut(), value)
@@ -291,7 +291,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn copy_from(&self, stream: &Stream, src: &(impl AsView<T> + ?Sized)) -> Result<()> {
-        named(operation("copy_from"), || self.check_device(stream))?;
+        named(call_site("copy_from"), || self.check_device(stream))?;
         stream.copy(src, &mut self.view_mut())
     }
 
@@ -301,7 +301,7 @@ impl<T: Plain> Global<T> {
     /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
     #[track_caller]
     pub fn copy_to(&self, stream: &Stream, dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
-        named(operation("copy_to"), || self.check_device(stream))?;
+        named(call_site("copy_to"), || self.check_device(stream))?;
         stream.copy(&self.view(), dst)
     }
 
@@ -345,6 +345,7 @@ impl<T> fmt::Debug for Global<T> {
 ///
 /// # Safety
 /// As for [`Module::global`].
+#[track_caller]
 pub unsafe fn global_of<T: Plain>(module: &Module, name: &str, len: usize) -> Result<Global<T>> {
     // SAFETY: handed on.
     let global = unsafe { module.global::<T>(name) }?;

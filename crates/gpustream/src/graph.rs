@@ -4,11 +4,11 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use gpustream_core::inside;
-use gpustream_core::operation::{Caller, named, operation};
-use gpustream_core::queue::Capture;
+use gpustream_core::operation::{Caller, call_site, named};
 use gpustream_core::record::nodes::HostNodes;
 use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
+use gpustream_core::reentrancy;
+use gpustream_core::stream::Capture;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, RawGraph, Result};
 
@@ -39,7 +39,7 @@ use crate::stream::Stream;
 /// A `Graph` is `Send` and `Sync`. Dropping it returns at once: pending runs finish, and all that they use lives until
 /// then.
 pub struct Graph {
-    parts: ManuallyDrop<Parts>,
+    parts: ManuallyDrop<GraphParts>,
     /// The nodes, where they were made one by one. The table is not among the parts, since it holds the device, which
     /// holds parked parts.
     table: Option<NodeTable>,
@@ -47,7 +47,7 @@ pub struct Graph {
 }
 
 /// The parts of a graph that a launch may still be using after the graph is dropped.
-struct Parts {
+struct GraphParts {
     exec: OwnedExec,
     /// Held during calls with `exec`, and with the graph that it was made from: drivers do not lock their graphs, and
     /// threads may share the `Graph`.
@@ -96,9 +96,9 @@ impl Stream {
     /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.
     #[track_caller]
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        named(operation("capture"), || {
+        named(call_site("capture"), || {
             let (recorded, contents) = self.capture_parts(work)?;
-            Ok(Graph::new(&self.device, Parts::new(recorded, contents)?, None))
+            Ok(Graph::new(&self.device, GraphParts::new(recorded, contents)?, None))
         })
     }
 
@@ -149,9 +149,9 @@ impl Drop for Added<'_> {
     }
 }
 
-impl Parts {
+impl GraphParts {
     fn new(recorded: OwnedGraph, contents: Contents) -> Result<Self> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         // SAFETY: the graph is alive.
         let size = unsafe { recorded.device.graph_size(recorded.raw) }?;
         let (exec, calls) = (recorded.instantiate()?, Mutex::new(()));
@@ -160,7 +160,7 @@ impl Parts {
 }
 
 impl Graph {
-    fn new(device: &Device, parts: Parts, table: Option<NodeTable>) -> Self {
+    fn new(device: &Device, parts: GraphParts, table: Option<NodeTable>) -> Self {
         Self { parts: ManuallyDrop::new(parts), table, device: device.clone() }
     }
 
@@ -172,7 +172,7 @@ impl Graph {
         mut table: NodeTable,
         host_nodes: &HostNodes,
     ) -> Result<Self> {
-        let mut parts = Parts::new(recorded, contents)?;
+        let mut parts = GraphParts::new(recorded, contents)?;
         table.own_calls(&*parts.exec.device, parts.exec.raw, &mut parts.contents, host_nodes)?;
         Ok(Self::new(device, parts, Some(table)))
     }
@@ -193,7 +193,7 @@ impl Graph {
     /// [`update`](Self::update) in which the driver failed.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        let entry = stream.enter(operation("graph"))?;
+        let entry = stream.enter(call_site("graph"))?;
         entry.named(self.device.check_made(stream, "graph"))?;
         entry.named(self.check_order(&entry.caller))?;
         let parts = &self.parts;
@@ -235,7 +235,7 @@ impl Graph {
         stream: &Stream,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<GraphUpdate> {
-        named(operation("update"), || {
+        named(call_site("update"), || {
             self.device.check_made(stream, "graph")?;
             let (recorded, contents) = stream.capture_parts(work)?;
             let parts = &mut *self.parts;
@@ -269,7 +269,7 @@ impl Graph {
                 let values = old.take_values();
                 (Box::new((exec, old)), values)
             } else {
-                let mut anew = Parts::new(recorded, Contents::default())?;
+                let mut anew = GraphParts::new(recorded, Contents::default())?;
                 anew.contents = new.take();
                 let mut old = std::mem::replace(parts, anew);
                 let values = old.contents.take_values();
@@ -321,15 +321,15 @@ impl Graph {
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
     #[track_caller]
     pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
-        named(operation("set_node"), || {
-            inside::check_outside()?;
+        named(call_site("set_node"), || {
+            reentrancy::check_outside()?;
             let Some(table) = &mut self.table else {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
                 ));
             };
-            let Parts { exec, contents, .. } = &mut *self.parts;
+            let GraphParts { exec, contents, .. } = &mut *self.parts;
             table.replace(&self.device, exec.raw, node, contents, work)
         })
     }
@@ -341,12 +341,12 @@ impl Graph {
     /// captured.
     #[track_caller]
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
-        named(operation("prepare"), || {
+        named(call_site("prepare"), || {
             self.device.check_made(stream, "graph")?;
             stream.core.check_thread()?;
             let mut state = stream.core.running("prepare a graph inside it")?;
             let raw = stream.core.caught_up(&mut state)?;
-            let Parts { exec, calls, .. } = &*self.parts;
+            let GraphParts { exec, calls, .. } = &*self.parts;
             let _alone = lock(calls);
             // SAFETY: both are alive.
             unsafe { exec.device.graph_upload(exec.raw, raw) }

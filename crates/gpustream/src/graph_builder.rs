@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_core::host_call::run_repeated;
-use gpustream_core::inside;
-use gpustream_core::operation::{Caller, named, operation};
-use gpustream_core::queue::{Sink, StreamCore};
+use gpustream_core::operation::{Caller, call_site, named};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
 use gpustream_core::record::{
     Contents, GraphUses, NodeAdder, NodeOrder, NodeSetter, OwnedGraph, check_levels,
 };
+use gpustream_core::reentrancy;
+use gpustream_core::stream::{Destination, StreamCore};
 use gpustream_hal::{
-    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
+    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
 };
 use smallvec::SmallVec;
 
@@ -54,7 +54,7 @@ pub struct Node {
 pub struct GraphBuilder {
     graph: OwnedGraph,
     adder: Arc<NodeAdder>,
-    /// The stream that `work` submits each node's operation to.
+    /// The stream that `work` submits each node's call_site to.
     stream: Stream,
     id: u64,
 }
@@ -66,16 +66,16 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has no graphs.
     #[track_caller]
     pub fn graph_builder(&self) -> Result<GraphBuilder> {
-        named(operation("graph_builder"), || {
+        named(call_site("graph_builder"), || {
             static NEXT: AtomicU64 = AtomicU64::new(1);
-            inside::check_outside()?;
+            reentrancy::check_outside()?;
             let device = self.0.raw.clone();
             let raw = device.graph_create()?;
             // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
             let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
             Ok(GraphBuilder {
                 graph: OwnedGraph { raw, device },
-                stream: node_stream(self, Sink::node(adder.clone())),
+                stream: node_stream(self, Destination::node(adder.clone())),
                 adder,
                 id: NEXT.fetch_add(1, Ordering::Relaxed),
             })
@@ -110,7 +110,7 @@ impl GraphBuilder {
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
     #[track_caller]
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
-        named(operation("node"), || {
+        named(call_site("node"), || {
             let index = self.adder.operations();
             self.adder.open(&self.indices(after)?);
             let outcome = work(&self.stream);
@@ -129,7 +129,7 @@ impl GraphBuilder {
     /// [`ErrorKind::InvalidArgument`] for a node of another graph.
     #[track_caller]
     pub fn join(&mut self, after: &[Node]) -> Result<Node> {
-        self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
+        self.raw_node(after, call_site("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
     /// Adds all of another graph as one node, which is a copy. Child graphs and [conditions](Stream::if_) nest up to 64 levels
@@ -140,14 +140,14 @@ impl GraphBuilder {
     /// [`ErrorKind::Unsupported`] for one with [conditions](Stream::while_), which drivers do not copy.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
-        let operation = operation("child");
+        let operation = call_site("child");
         if !self.stream.device.is_same(child.device()) {
             let message = "a graph and its child belong to one device; record the child with this device";
-            return Err(Error::new(ErrorKind::DeviceMismatch, message).with_operation(operation));
+            return Err(Error::new(ErrorKind::DeviceMismatch, message).with_call_site(operation));
         }
         child.with_recorded(|raw, contents| {
             if contents.conditional {
-                return Err(conditional_child().with_operation(operation));
+                return Err(conditional_child().with_call_site(operation));
             }
             named(operation, || check_levels(contents.levels + 1))?;
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
@@ -176,7 +176,7 @@ impl GraphBuilder {
         memory: &[Arg<'_>],
         graph: RawGraph,
     ) -> Result<Node> {
-        let operation = operation(label);
+        let operation = call_site(label);
         let uses = GraphUses::of(&self.stream.accesses(&self.stream.enter(operation)?, memory)?);
         self.raw_node(after, operation, &GraphNode::Child(graph), &uses)
     }
@@ -184,7 +184,7 @@ impl GraphBuilder {
     fn raw_node(
         &mut self,
         after: &[Node],
-        operation: Operation,
+        operation: CallSite,
         node: &GraphNode<'_>,
         uses: &GraphUses,
     ) -> Result<Node> {
@@ -205,7 +205,7 @@ impl GraphBuilder {
     /// The driver's error where it refuses the graph.
     #[track_caller]
     pub fn build(self) -> Result<Graph> {
-        named(operation("build"), || {
+        named(call_site("build"), || {
             let Finished { contents, nodes, order, attributed, host_nodes } = self.adder.finish();
             let table = NodeTable { nodes, order, attributed, calls: Vec::new(), id: self.id, setter: None };
             Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
@@ -309,7 +309,7 @@ impl NodeTable {
             // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
             let setter = unsafe { NodeSetter::new(raw, exec, attributed, calls, order) };
             let setter = Arc::new(setter);
-            (node_stream(device, Sink::set(setter.clone())), setter)
+            (node_stream(device, Destination::set(setter.clone())), setter)
         });
         // SAFETY: the graph is borrowed exclusively, and each change closes the setter at its end.
         unsafe { setter.open(node, index) };
@@ -334,8 +334,8 @@ impl NodeTable {
 }
 
 /// Makes a stream whose operations go into nodes.
-pub(crate) fn node_stream(device: &Device, sink: Sink) -> Stream {
+pub(crate) fn node_stream(device: &Device, destination: Destination) -> Stream {
     // SAFETY: the stream has no raw handle, and a `Stream` checks its calls.
-    let core = unsafe { StreamCore::of_nodes(sink, device.0.raw.clone()) };
+    let core = unsafe { StreamCore::of_nodes(destination, device.0.raw.clone()) };
     Stream { core: Arc::new(core), device: device.clone() }
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use gpustream_core::operation::operation;
-use gpustream_core::queue::Section;
+use gpustream_core::operation::call_site;
 use gpustream_core::record::Contents;
+use gpustream_core::stream::StreamWatcher;
 use gpustream_hal::Result;
 
 use crate::external::Failures;
@@ -37,19 +37,19 @@ use crate::stream::Stream;
 /// A `GraphWatcher` is `Send` and `Sync`. A graph drops its watcher when the graph is dropped and its runs are done.
 pub struct GraphWatcher {
     before_launch: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    launched: Box<dyn Fn(Arc<Section>, Failures) + Send + Sync>,
+    launched: Box<dyn Fn(Arc<StreamWatcher>, Failures) + Send + Sync>,
 }
 
 impl GraphWatcher {
     /// Creates a watcher, by what it does before and after each launch, on the launching thread.
     ///
     /// Where `before_launch` returns an error, the graph is not launched, and the launch returns that. `launched` is given the
-    /// run, as a [`Section`] of the stream, and the place for its [`Failures`]. Nothing is locked while either runs: they may
+    /// run, as a [`StreamWatcher`] of the stream, and the place for its [`Failures`]. Nothing is locked while either runs: they may
     /// read what the graph touches, and launch. A guard that `before_launch` keeps makes the launch an
     /// [`ErrorKind::HostBorrowed`](crate::ErrorKind::HostBorrowed) if it conflicts, as any guard does.
     pub fn new(
         before_launch: impl Fn() -> Result<()> + Send + Sync + 'static,
-        launched: impl Fn(Arc<Section>, Failures) + Send + Sync + 'static,
+        launched: impl Fn(Arc<StreamWatcher>, Failures) + Send + Sync + 'static,
     ) -> Self {
         Self { before_launch: Box::new(before_launch), launched: Box::new(launched) }
     }
@@ -70,7 +70,7 @@ impl Stream {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where nothing is recorded.
     #[track_caller]
     pub fn watch_launches(&self, watcher: &Arc<GraphWatcher>) -> Result<()> {
-        let entry = self.enter(operation("watch_launches"))?;
+        let entry = self.enter(call_site("watch_launches"))?;
         entry.named(entry.keep_watcher(watcher.clone()))
     }
 
@@ -83,7 +83,7 @@ impl Stream {
     ) -> Result<()> {
         let watchers: Vec<_> = contents.kept::<GraphWatcher>().collect();
         watchers.iter().try_for_each(|watcher| (watcher.before_launch)())?;
-        let run = Arc::new(self.core.section_of(launch)?);
+        let run = Arc::new(self.core.watched(launch)?);
         for watcher in watchers {
             (watcher.launched)(run.clone(), self.failures());
         }

@@ -5,7 +5,7 @@
 //! | question | answer |
 //! |---|---|
 //! | May this thread call the library, or is it inside a closure that must not? | [`check_outside_closures`] |
-//! | Is the work done that I submitted? | [`Section`], from [`Stream::external_section`](crate::Stream::external_section) |
+//! | Is the work done that I submitted? | [`StreamWatcher`], from [`Stream::external_section`](crate::Stream::external_section) |
 //! | A graph with my work in it is launched: who tells me? | [`GraphWatcher`], from [`Stream::watch_launches`](crate::Stream::watch_launches) |
 //! | My work failed after it was submitted: who tells the program? | [`Failures`], from [`Stream::failures`](crate::Stream::failures) |
 //!
@@ -37,4 +37,4 @@ pub use crate::graph_watcher::GraphWatcher;
 #[doc(inline)]
 pub use gpustream_core::process::ExitHold;
 #[doc(inline)]
-pub use gpustream_core::queue::Section;
+pub use gpustream_core::stream::StreamWatcher;

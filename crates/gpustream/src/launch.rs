@@ -6,11 +6,11 @@ mod check;
 use std::panic::Location;
 
 use gpustream_core::launch::{BLOCK, Grid, LaunchRequest};
-use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited, named, operation};
-use gpustream_core::queue::{Begun, Entry};
-use gpustream_hal::hint::cold_path;
+use gpustream_core::operation::{DriverCalls, HostWait, KernelLaunch, Operation, Retained, call_site, named};
+use gpustream_core::stream::{Begun, StreamEntry};
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{
-    DeviceInfo, DriverConfig, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, PlainLaunch, RawFunction,
+    CallSite, DeviceInfo, DriverConfig, Error, ErrorKind, LaunchConfig, ParamInfo, PlainLaunch, RawFunction,
     Result, Work,
 };
 
@@ -108,7 +108,7 @@ impl Launch {
     #[inline]
     #[track_caller]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
-        named(operation("resolve"), || self.0.resolve(info))
+        named(call_site("resolve"), || self.0.resolve(info))
     }
 }
 
@@ -131,7 +131,7 @@ impl Kernel {
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
-        let entry = stream.enter(Operation { label: self.label, location: Location::caller() })?;
+        let entry = stream.enter(CallSite { label: self.label, location: Location::caller() })?;
         if stream.core.expects_a_launch()
             // SAFETY: handed on.
             && let Some(followed) = unsafe { self.follow(&entry, stream, launch, args) }
@@ -147,7 +147,7 @@ impl Kernel {
         let result = unsafe { lowered.launch(self.raw, stream) };
         // Module variables are left out: only the host may have to know of the end, and it does not reach them.
         let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
-        entry.finish(begun, accesses, Waited::Alone, result)
+        entry.finish(begun, accesses, HostWait::Alone, result)
     }
 
     /// Does everything about a launch that comes before the driver's call. `None` where the launch then needs no such call: it
@@ -158,7 +158,7 @@ impl Kernel {
     #[inline(never)]
     unsafe fn begin<'s>(
         &self,
-        entry: &Entry<'s>,
+        entry: &StreamEntry<'s>,
         stream: &Stream,
         launch: &Launch,
         args: &[Arg<'_>],
@@ -193,17 +193,21 @@ impl Kernel {
                 }
                 Err(error) => {
                     let (accesses, failed) = (accesses.iter().copied(), Err(error));
-                    entry.finish(begun, accesses, Waited::Alone, failed).map(|()| None)
+                    entry.finish(begun, accesses, HostWait::Alone, failed).map(|()| None)
                 }
             };
         }
         cold_path();
-        let mut submission = Submission {
+        let mut submission = Operation {
             caller: &entry.caller,
             accesses,
-            call: Call::Work(Work::Kernel { function: self.raw, config: &config, args: pointers.filled() }),
-            kept: Kept::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
-            waited: Waited::Alone,
+            call: DriverCalls::Work(Work::Kernel {
+                function: self.raw,
+                config: &config,
+                args: pointers.filled(),
+            }),
+            kept: Retained::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
+            waited: HostWait::Alone,
         };
         // SAFETY: kernel, stream and arguments were checked, and are alive until this use is done; the rest is this
         // function's contract.
@@ -263,12 +267,12 @@ impl Kernel {
     #[inline(never)]
     unsafe fn follow(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         stream: &Stream,
         launch: &Launch,
         args: &[Arg<'_>],
     ) -> Option<Result<()>> {
-        let launched = Launched { caller: &entry.caller, function: self.raw, request: &launch.0, args };
+        let launched = KernelLaunch { caller: &entry.caller, function: self.raw, request: &launch.0, args };
         let resolved = || self.taken(launch, stream);
         if !self.device().is_same(stream.device()) {
             return None;
@@ -288,8 +292,8 @@ impl Kernel {
 #[doc(hidden)]
 pub mod codegen {
     use super::{
-        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
-        named, operation,
+        Arg, CallSite, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, ParamInfo, Result, Stream,
+        call_site, named,
     };
 
     pub use crate::global::global_of as global;
@@ -305,14 +309,14 @@ pub mod codegen {
     #[inline]
     #[track_caller]
     pub fn resolve(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
-        named(operation(kernel.label), || launch.0.resolve(stream.device().info()))
+        named(call_site(kernel.label), || launch.0.resolve(stream.device().info()))
     }
 
     /// Returns the shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of
     /// the library's choice is made to fit on the device at once; the driver refuses any other grid that does not fit.
     #[track_caller]
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
-        named(operation(kernel.label), || {
+        named(call_site(kernel.label), || {
             let info = stream.device().info();
             let mut config = launch.cooperative(true).0.resolve(info)?;
             if launch.0.is_devices_choice() && info.cooperative_launch {
@@ -349,12 +353,12 @@ pub mod codegen {
     #[track_caller]
     pub fn violated(kernel: &'static str, clause: &str, values: &[(&str, i128)]) -> Error {
         let values: Vec<String> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        let operation = Operation { label: kernel, location: Location::caller() };
+        let operation = CallSite { label: kernel, location: Location::caller() };
         Error::new(
             ErrorKind::ContractViolated,
             format!("kernel `{kernel}` requires {clause}, but {}", values.join(", ")),
         )
-        .with_operation(operation)
+        .with_call_site(operation)
     }
 }
 

@@ -155,20 +155,20 @@ pub use gpustream_core::device_options::DeviceOptions;
 #[doc(inline)]
 pub use gpustream_core::pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
 #[doc(inline)]
-pub use gpustream_core::step::{ReplayRecording, ReplayStats};
+pub use gpustream_core::replay::{ReplayRecording, ReplayStats};
 #[doc(inline)]
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
-    AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
-    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PciAddress, PinnedOptions, Result,
-    Source, StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
+    AddressMode, ArrayShape, Backend, CallSite, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode,
+    FunctionInfo, GraphUpdate, Image, ManagedAdvice, MemoryInfo, ParamInfo, PciAddress, PinnedOptions,
+    Result, Source, StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;
 pub use launch::{Arg, Launch};
-pub use managed::{Managed, Place};
+pub use managed::{Location, Managed};
 pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};

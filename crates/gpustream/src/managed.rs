@@ -5,9 +5,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use gpustream_core::inside;
-use gpustream_core::memory::{Kind, layout_of};
-use gpustream_core::operation::{Call, named, operation};
+use gpustream_core::memory::{MemoryKind, layout_of};
+use gpustream_core::operation::{DriverCalls, call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 
@@ -46,7 +46,7 @@ pub struct Managed<T> {
 
 /// A side of the bus: where managed memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// The device's own memory.
     Device,
     /// The host's memory.
@@ -64,14 +64,14 @@ impl Device {
     /// kernel runs.
     #[track_caller]
     pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
-        let operation = operation("managed");
+        let operation = call_site("managed");
         if !self.info().managed_memory {
             return Err(Error::unsupported("managed memory that the host may touch while kernels run")
                 .with_backend(self.info().backend)
-                .with_operation(operation));
+                .with_call_site(operation));
         }
         let layout = named(operation, || layout_of::<T>(len))?;
-        let (memory, bytes) = (Owned::alloc(self, Kind::Managed, layout, operation)?, layout.size());
+        let (memory, bytes) = (Owned::alloc(self, MemoryKind::Managed, layout, operation)?, layout.size());
         // SAFETY: the memory is fresh, at least that long, and the host may touch it.
         unsafe { memory.block().host.write_bytes(0, bytes) };
         memory.block().history.lock().set_written(&(0..bytes));
@@ -86,8 +86,8 @@ impl<T: Plain> Managed<T> {
     /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
     #[track_caller]
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
-        named(operation("advise"), || {
-            inside::check_outside()?;
+        named(call_site("advise"), || {
+            reentrancy::check_outside()?;
             let view = self.view();
             if view.is_empty() {
                 return Ok(());
@@ -104,11 +104,11 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for memory of another kind.
     #[track_caller]
-    pub fn prefetch<T: Plain>(&self, memory: &(impl AsView<T> + ?Sized), place: Place) -> Result<()> {
-        let entry = self.enter(operation("prefetch"))?;
+    pub fn prefetch<T: Plain>(&self, memory: &(impl AsView<T> + ?Sized), place: Location) -> Result<()> {
+        let entry = self.enter(call_site("prefetch"))?;
         let view = memory.view();
         self.check_memory(&entry, &view)?;
-        if view.block.kind != Kind::Managed {
+        if view.block.kind != MemoryKind::Managed {
             let message = "only managed memory can be prefetched; copy other memory";
             return entry.named(Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
@@ -117,9 +117,9 @@ impl Stream {
             return Ok(());
         }
         // Moving pages does not use their contents, but they must not be freed meanwhile.
-        let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Place::Device };
+        let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Location::Device };
         // SAFETY: the range is managed memory, which is not freed before this use is done.
-        unsafe { entry.submit_call(&[&view.access(Mode::Read)], Call::Work(prefetch)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Read)], DriverCalls::Work(prefetch)) }
     }
 }
 

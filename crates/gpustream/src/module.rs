@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside;
+use gpustream_core::deferred_drop::ForeignOwner;
 use gpustream_core::launch::RowLimits;
 use gpustream_core::module_core::ModuleCore;
-use gpustream_core::operation::{named, operation};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
     Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source, SuggestedLaunch,
@@ -40,7 +40,7 @@ pub struct ModuleSource<'a> {
 /// The sizes of a kernel's parameters, in bytes.
 type Sizes = Arc<[usize]>;
 
-struct Shared {
+struct LoadedModule {
     /// Shared with graphs, which keep the module loaded.
     core: Arc<ModuleCore>,
     device: Device,
@@ -53,7 +53,7 @@ struct Shared {
     globals: Option<Arc<Globals>>,
 }
 
-impl Drop for Shared {
+impl Drop for LoadedModule {
     fn drop(&mut self) {
         // The blocks of variables too, which keep the module loaded.
         self.device.park(Box::new((self.core.clone(), self.globals.take())), None);
@@ -65,7 +65,7 @@ impl Drop for Shared {
 /// A `Module` is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads
 /// the module when no kernel of it is pending.
 #[derive(Clone)]
-pub struct Module(Arc<Shared>);
+pub struct Module(Arc<LoadedModule>);
 
 /// A kernel of a loaded module.
 ///
@@ -99,7 +99,7 @@ impl Module {
         let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
         let (device, name) = (device.clone(), name.to_owned());
         let (symbols, declared) = (Vec::new(), Mutex::default());
-        Self(Arc::new(Shared { core, device, name, symbols, declared, globals: None }))
+        Self(Arc::new(LoadedModule { core, device, name, symbols, declared, globals: None }))
     }
 
     /// Finds a kernel by its name, which may be made at run time. A kernel that is not `extern "C"` has the name that
@@ -111,11 +111,11 @@ impl Module {
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
     #[track_caller]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        named(operation("kernel"), || self.find_kernel(name))
+        named(call_site("kernel"), || self.find_kernel(name))
     }
 
     fn find_kernel(&self, name: &str) -> Result<Kernel> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         if name.is_empty() {
             let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
             return Err(Error::new(ErrorKind::KernelNotFound, message));
@@ -180,7 +180,7 @@ impl Module {
     /// [`ErrorKind::ArgumentMismatch`] where the two differ.
     #[track_caller]
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
-        named(operation("kernel_with"), || self.find_kernel_with(name, params))
+        named(call_site("kernel_with"), || self.find_kernel_with(name, params))
     }
 
     fn find_kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
@@ -256,12 +256,12 @@ impl Kernel {
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
     #[track_caller]
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
-        named(operation("occupancy"), || self.blocks_at_once(threads, dynamic_shared))
+        named(call_site("occupancy"), || self.blocks_at_once(threads, dynamic_shared))
     }
 
     /// Returns the [`occupancy`](Self::occupancy) without naming a call.
     pub(crate) fn blocks_at_once(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         match self.check_block([threads, 1, 1], dynamic_shared) {
             Err(error) if error.kind() == ErrorKind::InvalidLaunch => return Ok(0),
             _ if threads == 0 => return Ok(0),
@@ -280,8 +280,8 @@ impl Kernel {
     /// than there is.
     #[track_caller]
     pub fn suggested_launch(&self, dynamic_shared: u32) -> Result<SuggestedLaunch> {
-        named(operation("suggested_launch"), || {
-            inside::check_outside()?;
+        named(call_site("suggested_launch"), || {
+            reentrancy::check_outside()?;
             self.check_block([1, 1, 1], dynamic_shared)?;
             // SAFETY: the module is loaded as long as `self`.
             unsafe { self.device().0.raw.suggested_launch(self.raw, dynamic_shared) }

@@ -11,14 +11,14 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use std::{hint, mem};
 
-use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
-use gpustream_core::operation::{on_behalf, operation};
-use gpustream_core::queue::{Mark, StreamCore};
+use gpustream_core::operation::{call_site, on_behalf};
 use gpustream_core::reactor::{self, Awaited, Wait};
+use gpustream_core::reentrancy;
+use gpustream_core::stream::{Mark, StreamCore};
 use gpustream_core::trace::{self, InstantKind};
 use gpustream_core::track::Mode;
-use gpustream_hal::{Error, Operation, Result};
+use gpustream_hal::{CallSite, Error, Result};
 use smallvec::SmallVec;
 
 use crate::event::{Event, TimedEvent};
@@ -43,12 +43,12 @@ type Streams = SmallVec<[Arc<StreamCore>; 1]>;
 /// A `Synchronize` is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
 #[must_use = "the device works on by itself; only `.await` tells when it is done"]
 pub struct Synchronize {
-    state: State,
+    state: FutureState,
     /// The call that made the future, for its error.
-    operation: Operation,
+    operation: CallSite,
 }
 
-enum State {
+enum FutureState {
     Fresh(Points),
     Waiting {
         wait: Arc<Wait>,
@@ -61,13 +61,13 @@ enum State {
 impl Synchronize {
     #[track_caller]
     fn new(points: Result<Points>) -> Self {
-        let state = points.map_or_else(|error| State::Ended(Err(error)), State::Fresh);
-        Self { state, operation: operation("synchronize_async") }
+        let state = points.map_or_else(|error| FutureState::Ended(Err(error)), FutureState::Fresh);
+        Self { state, operation: call_site("synchronize_async") }
     }
 
     /// Looks at the points, and has the reactor watch those that are not reached soon.
-    fn start(points: Points, cx: &Context<'_>) -> Result<State> {
-        inside::check_outside()?;
+    fn start(points: Points, cx: &Context<'_>) -> Result<FutureState> {
+        reentrancy::check_outside()?;
         let streams: Streams = points.iter().map(|(stream, _)| stream.clone()).collect();
         let mut ahead = points;
         let started = Instant::now();
@@ -81,7 +81,7 @@ impl Synchronize {
                 }
             }
             if ahead.is_empty() {
-                return Ok(State::Ended(report(&streams)));
+                return Ok(FutureState::Ended(report(&streams)));
             }
             if !reactor::is_idle() || started.elapsed() > FIRST_LOOK {
                 break;
@@ -95,7 +95,7 @@ impl Synchronize {
         // The waker is stored before the reactor can call it.
         let _ = wait.poll(cx.waker());
         reactor::watch(ahead.into_iter().map(|(stream, mark)| Awaited { stream, mark, wait: wait.clone() }))?;
-        Ok(State::Waiting { wait, streams })
+        Ok(FutureState::Waiting { wait, streams })
     }
 }
 
@@ -104,25 +104,25 @@ impl Future for Synchronize {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let operation = self.operation;
-        let named = |error: Error| error.with_operation(operation);
+        let named = |error: Error| error.with_call_site(operation);
         match &mut self.state {
-            State::Fresh(points) => {
+            FutureState::Fresh(points) => {
                 let points = mem::take(points);
-                self.state = Self::start(points, cx).unwrap_or_else(|error| State::Ended(Err(error)));
+                self.state = Self::start(points, cx).unwrap_or_else(|error| FutureState::Ended(Err(error)));
             }
-            State::Waiting { wait, streams } => {
+            FutureState::Waiting { wait, streams } => {
                 let Some(outcome) = wait.poll(cx.waker()) else {
                     // Inside a host closure, blocking on the future may be waiting for that very closure.
-                    return inside::check_outside()
+                    return reentrancy::check_outside()
                         .map_or_else(|error| Poll::Ready(Err(named(error))), |_| Poll::Pending);
                 };
-                self.state = State::Ended(outcome.and_then(|()| report(streams)));
+                self.state = FutureState::Ended(outcome.and_then(|()| report(streams)));
             }
-            State::Ended(_) => {}
+            FutureState::Ended(_) => {}
         }
         match &mut self.state {
-            State::Ended(outcome) => Poll::Ready(mem::replace(outcome, Ok(())).map_err(named)),
-            State::Fresh(_) | State::Waiting { .. } => Poll::Pending,
+            FutureState::Ended(outcome) => Poll::Ready(mem::replace(outcome, Ok(())).map_err(named)),
+            FutureState::Fresh(_) | FutureState::Waiting { .. } => Poll::Pending,
         }
     }
 }
@@ -134,7 +134,7 @@ fn report(streams: &[Arc<StreamCore>]) -> Result<()> {
 
 impl Drop for Synchronize {
     fn drop(&mut self) {
-        if let State::Waiting { wait, .. } = &self.state {
+        if let FutureState::Waiting { wait, .. } = &self.state {
             wait.leave();
         }
     }
@@ -189,13 +189,13 @@ impl Stream {
     #[track_caller]
     pub fn download_async<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
         // A graph would write this memory in every launch, and may never be launched before the future is polled.
-        let entry = self.enter(operation("download"))?;
+        let entry = self.enter(call_site("download"))?;
         entry.check_running("wait for a download, in a future either; copy to pinned memory")?;
         let src = src.view();
         let mut host = self.device.pinned::<T>(src.len())?;
         self.copy_for(&entry, &src, &host.view_mut().view())?;
         let mut finished = host.synchronize_async();
-        finished.operation = entry.caller.operation;
+        finished.operation = entry.caller.call_site;
         Ok(Download { finished, host: Some(host) })
     }
 }

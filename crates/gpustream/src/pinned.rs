@@ -5,11 +5,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
-use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside;
-use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len, layout_of};
-use gpustream_core::operation::{named, operation};
-use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
+use gpustream_core::deferred_drop::ForeignOwner;
+use gpustream_core::memory::{HostGuard, MemoryKind, Registration, byte_len, layout_of};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
+use gpustream_hal::{CallSite, Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
 use crate::device::Device;
@@ -118,8 +118,8 @@ impl Device {
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn pinned_with<T: Plain>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
-        let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
-        Pinned::zeroed_for(self, len, kind, operation("pinned"))
+        let kind = if options.write_combined { MemoryKind::WriteCombined } else { MemoryKind::Pinned };
+        Pinned::zeroed_for(self, len, kind, call_site("pinned"))
     }
 
     /// Allocates page-locked host memory and copies `values` into it, on this thread.
@@ -128,7 +128,7 @@ impl Device {
     /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn pinned_from<T: Plain>(&self, values: &[T]) -> Result<Pinned<T>> {
-        Pinned::initialized(self, values.len(), Kind::Pinned, operation("pinned"), |host: *mut T| {
+        Pinned::initialized(self, values.len(), MemoryKind::Pinned, call_site("pinned"), |host: *mut T| {
             // SAFETY: the memory is fresh and as long as the slice.
             unsafe { host.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         })
@@ -146,12 +146,12 @@ impl Device {
     /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
     #[track_caller]
     pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
-        named(operation("register"), || {
+        named(call_site("register"), || {
             let (len, bytes) = (values.len(), size_of_val(&*values));
             if bytes == 0 {
                 return self.pinned_from(&values);
             }
-            inside::check_outside()?;
+            reentrancy::check_outside()?;
             // Before the check, since it moves the elements if the vector has room for more.
             let values = values.into_boxed_slice();
             check_alignment::<T>(values.as_ptr().addr())?;
@@ -162,8 +162,13 @@ impl Device {
 }
 
 impl<T: Plain> Pinned<T> {
-    /// Allocates memory of zeros; `operation` counts as the holder.
-    pub(crate) fn zeroed_for(device: &Device, len: usize, kind: Kind, operation: Operation) -> Result<Self> {
+    /// Allocates memory of zeros; `call_site` counts as the holder.
+    pub(crate) fn zeroed_for(
+        device: &Device,
+        len: usize,
+        kind: MemoryKind,
+        operation: CallSite,
+    ) -> Result<Self> {
         Self::initialized(device, len, kind, operation, |host| {
             // SAFETY: the memory is fresh and `len` elements long.
             unsafe { host.write_bytes(0, len) };
@@ -173,8 +178,8 @@ impl<T: Plain> Pinned<T> {
     fn initialized(
         device: &Device,
         len: usize,
-        kind: Kind,
-        operation: Operation,
+        kind: MemoryKind,
+        operation: CallSite,
         fill: impl FnOnce(*mut T),
     ) -> Result<Self> {
         let layout = named(operation, || layout_of::<T>(len))?;
@@ -223,8 +228,8 @@ impl<T: Plain> Pinned<T> {
         len: usize,
         owner: impl Send + 'static,
     ) -> Result<Self> {
-        named(operation("from_raw"), || {
-            inside::check_outside()?;
+        named(call_site("from_raw"), || {
+            reentrancy::check_outside()?;
             let bytes = byte_len::<T>(len)?;
             if memory.is_null() || bytes == 0 {
                 return Err(Error::new(

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use gpustream_core::inside;
 use gpustream_core::memory::Access;
+use gpustream_core::reentrancy;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Operation, RawBuffer};
+use gpustream_hal::{CallSite, RawBuffer};
 
 use crate::buffer::{Owned, hand_over};
 use crate::stream::Stream;
@@ -37,11 +37,11 @@ struct Lent {
     /// In bytes.
     bytes: usize,
     stream: Stream,
-    operation: Operation,
+    operation: CallSite,
 }
 
 impl RawMemory {
-    pub(crate) fn new(stream: &Stream, memory: Owned, bytes: usize, operation: Operation) -> Self {
+    pub(crate) fn new(stream: &Stream, memory: Owned, bytes: usize, operation: CallSite) -> Self {
         Self(ManuallyDrop::new(Lent { memory, bytes, stream: stream.share(), operation }))
     }
 
@@ -80,7 +80,7 @@ impl Drop for RawMemory {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let lent = unsafe { ManuallyDrop::take(&mut self.0) };
-        inside::outside(move || lent.give_back());
+        reentrancy::outside(move || lent.give_back());
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use gpustream_core::inside;
-use gpustream_core::operation::{named, operation};
-use gpustream_core::queue::Run;
-use gpustream_core::step::{ReplayStats, Step};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
+use gpustream_core::replay::{ReplayStats, ReplayStep};
+use gpustream_core::stream::ReplayRun;
 use gpustream_hal::Result;
 
 use crate::device::Device;
@@ -60,7 +60,7 @@ use crate::stream::Stream;
 /// A `Replay` is `Send` and `Sync`. Dropping it returns at once: pending runs finish.
 pub struct Replay {
     /// `None` only while a run has it.
-    step: Option<Box<Step>>,
+    step: Option<Box<ReplayStep>>,
     device: Device,
 }
 
@@ -71,9 +71,9 @@ impl Device {
     }
 }
 
-fn step(device: &Device, in_order: bool) -> Box<Step> {
+fn step(device: &Device, in_order: bool) -> Box<ReplayStep> {
     // SAFETY: the step goes into streams of this device alone.
-    Box::new(unsafe { Step::new(device.0.raw.clone(), in_order) })
+    Box::new(unsafe { ReplayStep::new(device.0.raw.clone(), in_order) })
 }
 
 impl Replay {
@@ -92,15 +92,15 @@ impl Replay {
     /// [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and those on a part of the device.
     ///
     /// # Errors
-    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an operation that the
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an call_site that the
     /// driver refused after `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream
     /// reports what the driver refused.
     #[track_caller]
     pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
-        named(operation("run"), || {
-            inside::check_outside()?;
+        named(call_site("run"), || {
+            reentrancy::check_outside()?;
             self.device.check_made(stream, "step")?;
-            let run = Run::begin(&stream.core, &mut self.step)?;
+            let run = ReplayRun::begin(&stream.core, &mut self.step)?;
             let outcome = work(stream);
             let ended = run.end();
             if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gpustream_core::inside;
 use gpustream_core::memory::Registration;
-use gpustream_core::operation::{Call, named, operation};
+use gpustream_core::operation::{DriverCalls, call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::track::{Mode, StreamId};
 use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work, file_limit};
@@ -71,7 +71,7 @@ enum Role {
 /// time, which may end a wait too early or never, and no more.
 #[repr(C)]
 struct Page {
-    /// The [`Mark`] of the last record that was submitted; 0 before the first.
+    /// The [`SharedRecord`] of the last record that was submitted; 0 before the first.
     last: AtomicU64,
     /// Not 0 once no wait may begin any more.
     abandoned: AtomicU32,
@@ -88,12 +88,12 @@ const LAST: u32 = (1 << 31) - 1;
 
 /// A record: the `value`-th of its slot, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct SharedRecord {
     slot: usize,
     value: u32,
 }
 
-impl Mark {
+impl SharedRecord {
     fn to_bits(self) -> u64 {
         (self.slot as u64) << 32 | u64::from(self.value)
     }
@@ -114,9 +114,9 @@ impl Mark {
 /// The slots of a page as the recorder knows them. A stream counts its records in a slot of its own, since records of two
 /// streams are reached in any order.
 #[derive(Default)]
-struct Slots(Vec<Slot>);
+struct Slots(Vec<RecorderSlot>);
 
-struct Slot {
+struct RecorderSlot {
     stream: StreamId,
     /// The last record that may have been submitted.
     value: u32,
@@ -125,8 +125,8 @@ struct Slot {
 impl Slots {
     /// Returns the mark of a new record on `stream`: in the stream's slot, or one whose stream has come to all its records, or a
     /// fresh one. `reached` answers how far a slot is.
-    fn next(&mut self, stream: StreamId, reached: impl Fn(usize) -> u32) -> Result<Mark> {
-        let counts = |slot: &Slot| slot.value < LAST;
+    fn next(&mut self, stream: StreamId, reached: impl Fn(usize) -> u32) -> Result<SharedRecord> {
+        let counts = |slot: &RecorderSlot| slot.value < LAST;
         let own = self.0.iter().position(|slot| slot.stream == stream && counts(slot));
         let idle = || {
             let mut slots = self.0.iter().enumerate();
@@ -140,12 +140,12 @@ impl Slots {
             )));
         }
         if at == self.0.len() {
-            self.0.push(Slot { stream, value: 0 });
+            self.0.push(RecorderSlot { stream, value: 0 });
         }
         let slot = &mut self.0[at];
         slot.stream = stream;
         slot.value += 1;
-        Ok(Mark { slot: at, value: slot.value })
+        Ok(SharedRecord { slot: at, value: slot.value })
     }
 }
 
@@ -195,9 +195,9 @@ impl SharedEvent {
     }
 
     /// Returns the last record that was submitted, unless it has been reached.
-    fn awaited(&self) -> Result<Option<Mark>> {
+    fn awaited(&self) -> Result<Option<SharedRecord>> {
         self.check_not_abandoned()?;
-        let last = Mark::from_bits(self.page().last.load(Ordering::Acquire))?;
+        let last = SharedRecord::from_bits(self.page().last.load(Ordering::Acquire))?;
         Ok(last.filter(|mark| self.reached(mark.slot) < mark.value))
     }
 
@@ -214,7 +214,7 @@ impl SharedEvent {
     /// [`ErrorKind::External`] where the process has no room for another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
-        let descriptor = named(operation("export"), || copy_of(&self.descriptor))?;
+        let descriptor = named(call_site("export"), || copy_of(&self.descriptor))?;
         Ok(Export { descriptor, content: Content::Event })
     }
 
@@ -224,7 +224,7 @@ impl SharedEvent {
     /// [`ErrorKind::External`] for an event that was [abandoned](Self::abandon).
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(operation("is_done"), || Ok(self.awaited()?.is_none()))
+        named(call_site("is_done"), || Ok(self.awaited()?.is_none()))
     }
 
     /// Ends all waits for the event, in all its processes and for good, when the process that recorded it has ended: nothing
@@ -251,8 +251,8 @@ impl Device {
     /// [`ErrorKind::External`] where the system has no memory or descriptor left; as for [`register`](Self::register).
     #[track_caller]
     pub fn shared_event(&self) -> Result<SharedEvent> {
-        named(operation("shared_event"), || {
-            inside::check_outside()?;
+        named(call_site("shared_event"), || {
+            reentrancy::check_outside()?;
             let page = sealed_page().map_err(|why| export::external("making a shared event", why))?;
             SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
         })
@@ -266,8 +266,8 @@ impl Device {
     /// [`shared_event`](Self::shared_event).
     #[track_caller]
     pub fn import_event(&self, export: &Export) -> Result<SharedEvent> {
-        named(operation("import_event"), || {
-            inside::check_outside()?;
+        named(call_site("import_event"), || {
+            reentrancy::check_outside()?;
             if export.content != Content::Event {
                 return Err(invalid("the export is of memory; take it with `Device::import`"));
             }
@@ -292,7 +292,7 @@ impl Stream {
     /// stream's cannot reach. [`ErrorKind::External`] for an event that was [abandoned](SharedEvent::abandon).
     #[track_caller]
     pub fn record_shared(&self, event: &SharedEvent) -> Result<()> {
-        let entry = self.enter(operation("record_shared"))?;
+        let entry = self.enter(call_site("record_shared"))?;
         let record = || {
             // Before a mark is taken, which stays taken.
             self.check_memory(&entry, &event.word(0))?;
@@ -310,7 +310,7 @@ impl Stream {
             let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
             // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
             // word outlives the work.
-            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], Call::Work(work)) }?;
+            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], DriverCalls::Work(work)) }?;
             event.page().last.store(mark.to_bits(), Ordering::Release);
             Ok(())
         };
@@ -331,7 +331,7 @@ impl Stream {
     /// cannot reach. [`ErrorKind::External`] for an event that was abandoned.
     #[track_caller]
     pub fn wait_shared(&self, event: &SharedEvent) -> Result<()> {
-        let entry = self.enter(operation("wait_shared"))?;
+        let entry = self.enter(call_site("wait_shared"))?;
         let wait = || {
             self.check_memory(&entry, &event.word(0))?;
             entry.check_running("wait for a shared event; have the launching stream wait")?;
@@ -348,7 +348,7 @@ impl Stream {
             let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
             // SAFETY: the word is aligned and page-locked, and all reach it by atomics; the use is entered, so that the
             // word outlives the work.
-            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], Call::Work(work)) }
+            unsafe { entry.submit_call(&[&word.access(Mode::Shared)], DriverCalls::Work(work)) }
         };
         entry.named(wait())
     }
@@ -384,8 +384,8 @@ mod tests {
     const A: StreamId = StreamId::nth(7);
     const B: StreamId = StreamId::nth(8);
 
-    fn mark(slot: usize, value: u32) -> Mark {
-        Mark { slot, value }
+    fn mark(slot: usize, value: u32) -> SharedRecord {
+        SharedRecord { slot, value }
     }
 
     #[test]
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_counted_out_is_used_no_more() {
-        let mut slots = Slots(vec![Slot { stream: A, value: LAST - 1 }]);
+        let mut slots = Slots(vec![RecorderSlot { stream: A, value: LAST - 1 }]);
         assert_eq!(slots.next(A, |_| LAST - 1).unwrap(), mark(0, LAST));
         assert_eq!(slots.next(A, |_| LAST).unwrap(), mark(1, 1));
     }
@@ -429,12 +429,12 @@ mod tests {
 
     #[test]
     fn marks_of_a_page_are_checked() {
-        assert_eq!(Mark::from_bits(0).unwrap(), None);
+        assert_eq!(SharedRecord::from_bits(0).unwrap(), None);
         for mark in [mark(0, 1), mark(SLOTS - 1, LAST)] {
-            assert_eq!(Mark::from_bits(mark.to_bits()).unwrap(), Some(mark));
+            assert_eq!(SharedRecord::from_bits(mark.to_bits()).unwrap(), Some(mark));
         }
         for bits in [u64::MAX, 1 << 32, (SLOTS as u64) << 32 | 1, 1 << 31] {
-            assert_eq!(Mark::from_bits(bits).unwrap_err().kind(), ErrorKind::External, "{bits:x}");
+            assert_eq!(SharedRecord::from_bits(bits).unwrap_err().kind(), ErrorKind::External, "{bits:x}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use gpustream_core::foreign::ForeignOwner;
-use gpustream_core::inside;
-use gpustream_core::memory::{Share, byte_len};
-use gpustream_core::operation::{named, operation};
+use gpustream_core::deferred_drop::ForeignOwner;
+use gpustream_core::memory::{BudgetShare, byte_len};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_hal::{Device as HalDevice, Error, ErrorKind, Result, SharedMapping};
 
 use crate::buffer::{Buffer, Owned};
@@ -22,7 +22,7 @@ pub(crate) struct Mapping {
     /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
     imported: Option<OwnedFd>,
     /// What the memory takes of the device's limit, if this process allocated it.
-    share: Option<Share>,
+    share: Option<BudgetShare>,
 }
 
 impl Drop for Mapping {
@@ -30,7 +30,7 @@ impl Drop for Mapping {
         let device = self.device.clone();
         let SharedMapping { address, mapped, handle } = self.raw;
         let share = self.share.take();
-        inside::outside(move || {
+        reentrancy::outside(move || {
             let mapping = SharedMapping { address, mapped, handle };
             // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
             // goes after its own uses.
@@ -52,8 +52,8 @@ impl Device {
     /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
-        named(operation("alloc_shared"), || {
-            inside::check_outside()?;
+        named(call_site("alloc_shared"), || {
+            reentrancy::check_outside()?;
             self.check_shares()?;
             let bytes = byte_len::<T>(len)?;
             if bytes == 0 {
@@ -90,8 +90,8 @@ impl Device {
     /// which have to be trusted in that.
     #[track_caller]
     pub unsafe fn import<T: Plain>(&self, export: &Export) -> Result<Buffer<T>> {
-        named(operation("import"), || {
-            inside::check_outside()?;
+        named(call_site("import"), || {
+            reentrancy::check_outside()?;
             self.check_shares()?;
             let Content::Memory { backend, uuid, bytes } = export.content else {
                 return Err(invalid("the export is of an event; take it with `Device::import_event`"));
@@ -179,8 +179,8 @@ impl<T: Plain> Buffer<T> {
     /// process has no room for another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
-        named(operation("export"), || {
-            inside::check_outside()?;
+        named(call_site("export"), || {
+            reentrancy::check_outside()?;
             let (mapping, device) = self.mapping();
             let Some(mapping) = mapping else {
                 return Err(Error::new(

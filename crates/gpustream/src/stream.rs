@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
-use gpustream_core::inside;
 use gpustream_core::lint;
-use gpustream_core::memory::{Access, Kind};
-use gpustream_core::operation::{Call, Kept, Submission, named, no_node, operation, refused};
-use gpustream_core::queue::{
-    Entry, EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamState, StreamTable,
-    known_done,
+use gpustream_core::memory::{Access, MemoryKind};
+use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named, no_node, refused};
+use gpustream_core::reentrancy;
+use gpustream_core::stream::{
+    EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamEntry, StreamState,
+    StreamTable, known_done,
 };
 use gpustream_core::trace;
 use gpustream_core::track::Point;
-use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
+use gpustream_hal::{CallSite, Error, ErrorKind, EventOptions, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
@@ -86,7 +86,7 @@ impl Stream {
     /// default stream of another thread.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    pub(crate) fn enter(&self, operation: Operation) -> Result<Entry<'_>> {
+    pub(crate) fn enter(&self, operation: CallSite) -> Result<StreamEntry<'_>> {
         self.core.enter(self.device.0.rules, operation)
     }
 
@@ -96,7 +96,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
-        named(operation("record"), || {
+        named(call_site("record"), || {
             self.core.check_thread()?;
             let mut state = self.core.state.lock();
             if state.is_recorded() {
@@ -126,7 +126,7 @@ impl Stream {
     /// As for [`record`](Self::record).
     #[track_caller]
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
-        named(operation("record_with"), || {
+        named(call_site("record_with"), || {
             self.core.check_thread()?;
             let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
             let mut state = self.core.state.lock();
@@ -154,7 +154,7 @@ impl Stream {
     /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, where events take no time.
     #[track_caller]
     pub fn record_timed(&self) -> Result<TimedEvent> {
-        named(operation("record_timed"), || {
+        named(call_site("record_timed"), || {
             self.core.check_thread()?;
             let cell = EventCell::new(
                 &self.core.device,
@@ -173,7 +173,7 @@ impl Stream {
     /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        named(operation("wait"), || {
+        named(call_site("wait"), || {
             if self.device.info().backend != event.stream.device.info().backend {
                 return Err(self.foreign_event(&event.stream));
             }
@@ -230,7 +230,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(operation("is_done"), || {
+        named(call_site("is_done"), || {
             self.core.check_thread()?;
             let state = self.core.running("ask whether a captured stream is done")?;
             let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
@@ -246,8 +246,8 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        let call = operation("synchronize");
-        self.core.wait().map_err(|error| error.with_operation(call))
+        let call = call_site("synchronize");
+        self.core.wait().map_err(|error| error.with_call_site(call))
     }
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
@@ -273,7 +273,7 @@ impl Stream {
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         // SAFETY: the closure is safe code, which reaches no memory of the device's.
-        unsafe { self.call_host(&self.enter(operation("host_fn"))?, &[], closure) }
+        unsafe { self.call_host(&self.enter(call_site("host_fn"))?, &[], closure) }
     }
 
     /// Enqueues a host closure that touches the memory of `accesses`.
@@ -282,7 +282,7 @@ impl Stream {
     /// The closure touches no other memory of the device's.
     pub(crate) unsafe fn call_host(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         accesses: &[&Access<'_>],
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
@@ -295,13 +295,18 @@ impl Stream {
         // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
         let mut refused = None;
         // A graph would run the closure in every launch.
-        entry.submit_outside_captures(once, trace::Work::Host, accesses.iter().copied(), |device, stream| {
-            let data = call.into_raw();
-            // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
-            unsafe { device.stream_host_fn(stream, host_call::run, data) }
-                // SAFETY: the driver refused the call, so nobody else has it.
-                .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
-        })
+        entry.submit_outside_captures(
+            once,
+            trace::WorkKind::Host,
+            accesses.iter().copied(),
+            |device, stream| {
+                let data = call.into_raw();
+                // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
+                unsafe { device.stream_host_fn(stream, host_call::run, data) }
+                    // SAFETY: the driver refused the call, so nobody else has it.
+                    .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
+            },
+        )
     }
 
     /// Runs a closure as [`host_fn`](Self::host_fn) does. The closure can run many times: inside a capture it becomes a
@@ -311,7 +316,7 @@ impl Stream {
     /// [`ErrorKind::Captured`] where another thread captures the stream.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
-        let entry = self.enter(operation("host_fn"))?;
+        let entry = self.enter(call_site("host_fn"))?;
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = self.core.state.lock();
         match state.recording() {
@@ -327,9 +332,9 @@ impl Stream {
         // Dropped here, with nothing locked, where it is refused.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();
-        let call = Call::Work(Work::Host { function: host_call::run_repeated, data });
+        let call = DriverCalls::Work(Work::Host { function: host_call::run_repeated, data });
         let mut submission =
-            Submission { kept: Kept::Closure(&closure), ..Submission::new(&entry.caller, &[], call) };
+            Operation { kept: Retained::Closure(&closure), ..Operation::new(&entry.caller, &[], call) };
         // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
         // recorded.
         unsafe { entry.submit(&mut submission) }
@@ -349,7 +354,7 @@ impl Stream {
 
     /// Checks that this stream's device reaches memory of `device`; `what` names the memory in the error.
     #[inline]
-    pub(crate) fn check_reaches(&self, device: &Device, kind: Kind, what: &str) -> Result<()> {
+    pub(crate) fn check_reaches(&self, device: &Device, kind: MemoryKind, what: &str) -> Result<()> {
         if self.device.0.reaches(&device.0, kind)? { Ok(()) } else { Err(self.foreign(what)) }
     }
 
@@ -370,7 +375,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if !self.core.is_ours() {
             let core = self.core.clone();
-            inside::outside(move || core.let_go());
+            reentrancy::outside(move || core.let_go());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Copies of boxes out of larger arrays.
 
-use gpustream_core::operation::{Call, operation};
-use gpustream_core::queue::Entry;
+use gpustream_core::operation::{DriverCalls, call_site};
+use gpustream_core::stream::StreamEntry;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
 
@@ -96,7 +96,7 @@ impl Stream {
         dst_box: Pitched,
         extent: [usize; 3],
     ) -> Result<()> {
-        let entry = self.enter(operation("copy_box"))?;
+        let entry = self.enter(call_site("copy_box"))?;
         let (src, dst) = (src.view(), dst.view_mut());
         let dst = dst.view();
         self.check_memory(&entry, &src)?;
@@ -111,13 +111,13 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
         // borrows rule out overlap, and host access waits for the use entered with the tracker.
-        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 
     /// Checks that a box's elements, which lie within `span` of `memory`, were written.
     pub(crate) fn check_box<T: Plain>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         memory: &View<'_, T>,
         span: &View<'_, T>,
         given: Pitched,

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use gpustream_core::inside;
 use gpustream_core::memory::byte_len;
-use gpustream_core::operation::{named, operation};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_hal::{Error, ErrorKind, FilterMode, RawBuffer, Result, TextureOptions};
 
 use crate::buffer::Owned;
@@ -52,8 +52,8 @@ impl Device {
     /// driver.
     #[track_caller]
     pub fn texel_buffer<T: Texel>(&self, len: usize) -> Result<TexelBuffer<T>> {
-        named(operation("texel_buffer"), || {
-            inside::check_outside()?;
+        named(call_site("texel_buffer"), || {
+            reentrancy::check_outside()?;
             check_textures(self)?;
             if len == 0 {
                 return Err(Error::new(
@@ -78,7 +78,7 @@ impl<T: Texel> TexelBuffer<T> {
     /// [`ErrorKind::InvalidArgument`], where the buffer is longer than the device's textures.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
-        named(operation("texture"), || {
+        named(call_site("texture"), || {
             let plain = TextureOptions::default().normalized_values(options.normalized_values);
             if options.filter != FilterMode::Point || options != plain {
                 return Err(Error::new(

@@ -5,12 +5,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use gpustream_core::inside;
 use gpustream_core::memory::{Access, ArrayMemory};
-use gpustream_core::operation::{Call, named, operation};
+use gpustream_core::operation::{DriverCalls, call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_core::track::Mode;
 use gpustream_hal::{
-    ArrayShape, Channel, CopyEnd, Error, ErrorKind, FilterMode, Operation, RawTexture, Result, TexelFormat,
+    ArrayShape, CallSite, Channel, CopyEnd, Error, ErrorKind, FilterMode, RawTexture, Result, TexelFormat,
     TextureOptions, Work,
 };
 
@@ -98,8 +98,8 @@ impl Device {
     /// driver.
     #[track_caller]
     pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
-        named(operation("array"), || {
-            inside::check_outside()?;
+        named(call_site("array"), || {
+            reentrancy::check_outside()?;
             check_textures(self)?;
             let texels = check_shape(shape)?;
             let bytes = texels.checked_mul(T::FORMAT.size()).filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -180,7 +180,7 @@ impl<T: Texel> Array<T> {
     /// normalised coordinates.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
-        named(operation("texture"), || {
+        named(call_site("texture"), || {
             check_options(T::FORMAT, options)?;
             let raw = memory_of(&self.memory)?.texture(&options)?;
             Ok(Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
@@ -194,7 +194,7 @@ impl<T: Texel> Array<T> {
     /// [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn surface(&self) -> Result<Surface> {
-        let raw = named(operation("surface"), || memory_of(&self.memory)?.surface())?;
+        let raw = named(call_site("surface"), || memory_of(&self.memory)?.surface())?;
         Ok(Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
     }
 
@@ -293,7 +293,7 @@ impl Stream {
     /// values as texels.
     #[track_caller]
     pub fn upload_array<T: Texel>(&self, values: &[T], shape: ArrayShape) -> Result<Array<T>> {
-        named(operation("upload_array"), || check_lengths(values.len(), check_shape(shape)?))?;
+        named(call_site("upload_array"), || check_lengths(values.len(), check_shape(shape)?))?;
         let staged = self.upload(values)?;
         let mut array = self.device.array(shape)?;
         self.copy_to_array(&staged, &mut array)?;
@@ -319,9 +319,9 @@ impl Stream {
     #[track_caller]
     pub fn copy_to_array<T: Texel>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut Array<T>) -> Result<()> {
         let src = src.view();
-        named(operation("copy_to_array"), || check_lengths(src.len(), dst.len()))?;
+        named(call_site("copy_to_array"), || check_lengths(src.len(), dst.len()))?;
         let (dense, extent) = whole(dst.shape);
-        self.copy_texels((&src, dense), (dst, [0; 3]), extent, Mode::Write, operation("copy_to_array"))
+        self.copy_texels((&src, dense), (dst, [0; 3]), extent, Mode::Write, call_site("copy_to_array"))
     }
 
     /// Copies an array to device or pinned memory in stream order, as [`copy_to_array`](Self::copy_to_array) does the other
@@ -336,14 +336,14 @@ impl Stream {
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
         let dst = dst.view_mut();
-        named(operation("copy_from_array"), || check_lengths(src.len(), dst.len()))?;
+        named(call_site("copy_from_array"), || check_lengths(src.len(), dst.len()))?;
         let (dense, extent) = whole(src.shape);
         self.copy_texels(
             (&dst.view(), dense),
             (src, [0; 3]),
             extent,
             Mode::Read,
-            operation("copy_from_array"),
+            call_site("copy_from_array"),
         )
     }
 
@@ -353,7 +353,7 @@ impl Stream {
     /// [`ErrorKind::ArgumentMismatch`] where the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
     #[track_caller]
     pub fn copy_array<T: Texel>(&self, src: &Array<T>, dst: &mut Array<T>) -> Result<()> {
-        let entry = self.enter(operation("copy_array"))?;
+        let entry = self.enter(call_site("copy_array"))?;
         let (from, to) = (src.view(), dst.view());
         self.check_memory(&entry, &to)?;
         entry.named(check_shapes(src.shape, dst.shape))?;
@@ -365,7 +365,7 @@ impl Stream {
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
         // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
         // done.
-        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 
     /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
@@ -388,7 +388,7 @@ impl Stream {
             (dst, at),
             extent,
             Mode::Write,
-            operation("copy_box_to_array"),
+            call_site("copy_box_to_array"),
         )
     }
 
@@ -411,7 +411,7 @@ impl Stream {
             (src, at),
             extent,
             Mode::Read,
-            operation("copy_box_from_array"),
+            call_site("copy_box_from_array"),
         )
     }
 
@@ -422,7 +422,7 @@ impl Stream {
         (array, at): (&Array<T>, [usize; 3]),
         extent: [usize; 3],
         mode: Mode,
-        operation: Operation,
+        operation: CallSite,
     ) -> Result<()> {
         let entry = self.enter(operation)?;
         let texels = array.view();
@@ -446,7 +446,7 @@ impl Stream {
         let accesses = [&span.access(other), &texels.access(mode)];
         // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use
         // is done, and host access waits for the use entered with the tracker.
-        unsafe { entry.submit_call(&accesses, Call::Work(Work::Copy3d(&copy))) }
+        unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 }
 

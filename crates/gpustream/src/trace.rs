@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::environment::TraceSettings;
-use gpustream_core::inside;
-use gpustream_core::operation::{named, operation};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::reentrancy;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::trace::{Listener, Listening, now, show_ranges};
 use gpustream_hal::file_limit::LimitedFile;
@@ -73,8 +73,8 @@ impl Trace {
     /// As for [`Device::trace`].
     #[track_caller]
     pub fn of(devices: &[&Device]) -> Result<Self> {
-        named(operation("trace"), || {
-            inside::check_outside()?;
+        named(call_site("trace"), || {
+            reentrancy::check_outside()?;
             let listener = InMemory::default();
             let timeline = listener.timeline.clone();
             let raw: Vec<_> = devices.iter().map(|device| device.0.raw.clone()).collect();
@@ -92,8 +92,8 @@ impl Trace {
     /// operations that it kept from running have no times.
     #[track_caller]
     pub fn stop(self) -> Result<Timeline> {
-        named(operation("stop"), || {
-            inside::check_outside()?;
+        named(call_site("stop"), || {
+            reentrancy::check_outside()?;
             let until = now();
             self.devices.iter().filter_map(Weak::upgrade).for_each(|device| device.wait_by_events());
             self.listening.finish(until);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Write};
 
 use gpustream_core::trace::{self, Fields, InstantKind, SpanKind};
-use gpustream_timeline::{Nanos, Place};
+use gpustream_timeline::{Nanos, SourceLine};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata, Subscriber};
@@ -67,7 +67,7 @@ impl TraceLayer {
 }
 
 /// The fields of a span, as far as a trace went on when they were set.
-struct Known(Fields);
+struct KnownFields(Fields);
 
 /// A span that this thread is in.
 struct Entered {
@@ -114,7 +114,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             && let Some(span) = context.span(id)
         {
             let end = trace::now();
-            let fields = span.extensions().get::<Known>().map(|known| known.0.clone()).unwrap_or_default();
+            let fields =
+                span.extensions().get::<KnownFields>().map(|known| known.0.clone()).unwrap_or_default();
             let kind = SpanKind::User { fields };
             trace::note_span(start..end, span.name().into(), place(span.metadata()), kind);
         }
@@ -143,8 +144,8 @@ fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(fields: Fields, id: &Id, context
     let Some(span) = context.span(id) else { return };
     // The values were written before: the program's code writes them, and must not run under this lock.
     let mut extensions = span.extensions_mut();
-    let Some(Known(known)) = extensions.get_mut::<Known>() else {
-        extensions.insert(Known(fields));
+    let Some(KnownFields(known)) = extensions.get_mut::<KnownFields>() else {
+        extensions.insert(KnownFields(fields));
         return;
     };
     for (name, value) in fields {
@@ -155,8 +156,8 @@ fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(fields: Fields, id: &Id, context
     }
 }
 
-fn place(metadata: &'static Metadata<'static>) -> Place {
-    Place { file: metadata.file().unwrap_or_default().into(), line: metadata.line().unwrap_or(0) }
+fn place(metadata: &'static Metadata<'static>) -> SourceLine {
+    SourceLine { file: metadata.file().unwrap_or_default().into(), line: metadata.line().unwrap_or(0) }
 }
 
 /// Writes fields down as text.

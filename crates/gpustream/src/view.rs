@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use gpustream_core::memory::{Access, Block, HostGuard, Kind};
-use gpustream_core::operation::{named, operation};
-use gpustream_core::queue;
+use gpustream_core::memory::{Access, Block, HostGuard, MemoryKind};
+use gpustream_core::operation::{call_site, named};
+use gpustream_core::stream;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
 
@@ -117,7 +117,7 @@ impl<'a, T: Plain> View<'a, T> {
     #[inline]
     #[track_caller]
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        named(operation("slice"), || self.part(range))
+        named(call_site("slice"), || self.part(range))
     }
 
     /// Slices without naming a call, for calls with names of their own.
@@ -133,7 +133,7 @@ impl<'a, T: Plain> View<'a, T> {
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
     #[track_caller]
     pub fn chunks(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
-        named(operation("chunks"), || self.parts(size))
+        named(call_site("chunks"), || self.parts(size))
     }
 
     fn parts(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
@@ -166,7 +166,7 @@ impl<'a, T: Plain> View<'a, T> {
     #[inline]
     #[track_caller]
     pub fn cast<U: Plain>(self) -> Result<View<'a, U>> {
-        named(operation("cast"), || self.elements())
+        named(call_site("cast"), || self.elements())
     }
 
     /// Casts without naming a call, as [`part`](Self::part) slices.
@@ -213,15 +213,15 @@ impl<'a, T: Plain> View<'a, T> {
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; download it instead.
     #[track_caller]
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
-        let call = operation("read");
-        self.wait_to_read().map_err(|error| error.with_operation(call))
+        let call = call_site("read");
+        self.wait_to_read().map_err(|error| error.with_call_site(call))
     }
 
     #[track_caller]
     fn wait_to_read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
-        queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
+        stream::wait_for(self.block, &self.bytes(), Mode::Read)?;
         // SAFETY: the range is inside pinned memory and aligned for T. Writers were just waited for, with the guard held,
         // which keeps new ones out, as the shared borrow does.
         Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
@@ -233,7 +233,7 @@ impl<'a, T: Plain> View<'a, T> {
     /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     #[track_caller]
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
-        named(operation("try_read"), || {
+        named(call_site("try_read"), || {
             let host = self.host()?;
             // The guard first: until it is held, a graph may be launched at any moment.
             let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
@@ -251,11 +251,11 @@ impl<'a, T: Plain> View<'a, T> {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(operation("is_done"), || self.done())
+        named(call_site("is_done"), || self.done())
     }
 
     fn done(&self) -> Result<bool> {
-        queue::is_done(self.block, &self.bytes(), Mode::Read)
+        stream::is_done(self.block, &self.bytes(), Mode::Read)
     }
 
     /// Returns the address of the first element as kernels see it. Accesses through the address are not tracked.
@@ -265,7 +265,7 @@ impl<'a, T: Plain> View<'a, T> {
 
     /// Returns the address of the first element as the host sees it.
     pub(crate) fn host(&self) -> Result<HostPtr> {
-        if matches!(self.block.kind, Kind::Device | Kind::Texels | Kind::Array) {
+        if matches!(self.block.kind, MemoryKind::Device | MemoryKind::Texels | MemoryKind::Array) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "the host cannot reach device memory; use `stream.download`, or copy to pinned memory first",
@@ -315,7 +315,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     #[inline]
     #[track_caller]
     pub fn slice_mut(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        named(operation("slice_mut"), || self.part(range))
+        named(call_site("slice_mut"), || self.part(range))
     }
 
     /// Slices without naming a call, for calls with names of their own.
@@ -330,7 +330,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::OutOfBounds`].
     #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        named(operation("split_at_mut"), || {
+        named(call_site("split_at_mut"), || {
             Ok((Self::new(self.view.part(..middle)?), Self::new(self.view.part(middle..)?)))
         })
     }
@@ -341,7 +341,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
     #[track_caller]
     pub fn chunks_mut(self, size: usize) -> Result<impl ExactSizeIterator<Item = ViewMut<'a, T>>> {
-        named(operation("chunks_mut"), || Ok(self.view.parts(size)?.map(ViewMut::new)))
+        named(call_site("chunks_mut"), || Ok(self.view.parts(size)?.map(ViewMut::new)))
     }
 
     /// Returns an exclusive view of the same bytes as elements of another type; see [`View::cast`].
@@ -351,7 +351,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     #[inline]
     #[track_caller]
     pub fn cast_mut<U: Plain>(self) -> Result<ViewMut<'a, U>> {
-        named(operation("cast_mut"), || self.elements())
+        named(call_site("cast_mut"), || self.elements())
     }
 
     /// Casts without naming a call, as [`part`](Self::part) slices.
@@ -365,8 +365,8 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; upload to it instead.
     #[track_caller]
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
-        let call = operation("write");
-        self.wait_to_write().map_err(|error| error.with_operation(call))
+        let call = call_site("write");
+        self.wait_to_write().map_err(|error| error.with_call_site(call))
     }
 
     #[track_caller]
@@ -374,7 +374,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         let host = self.view.host()?;
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
-        queue::wait_for(self.view.block, &range, Mode::Write)?;
+        stream::wait_for(self.view.block, &range, Mode::Write)?;
         // SAFETY: the device was just waited for, with the guard held.
         Ok(unsafe { self.write_guard(host, guard) })
     }
@@ -395,7 +395,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::WouldBlock`] while the device still uses this range.
     #[track_caller]
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
-        named(operation("try_write"), || {
+        named(call_site("try_write"), || {
             let host = self.view.host()?;
             let guard = HostGuard::hold(self.view.block, self.view.bytes(), Mode::Write);
             if !self.done()? {
@@ -413,11 +413,11 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(operation("is_done"), || self.done())
+        named(call_site("is_done"), || self.done())
     }
 
     fn done(&self) -> Result<bool> {
-        queue::is_done(self.view.block, &self.view.bytes(), Mode::Write)
+        stream::is_done(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
     /// Declares the elements unwritten: they are an earlier use's, and reading them is an error.

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use gpustream::interop::{ExitHold, Failures, GraphWatcher, Section};
+use gpustream::interop::{ExitHold, Failures, GraphWatcher, StreamWatcher};
 use gpustream::{
     Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Export, Flag, Global,
     GlobalMemory, GlobalVariable, Graph, GraphBuilder, Kernel, Launch, Managed, MemorySnapshot, MemoryStats,
@@ -23,7 +23,7 @@ fn types_go_to_other_threads() {
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
     send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Replay, Error)>();
     send_and_sync::<(Global<f32>, GlobalMemory, GlobalVariable<'_>, GraphWatcher, ReplayStats, Trace)>();
-    send_and_sync::<(Export, SharedEvent, RawMemory, Pitched, Failures, Section, ExitHold)>();
+    send_and_sync::<(Export, SharedEvent, RawMemory, Pitched, Failures, StreamWatcher, ExitHold)>();
 }
 
 /// A question whether a type is `Send`; the next asks for `Sync`. An inherent constant is found before the trait's.

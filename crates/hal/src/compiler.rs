@@ -33,13 +33,13 @@ pub struct Compiler<A> {
     /// Destroys a program.
     pub destroy: unsafe fn(&A, *mut RawProgram) -> Answer<'_, A>,
     /// Gives the messages of the last compilation.
-    pub log: Output<A>,
+    pub log: SizedOutput<A>,
     /// Whether a status of `compile` says that the source was refused, as its log explains.
     pub refused: fn(Status) -> bool,
 }
 
 /// Two functions: one writes the size of an output in bytes, the other the output.
-pub struct Output<A>(
+pub struct SizedOutput<A>(
     /// Writes the size.
     pub unsafe fn(&A, RawProgram, *mut usize) -> Answer<'_, A>,
     /// Writes the output.
@@ -60,7 +60,7 @@ impl<A: Codes> Compiler<A> {
         api: &A,
         source: &Source<'_>,
         options: &[String],
-        output: &Output<A>,
+        output: &SizedOutput<A>,
         title: &str,
     ) -> Result<Compiled> {
         let text = c_string::<A>("the source", source.text)?;
@@ -146,7 +146,7 @@ impl<A: Codes> Program<'_, A> {
         Ok(unsafe { CStr::from_ptr(symbol) }.to_string_lossy().into_owned())
     }
 
-    fn output(&self, Output(size, get): &Output<A>) -> Result<Vec<u8>> {
+    fn output(&self, SizedOutput(size, get): &SizedOutput<A>) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is alive; the pointer is to a local.
         unsafe { size(self.api, self.raw, &raw mut bytes) }.ok()?;

@@ -35,7 +35,7 @@ impl Status {
 
 /// A function as the library's users know it.
 #[derive(Debug)]
-pub struct Function {
+pub struct DriverFunction {
     /// Its symbol.
     pub name: &'static str,
     /// The vendor's version that brought it.
@@ -47,7 +47,7 @@ pub struct Function {
 pub trait Codes {
     /// The backend's name, in errors.
     const BACKEND: &'static str;
-    /// The name in front of a version in [`Function::since`].
+    /// The name in front of a version in [`DriverFunction::since`].
     const INTERFACE: &'static str;
     /// The product whose newer versions bring newer functions.
     const PRODUCT: &'static str;
@@ -84,7 +84,7 @@ pub struct Answer<'a, A> {
     /// The table that was called.
     pub api: &'a A,
     /// The function that was called.
-    pub function: &'static Function,
+    pub function: &'static DriverFunction,
     /// The function's return code; `None` where the library lacks the function.
     pub status: Option<Status>,
 }
@@ -173,7 +173,7 @@ impl<A: Codes> Answer<'_, A> {
     #[cold]
     #[inline(never)]
     fn error_of_kind(self, kind: ErrorKind) -> Error {
-        let Function { name: symbol, since } = *self.function;
+        let DriverFunction { name: symbol, since } = *self.function;
         // The suffix is how CUDA versions its symbols; its documentation and users know the plain name.
         let name = symbol.strip_suffix("_v2").unwrap_or(symbol);
         let Some(status) = self.status else {
@@ -225,7 +225,7 @@ pub unsafe fn text(text: *const c_char) -> Option<String> {
 
 /// Defines the table of a library's functions: a struct with a pointer and a method for each, of the same name.
 ///
-/// A method answers an [`Answer`](crate::driver::Answer); the pointer is `None` where the library lacks the function. A
+/// A method answers an [`Answer`]; the pointer is `None` where the library lacks the function. A
 /// group says first whether the library may lack its functions, which it may unless they are `required`, then which of
 /// the vendor's versions brought them. `texts` take a code and answer a string that the library owns.
 ///
@@ -306,8 +306,8 @@ macro_rules! functions {
         #[allow(non_upper_case_globals)]
         pub(crate) mod functions {
             $($(
-                pub(crate) static $name: $crate::driver::Function =
-                    $crate::driver::Function { name: stringify!($name), since: $since };
+                pub(crate) static $name: $crate::driver::DriverFunction =
+                    $crate::driver::DriverFunction { name: stringify!($name), since: $since };
             )*)*
         }
 

@@ -72,14 +72,14 @@ const EARLIER: &str = "the device failed earlier: ";
 
 /// The operation that an error belongs to: its name, and the line where the user asked for the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct CallSite {
     /// A short name: `launch`, `copy`, a kernel's name.
     pub label: &'static str,
     /// The line of the user's program.
     pub location: &'static Location<'static>,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for CallSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` at {}:{}", self.label, self.location.file(), self.location.line())
     }
@@ -96,7 +96,7 @@ struct Inner {
     backend: Option<&'static str>,
     call: Option<&'static str>,
     code: Option<i64>,
-    operation: Option<Operation>,
+    call_site: Option<CallSite>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -111,7 +111,7 @@ impl Error {
             backend: None,
             call: None,
             code: None,
-            operation: None,
+            call_site: None,
             source: None,
         }))
     }
@@ -163,16 +163,16 @@ impl Error {
     /// Adds the user's operation, unless one is already there.
     #[must_use]
     #[cold]
-    pub fn with_operation(mut self, operation: Operation) -> Self {
-        self.0.operation.get_or_insert(operation);
+    pub fn with_call_site(mut self, operation: CallSite) -> Self {
+        self.0.call_site.get_or_insert(operation);
         self
     }
 
     /// Names the user's operation in place of one that is already there: that of a call which the library made for it.
     #[must_use]
     #[cold]
-    pub fn in_operation(mut self, operation: Operation) -> Self {
-        self.0.operation = Some(operation);
+    pub fn at_call_site(mut self, operation: CallSite) -> Self {
+        self.0.call_site = Some(operation);
         self
     }
 
@@ -226,8 +226,8 @@ impl Error {
     }
 
     /// Returns the operation that the error belongs to, where that is known.
-    pub fn operation(&self) -> Option<Operation> {
-        self.0.operation
+    pub fn call_site(&self) -> Option<CallSite> {
+        self.0.call_site
     }
 }
 
@@ -240,7 +240,7 @@ impl fmt::Display for Error {
         if let (Some(call), Some(code)) = (self.0.call, self.0.code) {
             write!(f, " ({call} returned {code})")?;
         }
-        if let Some(operation) = self.0.operation {
+        if let Some(operation) = self.0.call_site {
             write!(f, ", in {operation}")?;
         }
         Ok(())
@@ -284,7 +284,7 @@ mod tests {
         let error = Error::new(ErrorKind::OutOfMemory, "no room for 8 bytes")
             .with_backend("cuda")
             .with_call("cuMemAlloc", 2)
-            .with_operation(Operation { label: "alloc", location });
+            .with_call_site(CallSite { label: "alloc", location });
         let text = error.to_string();
         assert!(
             text.starts_with("cuda: no room for 8 bytes (cuMemAlloc returned 2), in `alloc` at "),
@@ -295,11 +295,11 @@ mod tests {
 
     #[test]
     fn first_operation_and_backend_win() {
-        let here = Operation { label: "first", location: Location::caller() };
-        let later = Operation { label: "second", ..here };
-        let error = Error::unsupported("x").with_operation(here).with_operation(later);
-        assert_eq!(error.operation(), Some(here));
-        assert_eq!(error.clone().in_operation(later).operation(), Some(later));
+        let here = CallSite { label: "first", location: Location::caller() };
+        let later = CallSite { label: "second", ..here };
+        let error = Error::unsupported("x").with_call_site(here).with_call_site(later);
+        assert_eq!(error.call_site(), Some(here));
+        assert_eq!(error.clone().at_call_site(later).call_site(), Some(later));
         assert_eq!(error.with_backend("a").with_backend("b").backend(), Some("a"));
     }
 

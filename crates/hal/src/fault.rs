@@ -14,10 +14,10 @@ thread_local! {
 /// Whether a device's fault was reported; shared by all handles of the device. [`Error::with_fault`](crate::Error::with_fault)
 /// makes the reports.
 #[derive(Clone, Debug, Default)]
-pub struct Fault(Arc<State>);
+pub struct Fault(Arc<FaultState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     reported: AtomicBool,
     /// Whether listeners were told, which they are once.
     told: AtomicBool,
@@ -29,7 +29,7 @@ impl Fault {
     /// Returns the fault to be of a device.
     #[must_use]
     pub fn of(backend: &str, ordinal: usize) -> Self {
-        Self(Arc::new(State { device: Some(format!("{backend}:{ordinal}")), ..State::default() }))
+        Self(Arc::new(FaultState { device: Some(format!("{backend}:{ordinal}")), ..FaultState::default() }))
     }
 
     /// Has listeners told of the fault, unless they were.

@@ -46,11 +46,11 @@ impl LaunchConfig {
 
 /// A driver's function for plain launches: `cuLaunchKernelEx`, `hipModuleLaunchKernel`.
 #[derive(Clone, Copy)]
-pub struct PlainLaunch(Function);
+pub struct PlainLaunch(LaunchFunction);
 
 /// Such a function, whose handles are pointers to types of each driver's.
 #[derive(Clone, Copy)]
-enum Function {
+enum LaunchFunction {
     WithShape(WithShape<c_void, c_void>),
     WithConfig(WithConfig<DriverConfig, c_void>),
 }
@@ -117,7 +117,7 @@ impl PlainLaunch {
     pub fn with_shape<F, S>(function: WithShape<F, S>) -> Self {
         // SAFETY: pointers to other types are passed alike.
         let function = unsafe { mem::transmute::<WithShape<F, S>, WithShape<c_void, c_void>>(function) };
-        Self(Function::WithShape(function))
+        Self(LaunchFunction::WithShape(function))
     }
 
     /// Wraps a driver's function that takes shape and stream in one struct.
@@ -128,7 +128,7 @@ impl PlainLaunch {
         // SAFETY: pointers to other types are passed alike, and the struct is as the caller vouches.
         let function =
             unsafe { mem::transmute::<WithConfig<C, F>, WithConfig<DriverConfig, c_void>>(function) };
-        Self(Function::WithConfig(function))
+        Self(LaunchFunction::WithConfig(function))
     }
 
     /// Makes the launch.
@@ -154,8 +154,8 @@ impl PlainLaunch {
         // through the array nothing else, before it returns.
         let status = unsafe {
             match self.0 {
-                Function::WithConfig(launch) => launch(config, function, params, extra),
-                Function::WithShape(launch) => {
+                LaunchFunction::WithConfig(launch) => launch(config, function, params, extra),
+                LaunchFunction::WithShape(launch) => {
                     let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
                     let (shared, stream) = (config.shared, config.stream);
                     launch(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)

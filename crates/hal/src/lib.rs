@@ -56,8 +56,10 @@
 pub mod buffer;
 mod bytes;
 mod codes;
+pub mod cold_path;
 pub mod compiler;
 pub mod device;
+pub mod device_parts;
 pub mod driver;
 pub mod environment;
 pub mod error;
@@ -67,7 +69,6 @@ mod fault;
 pub mod file_limit;
 pub mod graph;
 mod handle;
-pub mod hint;
 pub mod host_memory;
 pub mod identity;
 pub mod launch;
@@ -79,7 +80,6 @@ pub mod names;
 #[cfg(feature = "noop")]
 pub mod noop;
 pub mod notice;
-pub mod share;
 pub mod stream;
 pub mod texture;
 pub mod thread;
@@ -94,7 +94,7 @@ pub use buffer::{
 };
 pub use bytes::Bytes;
 pub use device::{Backend, Device, DeviceInfo, DriverLibrary, MemoryInfo, Probe, StreamPriorities};
-pub use error::{Error, ErrorKind, Operation, Result};
+pub use error::{CallSite, Error, ErrorKind, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};
 pub use fault::{Fault, unheard};

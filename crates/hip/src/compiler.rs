@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-use gpustream_hal::compiler::{Compiler, Output, RawProgram};
+use gpustream_hal::compiler::{Compiler, RawProgram, SizedOutput};
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Compiled, ErrorKind, Result, Source, functions};
@@ -74,10 +74,10 @@ const COMPILER: Compiler<Api> = Compiler {
     symbol: Api::hiprtcGetLoweredName,
     compile: Api::hiprtcCompileProgram,
     destroy: Api::hiprtcDestroyProgram,
-    log: Output(Api::hiprtcGetProgramLogSize, Api::hiprtcGetProgramLog),
+    log: SizedOutput(Api::hiprtcGetProgramLogSize, Api::hiprtcGetProgramLog),
     refused: |status| status.0 == COMPILATION,
 };
-const CODE: Output<Api> = Output(Api::hiprtcGetCodeSize, Api::hiprtcGetCode);
+const CODE: SizedOutput<Api> = SizedOutput(Api::hiprtcGetCodeSize, Api::hiprtcGetCode);
 
 impl Codes for Api {
     const BACKEND: &'static str = BACKEND;

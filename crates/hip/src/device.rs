@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
+use gpustream_hal::device_parts::DeviceParts;
 use gpustream_hal::driver::Status;
-use gpustream_hal::share::Shares;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, Result};
 
 use crate::api::Api;
@@ -22,7 +22,7 @@ pub(crate) struct HipDevice {
     pub(crate) info: DeviceInfo,
     /// Images of loaded modules: HIP keeps pointing into the memory it was given until the module is unloaded.
     pub(crate) images: Mutex<HashMap<usize, Box<[u8]>>>,
-    pub(crate) shares: Shares,
+    pub(crate) shares: DeviceParts,
 }
 
 impl HipDevice {
@@ -31,7 +31,7 @@ impl HipDevice {
         let api = driver.api_of(ordinal);
         let arch = info::read_arch(&driver, &api, ordinal as c_int)?;
         let info = info::read(&driver, &api, &arch, ordinal, count)?;
-        Ok(Self { driver, api, arch, info, images: Mutex::default(), shares: Shares::default() })
+        Ok(Self { driver, api, arch, info, images: Mutex::default(), shares: DeviceParts::default() })
     }
 
     /// Makes this the calling thread's device: the first thing that nearly every method does.

@@ -8,8 +8,8 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::driver::{Status, list_missing};
-use gpustream_hal::hint::cold_path;
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::lock::lock;
 use gpustream_hal::{Error, ErrorKind, Fault, Result};

@@ -1,14 +1,14 @@
 //! The HIP backend of gpustream: AMD GPUs, through a libamdhip64 that is opened at run time.
 //!
 //! Nothing is linked: a program that contains this backend starts on a machine without ROCm, where
-//! [`backend`] answers [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm
+//! [`backend`](mod@backend) answers [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm
 //! 5, 6 and 7: [`api`] lists every function with the version that brought it, and a meaning or layout that changed
 //! between versions is handled at its use.
 //!
 //! The files have the names of the traits they implement, as in the other backends: [`device`], [`stream`], [`event`],
 //! [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them [`ffi`] declares HIP's types, [`api`] its
 //! functions, [`handle`] turns handles into HIP's, [`version`] reads version numbers, [`library`] says where
-//! libamdhip64 may be, [`driver`] opens the library, [`backend`] finds devices, [`info`] describes one, [`memset`]
+//! libamdhip64 may be, [`driver`] opens the library, [`backend`](mod@backend) finds devices, [`info`] describes one, [`memset`]
 //! writes a fill's parameters in the order that HIP reads, [`compiler`] compiles at run time, [`rocprofiler`] measures
 //! when operations run, [`roctx`] shows operations to rocprof, and [`arch`] compares processor names. `gpustream-cuda`
 //! has the same files with the same functions in the same order.

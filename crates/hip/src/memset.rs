@@ -108,7 +108,7 @@ impl MemsetOrder {
 mod tests {
     use std::cell::RefCell;
 
-    use gpustream_hal::driver::Function;
+    use gpustream_hal::driver::DriverFunction;
     use gpustream_hal::library::Library;
 
     use super::*;
@@ -154,7 +154,8 @@ mod tests {
 
     /// Returns the statuses with which a library of this version that reads in this order answered, fill by fill.
     fn asked(version: Version, reads: Order, fills: &[Fill]) -> Vec<Vec<u32>> {
-        static FUNCTION: Function = Function { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
+        static FUNCTION: DriverFunction =
+            DriverFunction { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
         // SAFETY: it is this process, which is loaded already.
         let library = Library::from(libloading::os::unix::Library::this());
         // SAFETY: none of the library's functions is called.

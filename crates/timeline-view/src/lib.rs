@@ -24,5 +24,5 @@ pub mod text;
 pub use picture::Picture;
 pub use report::{
     Cause, CauseReport, Culprit, DeviceReport, Engine, EngineReport, Gap, GapOf, LabelReport, Link, Overlap,
-    Path, PathLabel, Report, Step, StreamReport, ThreadReport,
+    Path, PathLabel, PathStep, Report, StreamReport, ThreadReport,
 };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use gpustream_timeline::{Device, Nanos, Operation, Point, Stream, Timeline, Work};
+use gpustream_timeline::{Device, Nanos, Operation, Point, Stream, Timeline, WorkKind};
 
 /// The order of a timeline's operations on their streams, and names for what its records refer to.
 pub(crate) struct Lookup<'a> {
@@ -11,11 +11,11 @@ pub(crate) struct Lookup<'a> {
     devices: HashMap<u64, usize>,
     streams: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
-    orders: HashMap<u64, Vec<Entry>>,
+    orders: HashMap<u64, Vec<StreamPosition>>,
 }
 
 /// An operation's place in the order of its stream.
-struct Entry {
+struct StreamPosition {
     number: u64,
     operation: usize,
     /// This operation, or the last one before it that has a time.
@@ -24,9 +24,9 @@ struct Entry {
 
 impl<'a> Lookup<'a> {
     pub(crate) fn new(timeline: &'a Timeline) -> Self {
-        let mut orders: HashMap<u64, Vec<Entry>> = HashMap::new();
+        let mut orders: HashMap<u64, Vec<StreamPosition>> = HashMap::new();
         for (at, operation) in timeline.operations.iter().enumerate() {
-            let entry = Entry { number: operation.point.number, operation: at, timed: None };
+            let entry = StreamPosition { number: operation.point.number, operation: at, timed: None };
             orders.entry(operation.point.stream).or_default().push(entry);
         }
         for order in orders.values_mut() {
@@ -119,8 +119,10 @@ pub(crate) fn ran(operation: &Operation) -> Option<Range<Nanos>> {
 
 /// Returns whether the pieces of an operation stand for it: it has some, and is nothing but them.
 pub(crate) fn is_its_pieces(operation: &Operation) -> bool {
-    let of_parts =
-        matches!(operation.work, Work::Graph { .. } | Work::Step { .. } | Work::External | Work::Other);
+    let of_parts = matches!(
+        operation.work,
+        WorkKind::Graph { .. } | WorkKind::Step { .. } | WorkKind::External | WorkKind::Other
+    );
     of_parts && !operation.pieces.is_empty()
 }
 

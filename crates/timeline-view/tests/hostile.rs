@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
 use gpustream_timeline::{
-    Clock, Counter, Device, Direction, Instant, InstantKind, Operation, Piece, Place, Point, Record, Span,
-    SpanKind, Stream, Thread, Timeline, Work,
+    Clock, Counter, Device, Direction, Instant, InstantKind, Operation, Piece, Point, Record, SourceLine,
+    Span, SpanKind, Stream, Thread, Timeline, WorkKind,
 };
 use gpustream_timeline_view::perfetto::read;
 use gpustream_timeline_view::{Picture, Report};
@@ -53,25 +53,25 @@ impl Random {
         }
     }
 
-    fn place(&mut self) -> Place {
-        Place { file: self.text().into(), line: self.odd() as u32 }
+    fn place(&mut self) -> SourceLine {
+        SourceLine { file: self.text().into(), line: self.odd() as u32 }
     }
 
     fn point(&mut self) -> Point {
         Point { stream: self.below(4) as u64, number: self.odd() }
     }
 
-    fn work(&mut self) -> Work {
+    fn work(&mut self) -> WorkKind {
         match self.below(9) {
-            0 => Work::Kernel { grid: [self.odd() as u32, 0, 1], block: [self.odd() as u32; 3] },
-            1 => Work::Copy { direction: Direction::Up, bytes: self.odd(), pageable: true },
-            2 => Work::Copy { direction: Direction::Down, bytes: self.odd(), pageable: false },
-            3 => Work::Fill { bytes: self.odd() },
-            4 => Work::Host,
-            5 => Work::Graph { operations: self.odd() as u32 },
-            6 => Work::Step { operations: 0 },
-            7 => Work::External,
-            _ => Work::Other,
+            0 => WorkKind::Kernel { grid: [self.odd() as u32, 0, 1], block: [self.odd() as u32; 3] },
+            1 => WorkKind::Copy { direction: Direction::Up, bytes: self.odd(), pageable: true },
+            2 => WorkKind::Copy { direction: Direction::Down, bytes: self.odd(), pageable: false },
+            3 => WorkKind::Fill { bytes: self.odd() },
+            4 => WorkKind::Host,
+            5 => WorkKind::Graph { operations: self.odd() as u32 },
+            6 => WorkKind::Step { operations: 0 },
+            7 => WorkKind::External,
+            _ => WorkKind::Other,
         }
     }
 

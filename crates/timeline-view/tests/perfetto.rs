@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
 use gpustream_timeline::{
-    Clock, Counter, Device, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Stream, Thread,
-    Timeline, Work,
+    Clock, Counter, Device, Nanos, Operation, Piece, Point, Record, SourceLine, Span, SpanKind, Stream,
+    Thread, Timeline, WorkKind,
 };
 use gpustream_timeline_view::perfetto::{ReadError, read};
 use proptest::collection::vec;
@@ -46,18 +46,18 @@ fn kernel(stream: u64, number: u64, ran: Range<Nanos>) -> Operation {
     Operation {
         point: Point { stream, number },
         label: format!("kernel {number}").into(),
-        place: Place { file: "src/main.rs".into(), line: 7 },
+        place: SourceLine { file: "src/main.rs".into(), line: 7 },
         thread: 1,
         submitted: ran.start..ran.start,
         ran: Some(ran),
-        work: Work::Kernel { grid: [4, 2, 1], block: [32, 1, 1] },
+        work: WorkKind::Kernel { grid: [4, 2, 1], block: [32, 1, 1] },
         after: vec![Point { stream: stream + 1, number }],
         pieces: vec![],
     }
 }
 
 fn small_trace() -> Vec<Record> {
-    let piece = |ran| Piece { label: "node".into(), ran, work: Work::Other };
+    let piece = |ran| Piece { label: "node".into(), ran, work: WorkKind::Other };
     vec![
         Record::Device(Device {
             id: 0,
@@ -74,7 +74,7 @@ fn small_trace() -> Vec<Record> {
             thread: 1,
             time: 5..50,
             label: "synchronize".into(),
-            place: Place::default(),
+            place: SourceLine::default(),
             kind: SpanKind::Wait(Some(Point { stream: 1, number: 2 })),
         }),
         Record::Counter(Counter { device: 0, label: "memory in use".into(), time: 3, bytes: 5 }),

@@ -7,7 +7,7 @@
 
 mod made_up;
 
-use gpustream_timeline::{Direction, Place, Timeline};
+use gpustream_timeline::{Direction, SourceLine, Timeline};
 use gpustream_timeline_view::Picture;
 use made_up::{KERNEL, add, copy, snapshot, timeline, user};
 use roxmltree::{Document, Node};
@@ -120,7 +120,7 @@ fn hostile_labels_stay_text() {
     made.threads[0].name = HOSTILE.to_owned();
     user(&mut made, 0..1000, HOSTILE);
     add(&mut made, 1, HOSTILE, copy(Direction::Up, 1), 0..1000, 0..1000).place =
-        Place { file: HOSTILE.into(), line: 1 };
+        SourceLine { file: HOSTILE.into(), line: 1 };
     let picture = Picture::of(&[(HOSTILE, &made)]).title(HOSTILE);
     let svg = picture.svg();
     assert!(tooltips(&svg).iter().any(|tip| tip.starts_with("</script></svg><!-- ]]> & \" ' \\ ")));

@@ -4,7 +4,7 @@
 
 mod made_up;
 
-use gpustream_timeline::{Direction, Point, Span, SpanKind, Timeline, Work};
+use gpustream_timeline::{Direction, Point, Span, SpanKind, Timeline, WorkKind};
 use gpustream_timeline_view::{Cause, Engine, GapOf, Link, Overlap, Report};
 use made_up::{KERNEL, add, copy, line, snapshot, timeline, user, wait};
 
@@ -33,7 +33,7 @@ fn engines_streams_and_overlap_are_unions_and_bytes_are_sums() {
     add(&mut made, 2, "copy", copy(Direction::Down, 5000), 40..50, 250..400);
     add(&mut made, 3, "copy", copy(Direction::Up, 7), 50..60, 380..390);
     add(&mut made, 3, "copy", copy(Direction::Up, 11), 60..70, 0..0).ran = None;
-    add(&mut made, 1, "closure", Work::Host, 70..80, 500..600);
+    add(&mut made, 1, "closure", WorkKind::Host, 70..80, 500..600);
     wait(&mut made, 80..700, 1, 3);
 
     let report = Report::of(&made);
@@ -112,7 +112,7 @@ fn gap_is_an_allocations_when_it_kept_the_host() {
 
 #[test]
 fn gap_is_a_pageable_copys_when_it_is_next_or_kept_the_host() {
-    let pageable = Work::Copy { direction: Direction::Up, bytes: 4096, pageable: true };
+    let pageable = WorkKind::Copy { direction: Direction::Up, bytes: 4096, pageable: true };
     let mut made = timeline(2);
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
     add(&mut made, 1, "from a Vec", pageable, 30..210, 200..300);
@@ -149,7 +149,7 @@ fn gap_names_the_operation_of_another_stream_that_was_waited_for() {
 fn gap_of_a_device_is_a_host_functions_when_the_stream_waited_for_it() {
     let mut made = timeline(1);
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
-    add(&mut made, 1, "closure", Work::Host, 10..20, 100..190);
+    add(&mut made, 1, "closure", WorkKind::Host, 10..20, 100..190);
     add(&mut made, 1, "second", KERNEL, 20..30, 200..300);
     let report = Report::of(&made);
     let gap = report.gaps.iter().find(|gap| gap.of == GapOf::Device(0)).unwrap();

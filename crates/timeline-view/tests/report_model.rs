@@ -7,8 +7,8 @@ mod made_up;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use gpustream_timeline::{Direction, Nanos, Point, Timeline, Work};
-use gpustream_timeline_view::{Engine, GapOf, Link, Overlap, Report, Step};
+use gpustream_timeline::{Direction, Nanos, Point, Timeline, WorkKind};
+use gpustream_timeline_view::{Engine, GapOf, Link, Overlap, PathStep, Report};
 use made_up::{KERNEL, copy, timeline};
 use proptest::prelude::*;
 
@@ -20,14 +20,14 @@ prop_compose! {
     }
 }
 
-fn work() -> impl Strategy<Value = Work> {
+fn work() -> impl Strategy<Value = WorkKind> {
     prop_oneof![
         Just(KERNEL),
         (0..100u64).prop_map(|bytes| copy(Direction::Up, bytes)),
         (0..100u64).prop_map(|bytes| copy(Direction::Down, bytes)),
-        (0..100u64).prop_map(|bytes| Work::Fill { bytes }),
-        Just(Work::Host),
-        Just(Work::Other),
+        (0..100u64).prop_map(|bytes| WorkKind::Fill { bytes }),
+        Just(WorkKind::Host),
+        Just(WorkKind::Other),
     ]
 }
 
@@ -117,7 +117,7 @@ proptest! {
             sum += if engine.engine == Engine::Host { 0 } else { engine.busy };
             let bytes = made.operations.iter().filter(|one| Engine::of(&one.work) == Some(engine.engine));
             let bytes: u64 = bytes.map(|one| match one.work {
-                Work::Copy { bytes, .. } | Work::Fill { bytes } => bytes,
+                WorkKind::Copy { bytes, .. } | WorkKind::Fill { bytes } => bytes,
                 _ => 0,
             }).sum();
             prop_assert_eq!(engine.bytes, bytes);
@@ -186,7 +186,7 @@ proptest! {
                 _ => prop_assert_eq!(step.link, Link::Host),
             }
         }
-        let sum = |part: fn(&Step) -> Nanos| path.steps.iter().map(part).sum::<Nanos>();
+        let sum = |part: fn(&PathStep) -> Nanos| path.steps.iter().map(part).sum::<Nanos>();
         prop_assert_eq!(path.running, sum(|step| step.ran));
         prop_assert_eq!(path.host + path.device, sum(|step| step.waited));
         prop_assert_eq!(path.time, path.running + path.host + path.device);

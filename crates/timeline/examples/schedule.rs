@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
 use gpustream_timeline::{
-    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record,
-    Span, SpanKind, Stream, Thread, Work,
+    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Point, Record,
+    SourceLine, Span, SpanKind, Stream, Thread, WorkKind,
 };
 
 const MAIN: u64 = 1;
@@ -56,10 +56,10 @@ fn records() -> Vec<Record> {
 
 /// The operations, in an order in which the devices might tell of them: a stream's are in order, others are not.
 fn device_work() -> Vec<Record> {
-    let upload = |bytes| Work::Copy { direction: Direction::Up, bytes, pageable: false };
-    let kernel = Work::Kernel { grid: [1024, 2, 1], block: [256, 1, 1] };
+    let upload = |bytes| WorkKind::Copy { direction: Direction::Up, bytes, pageable: false };
+    let kernel = WorkKind::Kernel { grid: [1024, 2, 1], block: [256, 1, 1] };
     let piece = |label: &'static str, ran: Range<Nanos>| {
-        let work = Work::Kernel { grid: [8, 1, 1], block: [128, 1, 1] };
+        let work = WorkKind::Kernel { grid: [8, 1, 1], block: [128, 1, 1] };
         Piece { label: label.into(), ran: at(ran), work }
     };
     let operation = |point, label, submitted, ran, work| made(point, label, MAIN, submitted, Some(ran), work);
@@ -71,7 +71,7 @@ fn device_work() -> Vec<Record> {
         },
         Operation {
             after: vec![point(COPIES, 1)],
-            ..operation(point(CPU, 1), "count words", 5_000..5_500, 31_000..90_000, Work::Host)
+            ..operation(point(CPU, 1), "count words", 5_000..5_500, 31_000..90_000, WorkKind::Host)
         },
         operation(point(COPIES, 1), "upload", 1_000..2_000, 10_000..30_000, upload(4 << 20)),
         // The stream's next operation begins in the nanosecond in which the last one ended.
@@ -83,7 +83,13 @@ fn device_work() -> Vec<Record> {
         },
         Operation {
             thread: LOADER,
-            ..operation(point(COPIES, 4), "fill", 8_000..9_000, 40_000..41_000, Work::Fill { bytes: 1 << 20 })
+            ..operation(
+                point(COPIES, 4),
+                "fill",
+                8_000..9_000,
+                40_000..41_000,
+                WorkKind::Fill { bytes: 1 << 20 },
+            )
         },
         Operation {
             pieces: vec![
@@ -97,7 +103,7 @@ fn device_work() -> Vec<Record> {
                 "graph",
                 9_000..10_000,
                 120_000..160_000,
-                Work::Graph { operations: 4 },
+                WorkKind::Graph { operations: 4 },
             )
         },
         made(point(KERNELS, 3), "never", MAIN, 170_000..171_000, None, kernel),
@@ -151,8 +157,8 @@ fn point(stream: u64, number: u64) -> Point {
     Point { stream, number }
 }
 
-fn place(line: u32) -> Place {
-    Place { file: "src/main.rs".into(), line }
+fn place(line: u32) -> SourceLine {
+    SourceLine { file: "src/main.rs".into(), line }
 }
 
 fn made(
@@ -161,7 +167,7 @@ fn made(
     thread: u64,
     submitted: Range<Nanos>,
     ran: Option<Range<Nanos>>,
-    work: Work,
+    work: WorkKind,
 ) -> Operation {
     Operation {
         point,

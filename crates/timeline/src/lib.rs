@@ -13,7 +13,7 @@ mod record;
 mod timeline;
 
 pub use record::{
-    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record,
-    Span, SpanKind, Stream, Thread, Work,
+    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Point, Record,
+    SourceLine, Span, SpanKind, Stream, Thread, WorkKind,
 };
 pub use timeline::Timeline;

@@ -98,7 +98,7 @@ pub struct Point {
 
 /// A place in the program's sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct SourceLine {
     /// The file, as the compiler was given it.
     pub file: Cow<'static, str>,
     /// The line, from 1; 0 where no line is known.
@@ -113,7 +113,7 @@ pub struct Operation {
     /// The name of the kernel, or of the call.
     pub label: Cow<'static, str>,
     /// The line that submitted the operation.
-    pub place: Place,
+    pub place: SourceLine,
     /// The thread that submitted the operation.
     pub thread: u64,
     /// The time that the call took on that thread.
@@ -122,7 +122,7 @@ pub struct Operation {
     /// trace ended before.
     pub ran: Option<Range<Nanos>>,
     /// The operation's work.
-    pub work: Work,
+    pub work: WorkKind,
     /// The operations of other streams that a wait before this one was for.
     pub after: Vec<Point>,
     /// The parts that are known of the operation: the nodes of a graph, the kernels of another library.
@@ -132,7 +132,7 @@ pub struct Operation {
 /// The work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Work {
+pub enum WorkKind {
     /// Runs a kernel.
     Kernel {
         /// Blocks.
@@ -195,7 +195,7 @@ pub struct Piece {
     /// The time in which the device ran the piece.
     pub ran: Range<Nanos>,
     /// The piece's work.
-    pub work: Work,
+    pub work: WorkKind,
 }
 
 /// A stretch of time on a thread.
@@ -208,7 +208,7 @@ pub struct Span {
     /// The name of the call, or of the program's span.
     pub label: Cow<'static, str>,
     /// The line.
-    pub place: Place,
+    pub place: SourceLine,
     /// The reason.
     pub kind: SpanKind,
 }
@@ -243,7 +243,7 @@ pub struct Instant {
     /// The name of the event.
     pub label: Cow<'static, str>,
     /// The line.
-    pub place: Place,
+    pub place: SourceLine,
     /// The kind of the moment.
     pub kind: InstantKind,
 }

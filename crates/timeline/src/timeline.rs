@@ -56,13 +56,13 @@ impl Timeline {
 
 /// The places of a timeline's devices, streams and threads, for one that grows by many of them.
 #[derive(Default)]
-struct Known {
+struct Index {
     devices: HashMap<u32, usize>,
     streams: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
 }
 
-impl Known {
+impl Index {
     fn of(timeline: &Timeline) -> Self {
         let mut known = Self::default();
         // The first of several with one number is the one that is found.
@@ -91,7 +91,7 @@ impl Known {
 
 impl Extend<Record> for Timeline {
     fn extend<I: IntoIterator<Item = Record>>(&mut self, records: I) {
-        let mut known = Known::of(self);
+        let mut known = Index::of(self);
         records.into_iter().for_each(|record| known.add(self, record));
     }
 }

@@ -4,8 +4,8 @@
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
-    AddressMode, ArrayShape, Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice,
-    ParamInfo, PinnedOptions, Pitched, Place, Result, Stream, TextureOptions, WaitValue,
+    AddressMode, ArrayShape, Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, Location,
+    ManagedAdvice, ParamInfo, PinnedOptions, Pitched, Result, Stream, TextureOptions, WaitValue,
 };
 
 use gpustream_kernels::convert::Convert;
@@ -163,9 +163,9 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
         let mut table = it.device.managed::<u32>(100)?;
         table.write()?[0] = 5;
         table.advise(ManagedAdvice::PreferDevice)?;
-        it.a.prefetch(&table, Place::Device)?;
+        it.a.prefetch(&table, Location::Device)?;
         it.b.fill(&mut table.slice_mut(10..20)?, 6)?;
-        it.b.prefetch(&table, Place::Host)?;
+        it.b.prefetch(&table, Location::Host)?;
         got += sum(&table.read()?);
     }
     drop((pinned, combined, registered));

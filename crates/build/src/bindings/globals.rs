@@ -45,7 +45,7 @@ pub(super) fn write(text: &mut String, global: &Global) {
     );
     text.push('\n');
     write_docs(text, "    ", &about, "");
-    text.push_str(&format!("    pub fn {}(&self) -> __gpustream::Result<__gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
+    text.push_str(&format!("    #[track_caller]\n    pub fn {}(&self) -> __gpustream::Result<__gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
          asserted the type, and kernels' authors vouch for all values of it.\n        \
          __gpustream::__generated!(unsafe {{ __gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
         identifier(name),

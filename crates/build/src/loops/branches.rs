@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::course::Pick;
+use super::progression::Pick;
 use super::side_by_side::Rows;
 use super::steps::{Few, Open, Piece, Places, Purpose, Result, Step, Steps, is_plain, jump, refuse, returns};
 use super::variables::Kind;

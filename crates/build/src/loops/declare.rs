@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::course::Course;
+use super::progression::Course;
 use super::steps::statements;
 use super::variables::{Kind, Variable, Variables};
 use super::waits::Waits;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::course::{Course, first_of};
 use super::lanes::Lanes;
 use super::order::Accesses;
+use super::progression::{Course, first_of};
 use super::side_by_side::Rows;
 use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};

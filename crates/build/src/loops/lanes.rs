@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tree_sitter::Node;
 
-use super::course::{Course, binary};
 use super::edits::{self, Edit};
 use super::meetings::{Meeting, meeting};
+use super::progression::{Course, binary};
 use super::steps::{Steps, statements};
 use super::variables::Kind;
 use super::waits::{Macro, callee};

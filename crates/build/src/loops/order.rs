@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::row::beside_constant;
+use super::row_facts::beside_constant;
 use super::variables::{Variable, Variables};
 use super::waits::callee;
 use crate::parse::{children, named};

@@ -3,8 +3,8 @@
 
 use tree_sitter::Node;
 
-use super::course::first_of;
 use super::edits;
+use super::progression::first_of;
 use super::steps::{Piece, Steps, jump};
 use super::writes::changes;
 use crate::parse::{declared, descendants};

@@ -8,7 +8,7 @@ use super::edits::{self, Edit};
 use super::lanes::Lanes;
 use super::meetings::Meeting;
 use super::order::Accesses;
-use super::row::{Look, Row};
+use super::row_facts::{Look, Row};
 use super::side_by_side::Rows;
 use super::variables::{Kind, Variables};
 use super::waits::Waits;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::course::Course;
+use super::progression::Course;
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, declarators, declared, descendants, identifiers, named};
 

@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::course;
+use super::progression;
 use super::variables::{Variables, Write};
 use super::waits::{Macro, Waits};
 use crate::parse::{children, descendants};
@@ -107,7 +107,7 @@ impl<'t> Variables<'_, 't> {
                 };
                 let is_index = |index: &usize| {
                     let variable = &self.list[*index];
-                    variable.extents.is_empty() && course::is_integer(&variable.ty)
+                    variable.extents.is_empty() && progression::is_integer(&variable.ty)
                 };
                 let mut changed: Vec<_> = field("arguments")
                     .map(children)

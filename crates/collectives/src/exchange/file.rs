@@ -12,8 +12,8 @@ use gpustream::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
 use super::{Exchange, ExchangeError, MAX_VALUE, check_key, check_value};
-use crate::broken::invalid;
 use crate::deadline::{Deadline, Pauses};
+use crate::failure::invalid;
 
 /// The first and the longest pause before a rank looks for a file again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use gpustream::Result;
 
-use crate::broken::invalid;
+use crate::failure::invalid;
 
 /// A place where all ranks put bytes for each other, before they have a communicator: the id by which NCCL's ranks find each
 /// other, where each rank is, or digests of their calls.

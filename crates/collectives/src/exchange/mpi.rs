@@ -9,7 +9,7 @@ use gpustream::{Error, ErrorKind, Result};
 use super::local::{get, put};
 use super::store::Store;
 use super::{Exchange, check_key};
-use crate::mpi::Post;
+use crate::mpi::Messenger;
 
 /// The exchange of the processes that `mpirun` started together, by MPI itself: without an address, a folder or a secret. It
 /// needs the feature `mpi`, and the program must be started by the MPI that it was built with.
@@ -29,7 +29,7 @@ use crate::mpi::Post;
 ///
 /// `GPUSTREAM_EXCHANGE=mpi` does the same from outside.
 pub struct MpiExchange {
-    post: Post,
+    post: Messenger,
     store: Arc<Store>,
 }
 
@@ -44,7 +44,7 @@ impl MpiExchange {
     pub fn join(limit: Duration) -> Result<Self> {
         let store = Arc::new(Store::default());
         let stored = store.clone();
-        let post = Post::join(limit, move |message| {
+        let post = Messenger::join(limit, move |message| {
             if let Some((key, bytes)) = parse(message) {
                 // A key that was put twice keeps its first bytes.
                 let _ = put(&stored, key, bytes);

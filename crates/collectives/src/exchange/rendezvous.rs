@@ -7,8 +7,8 @@ use std::time::Duration;
 use gpustream::Result;
 
 use super::{Exchange, FileExchange, MpiExchange, Secret, TcpExchange, TorchrunPlace};
-use crate::broken::invalid;
 use crate::environment;
+use crate::failure::invalid;
 
 /// The variable that says where ranks meet.
 const EXCHANGE: &str = "GPUSTREAM_EXCHANGE";

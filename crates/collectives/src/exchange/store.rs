@@ -16,12 +16,12 @@ const ENTRY: usize = 128;
 /// A table that grows, and the threads that wait for entries.
 #[derive(Default)]
 pub(super) struct Store {
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct StoreState {
     entries: HashMap<String, Arc<[u8]>>,
     /// The memory of all entries, about.
     bytes: usize,
@@ -69,7 +69,7 @@ impl Store {
 
     /// Waits until `key` was put, and returns its bytes; `None` when the deadline passes or the store is closed.
     pub(super) fn wait(&self, key: &str, deadline: Deadline) -> Option<Arc<[u8]>> {
-        let waits = |state: &mut State| !state.closed && !state.entries.contains_key(key);
+        let waits = |state: &mut StoreState| !state.closed && !state.entries.contains_key(key);
         let state = deadline.wait_while(&self.changed, self.lock(), waits);
         state.entries.get(key).cloned()
     }
@@ -85,7 +85,7 @@ impl Store {
         self.lock().entries.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use gpustream::{Error, Result};
 
 use super::{Exchange as _, ExchangeError, FileExchange, Secret, TcpExchange};
-use crate::broken::invalid;
+use crate::failure::invalid;
 
 /// Set to `True` by torchrun if its agent listens at `MASTER_PORT` itself.
 const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";

@@ -1,7 +1,7 @@
 //! Devices of one process, one rank each: the ranks meet on the host, and the last one to come enqueues the work of all.
 
+mod call_matcher;
 mod combine;
-mod meeting;
 #[cfg(not(feature = "kernels"))]
 mod no_kernels;
 mod pending;
@@ -13,21 +13,21 @@ use std::time::Duration;
 use gpustream::{Device, Result};
 
 use crate::call::Call;
-use meeting::Meeting;
-pub(crate) use meeting::Posted;
-use work::Team;
+use call_matcher::CallMatcher;
+pub(crate) use call_matcher::Posted;
+use work::RankDevices;
 
 /// One rank's place among the ranks of this process.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    meeting: Arc<Meeting>,
+pub(crate) struct Endpoint {
+    meeting: Arc<CallMatcher>,
     rank: usize,
 }
 
-impl Seat {
+impl Endpoint {
     /// Makes the places of a new team, in the order of their ranks.
     pub(crate) fn of_devices(devices: &[Device], limit: Duration) -> Result<Vec<Self>> {
-        let meeting = Arc::new(Meeting::new(Team::load(devices)?, limit));
+        let meeting = Arc::new(CallMatcher::new(RankDevices::load(devices)?, limit));
         Ok((0..devices.len()).map(|rank| Self { meeting: meeting.clone(), rank }).collect())
     }
 
@@ -51,7 +51,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         self.meeting.leave(self.rank);
     }

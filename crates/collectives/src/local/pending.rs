@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::broken::Broken;
-use crate::call::{Call, Operation, Signature};
+use crate::call::{Call, Collective, Signature};
+use crate::failure::CommunicatorFailure;
 
 /// A number for the calls that one thread posted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,8 +11,8 @@ pub(super) struct PostId(pub(super) u64);
 
 /// A rank's part in a call.
 #[derive(Debug)]
-pub(super) enum Part {
-    /// Work for the device. The memory is lent until the post ends, not for ever: see [`post`](super::meeting::Meeting::post).
+pub(super) enum RankCall {
+    /// Work for the device. The memory is lent until the post ends, not for ever: see [`post`](super::call_matcher::CallMatcher::post).
     Call(Call<'static>),
     /// A place in a new team.
     Split { color: i32, key: i32 },
@@ -20,24 +20,24 @@ pub(super) enum Part {
 
 /// A call that has been posted.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PostedCall {
     pub(super) post: PostId,
     pub(super) signature: Signature,
-    pub(super) part: Part,
+    pub(super) part: RankCall,
 }
 
 /// A message under way: the sends and the receives from one rank to another, in order.
 #[derive(Debug, Default)]
 struct Direct {
-    sends: VecDeque<Pending>,
-    recvs: VecDeque<Pending>,
+    sends: VecDeque<PostedCall>,
+    recvs: VecDeque<PostedCall>,
 }
 
 /// The calls of all ranks for which others have not come yet.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// The calls that all ranks make, by rank, in each rank's order.
-    collective: Vec<VecDeque<Pending>>,
+    collective: Vec<VecDeque<PostedCall>>,
     /// The calls between two ranks, by sender and receiver.
     direct: BTreeMap<(usize, usize), Direct>,
 }
@@ -48,16 +48,18 @@ impl Queues {
     }
 
     /// Adds a call of `rank`.
-    pub(super) fn push(&mut self, rank: usize, pending: Pending) {
+    pub(super) fn push(&mut self, rank: usize, pending: PostedCall) {
         match pending.signature.operation {
-            Operation::Send { to } => self.direct.entry((rank, to)).or_default().sends.push_back(pending),
-            Operation::Recv { from } => self.direct.entry((from, rank)).or_default().recvs.push_back(pending),
+            Collective::Send { to } => self.direct.entry((rank, to)).or_default().sends.push_back(pending),
+            Collective::Recv { from } => {
+                self.direct.entry((from, rank)).or_default().recvs.push_back(pending)
+            }
             _ => self.collective[rank].push_back(pending),
         }
     }
 
     /// Takes the next calls that go together: those of all ranks in their order, or a send and its receive.
-    pub(super) fn take(&mut self) -> Option<Vec<Pending>> {
+    pub(super) fn take(&mut self) -> Option<Vec<PostedCall>> {
         if self.collective.iter().all(|calls| !calls.is_empty()) {
             return Some(self.collective.iter_mut().filter_map(VecDeque::pop_front).collect());
         }
@@ -81,7 +83,7 @@ impl Queues {
     }
 
     /// Returns the first call that waits for `rank`, which has not come to it.
-    pub(super) fn needs(&self, rank: usize) -> Option<&Pending> {
+    pub(super) fn needs(&self, rank: usize) -> Option<&PostedCall> {
         let collective = || self.collective.iter().find_map(VecDeque::front);
         if self.collective[rank].is_empty()
             && let Some(call) = collective()
@@ -99,7 +101,7 @@ impl Queues {
 
     /// Returns a call of a post that still waits, and the ranks that it waits for.
     pub(super) fn missing(&self, post: PostId) -> Option<(Signature, Vec<usize>)> {
-        let of_post = |calls: &VecDeque<Pending>| {
+        let of_post = |calls: &VecDeque<PostedCall>| {
             calls.iter().find(|call| call.post == post).map(|call| call.signature)
         };
         if let Some(signature) = self.collective.iter().find_map(of_post) {
@@ -113,18 +115,18 @@ impl Queues {
     }
 }
 
-/// Returns [`Broken::Different`] unless the calls that came together go together: those of all ranks, or a send and its receive.
-pub(super) fn compare(calls: &[Pending]) -> Option<Broken> {
+/// Returns [`CommunicatorFailure::Different`] unless the calls that came together go together: those of all ranks, or a send and its receive.
+pub(super) fn compare(calls: &[PostedCall]) -> Option<CommunicatorFailure> {
     if let [send, recv] = calls
-        && let (Operation::Send { to }, Operation::Recv { from }) =
+        && let (Collective::Send { to }, Collective::Recv { from }) =
             (send.signature.operation, recv.signature.operation)
     {
-        let same = |call: &Pending| (call.signature.element, call.signature.count);
+        let same = |call: &PostedCall| (call.signature.element, call.signature.count);
         if same(send) == same(recv) {
             return None;
         }
         let calls = format!("rank {from} called {}, rank {to} {}", send.signature, recv.signature);
-        return Some(Broken::Different { ranks: vec![to], calls });
+        return Some(CommunicatorFailure::Different { ranks: vec![to], calls });
     }
-    Broken::different(calls.iter().map(|call| call.signature))
+    CommunicatorFailure::different(calls.iter().map(|call| call.signature))
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use gpustream::{Device, Error, Result, Tracking};
 
 use super::combine::{Kernels, combine};
-use crate::call::{Call, Operation};
+use crate::call::{Call, Collective};
 use crate::op::Op;
 
 /// The bytes of each rank's part that are combined at once.
 const PIECE: usize = 4 << 20;
 
 /// The devices of some ranks.
-pub(super) struct Team {
+pub(super) struct RankDevices {
     ranks: Vec<Rank>,
 }
 
@@ -28,7 +28,7 @@ struct Rank {
 /// The calls of all ranks, by rank; or a send and its receive.
 type Calls<'c, 'a> = [&'c mut Call<'a>];
 
-impl Team {
+impl RankDevices {
     /// Loads the kernels on each device.
     pub(super) fn load(devices: &[Device]) -> Result<Self> {
         let mut ranks: Vec<Rank> = Vec::with_capacity(devices.len());
@@ -58,7 +58,7 @@ impl Team {
         let Some(signature) = calls.first().map(|call| call.signature) else { return Ok(()) };
         // Otherwise a rank's stream has to wait for the streams whose memory it reads, and these for it.
         let tracked = calls.iter().all(|call| call.stream.device().tracking() == Some(Tracking::Auto));
-        if !tracked || signature.operation == Operation::Barrier {
+        if !tracked || signature.operation == Collective::Barrier {
             join(calls)?;
         }
         let part = signature.bytes();
@@ -66,8 +66,8 @@ impl Team {
         // The place of a rank's part among those of all ranks.
         let place = |rank: usize| rank * part..(rank + 1) * part;
         match signature.operation {
-            Operation::Barrier | Operation::Split | Operation::Compare => return Ok(()),
-            Operation::AllReduce(op) => {
+            Collective::Barrier | Collective::Split | Collective::Compare => return Ok(()),
+            Collective::AllReduce(op) => {
                 let share = |rank| self.share(signature.count, signature.element.size(), rank);
                 each(calls, |calls, rank| self.reduce(calls, op, share(rank), rank, share(rank)))?;
                 if !tracked {
@@ -78,27 +78,27 @@ impl Team {
                         .try_for_each(|other| pull_result(calls, other, rank, share(other)))
                 })?;
             }
-            Operation::ReduceScatter(op) => {
+            Collective::ReduceScatter(op) => {
                 each(calls, |calls, rank| self.reduce(calls, op, place(rank), rank, whole.clone()))?;
             }
-            Operation::Reduce { op, root } => {
+            Collective::Reduce { op, root } => {
                 self.reduce(calls, op, whole.clone(), root, whole).map_err(of(root))?;
             }
-            Operation::AllGather => {
+            Collective::AllGather => {
                 each(calls, |calls, rank| gather(calls, rank, |_| whole.clone(), place))?;
             }
-            Operation::Gather { root } => gather(calls, root, |_| whole.clone(), place).map_err(of(root))?,
-            Operation::AllToAll => {
+            Collective::Gather { root } => gather(calls, root, |_| whole.clone(), place).map_err(of(root))?,
+            Collective::AllToAll => {
                 each(calls, |calls, rank| gather(calls, rank, |_| place(rank), place))?;
             }
-            Operation::Broadcast { root } => {
+            Collective::Broadcast { root } => {
                 each(calls, |calls, rank| pull(calls, root, whole.clone(), rank, whole.clone()))?;
             }
-            Operation::Scatter { root } => {
+            Collective::Scatter { root } => {
                 each(calls, |calls, rank| pull(calls, root, place(rank), rank, whole.clone()))?;
             }
             // The sender's call comes first, then the receiver's.
-            Operation::Send { to } | Operation::Recv { from: to } => {
+            Collective::Send { to } | Collective::Recv { from: to } => {
                 pull(calls, 0, whole.clone(), 1, whole).map_err(of(to))?;
             }
         }
@@ -210,7 +210,7 @@ fn brought(rank: usize) -> impl Fn(Error) -> Error {
     move |error| error.with_context(format_args!("reading what rank {rank} brought"))
 }
 
-impl fmt::Debug for Team {
+impl fmt::Debug for RankDevices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.ranks.iter().map(|rank| &rank.device)).finish()
     }

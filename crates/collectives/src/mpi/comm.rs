@@ -8,7 +8,7 @@ use ::mpi::ffi;
 use gpustream::{Error, Result};
 
 use super::combine;
-use crate::call::{Operation, Signature};
+use crate::call::{Collective, Signature};
 use crate::element::ElementType;
 use crate::op::Op;
 
@@ -97,7 +97,7 @@ impl Comm {
     /// Until the request is done the memory is alive, and nobody writes what is given or uses what is got.
     pub(super) unsafe fn all_gather(self, memory: Memory, one: usize) -> Result<Request> {
         // SAFETY: nothing is combined; the rest is this function's contract.
-        unsafe { self.start(&Signature::of_bytes(Operation::AllGather, one), memory, None, one) }
+        unsafe { self.start(&Signature::of_bytes(Collective::AllGather, one), memory, None, one) }
     }
 
     /// Starts to send bytes to a rank.
@@ -106,7 +106,7 @@ impl Comm {
     /// Until the request is done the bytes are alive, and nobody writes there.
     pub(super) unsafe fn send(self, bytes: &[u8], to: usize) -> Result<Request> {
         let memory = Memory { gives: bytes.as_ptr().cast_mut(), gets: ptr::null_mut() };
-        let call = Signature::of_bytes(Operation::Send { to }, 0);
+        let call = Signature::of_bytes(Collective::Send { to }, 0);
         // SAFETY: handed on.
         unsafe { self.start(&call, memory, None, bytes.len()) }
     }
@@ -133,7 +133,7 @@ impl Comm {
         let mut bytes = vec![0; usize::try_from(len).map_err(Error::external)?];
         let from = usize::try_from(from).map_err(Error::external)?;
         let memory = Memory { gives: ptr::null_mut(), gets: bytes.as_mut_ptr() };
-        let call = Signature::of_bytes(Operation::Recv { from }, 0);
+        let call = Signature::of_bytes(Collective::Recv { from }, 0);
         // SAFETY: the bytes are as many as the message has, on the heap; the rest is this function's contract.
         let request = unsafe { self.start(&call, memory, None, bytes.len()) }?;
         Ok(Some((request, bytes)))
@@ -162,32 +162,32 @@ impl Comm {
         // SAFETY: by this function's contract.
         request(|request| unsafe {
             match operation {
-                Operation::AllReduce(_) => ffi::MPI_Iallreduce(gives, gets, count, kind, op, comm, request),
-                Operation::ReduceScatter(_) => {
+                Collective::AllReduce(_) => ffi::MPI_Iallreduce(gives, gets, count, kind, op, comm, request),
+                Collective::ReduceScatter(_) => {
                     ffi::MPI_Ireduce_scatter_block(gives, gets, count, kind, op, comm, request)
                 }
-                Operation::Reduce { .. } => {
+                Collective::Reduce { .. } => {
                     ffi::MPI_Ireduce(gives, gets, count, kind, op, other, comm, request)
                 }
-                Operation::AllGather => {
+                Collective::AllGather => {
                     ffi::MPI_Iallgather(gives, count, kind, gets, count, kind, comm, request)
                 }
-                Operation::Gather { .. } => {
+                Collective::Gather { .. } => {
                     ffi::MPI_Igather(gives, count, kind, gets, count, kind, other, comm, request)
                 }
-                Operation::Scatter { .. } => {
+                Collective::Scatter { .. } => {
                     ffi::MPI_Iscatter(gives, count, kind, gets, count, kind, other, comm, request)
                 }
-                Operation::AllToAll => {
+                Collective::AllToAll => {
                     ffi::MPI_Ialltoall(gives, count, kind, gets, count, kind, comm, request)
                 }
-                Operation::Broadcast { .. } => {
+                Collective::Broadcast { .. } => {
                     let memory = if gives.is_null() { gets } else { gives.cast_mut() };
                     ffi::MPI_Ibcast(memory, count, kind, other, comm, request)
                 }
-                Operation::Send { .. } => ffi::MPI_Isend(gives, count, kind, other, TAG, comm, request),
-                Operation::Recv { .. } => ffi::MPI_Irecv(gets, count, kind, other, TAG, comm, request),
-                Operation::Barrier | Operation::Split | Operation::Compare => {
+                Collective::Send { .. } => ffi::MPI_Isend(gives, count, kind, other, TAG, comm, request),
+                Collective::Recv { .. } => ffi::MPI_Irecv(gets, count, kind, other, TAG, comm, request),
+                Collective::Barrier | Collective::Split | Collective::Compare => {
                     ffi::MPI_Ibarrier(comm, request)
                 }
             }
@@ -204,7 +204,7 @@ impl Request {
         let (mut done, mut status) = (0, MaybeUninit::<ffi::MPI_Status>::zeroed());
         // SAFETY: the request is under way, and the pointers are to locals.
         check(unsafe { ffi::MPI_Test(&raw mut self.0, &raw mut done, status.as_mut_ptr()) })?;
-        if done == 0 || !matches!(call.operation, Operation::Recv { .. }) {
+        if done == 0 || !matches!(call.operation, Collective::Recv { .. }) {
             return Ok(done != 0);
         }
         let mut came = 0;

@@ -5,13 +5,13 @@ use std::sync::MutexGuard;
 
 use gpustream::{Error, Result, WaitValue};
 
-use super::Seat;
+use super::Endpoint;
 use super::comm::Memory;
 use super::group::Piece;
 use super::process::Task;
 use super::stage::{SLOTS, Staging};
-use crate::broken::Broken;
-use crate::call::{Batches, Call, Operation, Signature};
+use crate::call::{Batches, Call, Collective, Signature};
+use crate::failure::CommunicatorFailure;
 
 /// A call on its way through a lane.
 struct Transfer<'a> {
@@ -30,37 +30,37 @@ struct Transfer<'a> {
 }
 
 /// Enqueues the calls of some ranks together. Never blocks for another rank.
-pub(super) fn run(mut ranks: Batches<'_, Seat>) -> Result<()> {
+pub(super) fn run(mut ranks: Batches<'_, Endpoint>) -> Result<()> {
     // Two threads that hold the same communicators hold them in the same order.
-    ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
-    let (mut seats, mut staging) = (Vec::new(), Vec::new());
+    ranks.sort_unstable_by_key(|(endpoint, _)| std::ptr::from_ref(*endpoint).addr());
+    let (mut endpoints, mut staging) = (Vec::new(), Vec::new());
     let mut transfers: Vec<Transfer<'_>> = Vec::new();
-    for (rank, (seat, calls)) in ranks.into_iter().enumerate() {
-        let mut held = seat.staging();
-        seat.bond.check()?;
+    for (rank, (endpoint, calls)) in ranks.into_iter().enumerate() {
+        let mut held = endpoint.staging();
+        endpoint.bond.check()?;
         let mut taken = Vec::new();
         for call in calls {
-            if call.signature.count == 0 && call.signature.operation != Operation::Barrier {
+            if call.signature.count == 0 && call.signature.operation != Collective::Barrier {
                 continue; // All ranks make it alike.
             }
             let lane = held.lane(call.stream, &taken)?;
             taken.push(lane);
-            transfers.push(Transfer::new(call, rank, lane, seat, &held));
+            transfers.push(Transfer::new(call, rank, lane, endpoint, &held));
         }
-        seats.push(seat);
+        endpoints.push(endpoint);
         staging.push(held);
     }
     let mut given = false;
-    let enqueued = enqueue(&mut transfers, &seats, &mut staging, &mut given);
+    let enqueued = enqueue(&mut transfers, &endpoints, &mut staging, &mut given);
     enqueued.map_err(|error| {
-        if !given || seats.is_empty() {
+        if !given || endpoints.is_empty() {
             return error;
         }
         // The other ranks' calls wait for the rest of this one's.
         let call = transfers.first().map(|transfer| transfer.call.signature.to_string()).unwrap_or_default();
-        let broken = Broken::Failed { call, message: error.to_string() };
-        for seat in seats {
-            seat.break_up(broken.clone());
+        let broken = CommunicatorFailure::Failed { call, message: error.to_string() };
+        for endpoint in endpoints {
+            endpoint.break_up(broken.clone());
         }
         Error::external(broken)
     })
@@ -70,7 +70,7 @@ pub(super) fn run(mut ranks: Batches<'_, Seat>) -> Result<()> {
 /// next pieces of all calls are given.
 fn enqueue(
     transfers: &mut [Transfer<'_>],
-    seats: &[&Seat],
+    endpoints: &[&Endpoint],
     staging: &mut [MutexGuard<'_, Staging>],
     given: &mut bool,
 ) -> Result<()> {
@@ -82,7 +82,7 @@ fn enqueue(
                 transfer.get(piece, staging)?;
             }
             if turn < transfer.pieces {
-                transfer.give(turn, seats[transfer.rank], staging)?;
+                transfer.give(turn, endpoints[transfer.rank], staging)?;
                 *given = true;
             }
         }
@@ -94,17 +94,17 @@ fn enqueue(
 }
 
 impl<'a> Transfer<'a> {
-    fn new(call: Call<'a>, rank: usize, lane: usize, seat: &Seat, staging: &Staging) -> Self {
+    fn new(call: Call<'a>, rank: usize, lane: usize, endpoint: &Endpoint, staging: &Staging) -> Self {
         let Signature { operation, element, count } = call.signature;
-        let (own, size) = seat.place();
+        let (own, size) = endpoint.place();
         let (gives, gets) = operation.parts(own, size);
         let most = match operation {
             // All ranks cut a call alike, whatever they give and get of it.
-            Operation::ReduceScatter(_)
-            | Operation::AllGather
-            | Operation::Gather { .. }
-            | Operation::Scatter { .. }
-            | Operation::AllToAll => size,
+            Collective::ReduceScatter(_)
+            | Collective::AllGather
+            | Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::AllToAll => size,
             _ => 1,
         };
         let step = staging.area / element.size() / most;
@@ -119,7 +119,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Copies what the rank gives of a piece, and has it exchanged then.
-    fn give(&mut self, piece: usize, seat: &Seat, staging: &mut Staging) -> Result<()> {
+    fn give(&mut self, piece: usize, endpoint: &Endpoint, staging: &mut Staging) -> Result<()> {
         let (elements, stream) = (self.elements(piece), self.call.stream);
         let lane = &mut staging.lanes[self.lane];
         let slot = &mut lane.slots[piece % SLOTS];
@@ -146,7 +146,7 @@ impl<'a> Transfer<'a> {
             lane: self.lane,
             failures: stream.failures(),
         };
-        seat.process.give(seat.number, Task::Start(piece));
+        endpoint.process.give(endpoint.number, Task::Start(piece));
         Ok(())
     }
 

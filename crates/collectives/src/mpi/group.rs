@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use gpustream::interop::Failures;
 use gpustream::{Error, Event, Flag, Result};
 
-use super::bond::Bond;
 use super::combine;
 use super::comm::{Comm, Memory, Ops, Request};
 use super::mail::{CALL, Mail, Mailbox};
 use super::stage::Staging;
-use crate::broken::Broken;
-use crate::call::{Operation, Signature};
+use super::state::CommunicatorState;
+use crate::call::{Collective, Signature};
 use crate::compare::SHOWN;
+use crate::failure::CommunicatorFailure;
 use crate::op::Op;
 
 /// A number for a communicator.
@@ -23,17 +23,17 @@ use crate::op::Op;
 pub(super) struct Number(pub(super) u64);
 
 /// A meeting of all ranks, and the thing to do there.
-pub(super) enum Meeting {
+pub(super) enum HostCollective {
     /// The ranks of each color become a communicator of their own.
-    Split { color: i32, key: i32, reply: SyncSender<Result<Made>> },
+    Split { color: i32, key: i32, reply: SyncSender<Result<NewCommunicator>> },
     /// Each rank gets what all ranks show.
     Compare { shown: Box<[u8; SHOWN]>, all: Vec<u8>, reply: SyncSender<Result<Vec<u8>>> },
 }
 
 /// A communicator that was made.
-pub(super) struct Made {
+pub(super) struct NewCommunicator {
     pub(super) number: Number,
-    pub(super) bond: Arc<Bond>,
+    pub(super) bond: Arc<CommunicatorState>,
 }
 
 /// A piece of a call's exchange.
@@ -60,25 +60,25 @@ pub(super) struct Ended {
 }
 
 /// A communicator: one of MPI's for calls, and one for meetings of the hosts, whose orders are independent.
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     calls: Comm,
     meetings: Comm,
-    pub(super) bond: Arc<Bond>,
+    pub(super) bond: Arc<CommunicatorState>,
     /// The reason why nothing goes on any more.
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<CommunicatorFailure>,
     /// The pieces to start, in this order.
     waiting: VecDeque<Piece>,
     running: Vec<Running<Piece>>,
     /// The highest number of a piece that is done, by lane.
     last: BTreeMap<usize, u32>,
-    meeting: VecDeque<Running<(Meeting, Duration)>>,
+    meeting: VecDeque<Running<(HostCollective, Duration)>>,
     mailbox: Mailbox,
     /// The staging memory, to be freed at the end.
     pub(super) closed: Option<Staging>,
 }
 
 /// A communicator that was made, and the place for the answer.
-pub(super) type Part = (Group, SyncSender<Result<Made>>);
+pub(super) type PendingCommunicator = (ProcessGroup, SyncSender<Result<NewCommunicator>>);
 
 pub(super) struct Running<T> {
     request: Request,
@@ -91,8 +91,8 @@ pub(super) fn ended() -> Error {
     Error::external("MPI has ended in this process")
 }
 
-impl Group {
-    pub(super) fn new(calls: Comm, meetings: Comm, bond: Arc<Bond>) -> Self {
+impl ProcessGroup {
+    pub(super) fn new(calls: Comm, meetings: Comm, bond: Arc<CommunicatorState>) -> Self {
         let (waiting, running, last, meeting, mailbox) = Default::default();
         Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, mailbox, closed: None }
     }
@@ -174,7 +174,7 @@ impl Group {
             match running.request.is_done(&call, running.what.count) {
                 Ok(false) if running.since.elapsed() > self.bond.limit => {
                     let limit = self.bond.limit;
-                    self.break_up(Broken::Stalled { call: call.to_string(), limit }, ended);
+                    self.break_up(CommunicatorFailure::Stalled { call: call.to_string(), limit }, ended);
                 }
                 Ok(false) => at += 1,
                 Ok(true) => {
@@ -199,13 +199,13 @@ impl Group {
         piece.done.set(first.map_or(*last, |first| first - 1));
     }
 
-    pub(super) fn meet(&mut self, mut meeting: Meeting, limit: Duration, ended: &mut Ended) {
+    pub(super) fn meet(&mut self, mut meeting: HostCollective, limit: Duration, ended: &mut Ended) {
         if let Some(broken) = self.bond.broken() {
             return meeting.refuse(Error::external(broken));
         }
         let started = match &mut meeting {
-            Meeting::Split { .. } => self.meetings.barrier(),
-            Meeting::Compare { shown, all, .. } => {
+            HostCollective::Split { .. } => self.meetings.barrier(),
+            HostCollective::Compare { shown, all, .. } => {
                 let memory = Memory { gives: shown.as_mut_ptr(), gets: all.as_mut_ptr() };
                 // SAFETY: both are on the heap and stay until the request is done, and `all` has room for all ranks' bytes.
                 unsafe { self.meetings.all_gather(memory, SHOWN) }
@@ -224,7 +224,7 @@ impl Group {
     }
 
     /// Asks for the end of the first meeting, and returns whether it came.
-    pub(super) fn finish_meeting(&mut self, made: &mut Vec<Part>, ended: &mut Ended) -> bool {
+    pub(super) fn finish_meeting(&mut self, made: &mut Vec<PendingCommunicator>, ended: &mut Ended) -> bool {
         let Some(Running { request, since, what: (meeting, limit) }) = self.meeting.front_mut() else {
             return false;
         };
@@ -235,7 +235,7 @@ impl Group {
         match request.is_done(&call, 0) {
             Ok(false) if since.elapsed() > *limit => {
                 let limit = *limit;
-                self.break_up(Broken::Stalled { call: call.to_string(), limit }, ended);
+                self.break_up(CommunicatorFailure::Stalled { call: call.to_string(), limit }, ended);
             }
             Ok(false) => return false,
             Err(error) => self.fail(&call, &error, ended),
@@ -244,8 +244,8 @@ impl Group {
                     return false;
                 };
                 match meeting {
-                    Meeting::Compare { all, reply, .. } => drop(reply.send(Ok(all))),
-                    Meeting::Split { color, key, reply } => match self.split(color, key, limit) {
+                    HostCollective::Compare { all, reply, .. } => drop(reply.send(Ok(all))),
+                    HostCollective::Split { color, key, reply } => match self.split(color, key, limit) {
                         Ok(part) => made.push((part, reply)),
                         Err(error) => {
                             self.fail(&call, &error, ended);
@@ -282,11 +282,14 @@ impl Group {
     fn split(&self, color: i32, key: i32, limit: Duration) -> Result<Self> {
         let meetings = self.meetings.split(color, key)?;
         let calls = meetings.duplicate()?;
-        Ok(Self::new(calls, meetings, Arc::new(Bond::new(calls.place()?, limit))))
+        Ok(Self::new(calls, meetings, Arc::new(CommunicatorState::new(calls.place()?, limit))))
     }
 
     fn fail(&mut self, call: &Signature, error: &Error, ended: &mut Ended) {
-        self.break_up(Broken::Failed { call: call.to_string(), message: error.to_string() }, ended);
+        self.break_up(
+            CommunicatorFailure::Failed { call: call.to_string(), message: error.to_string() },
+            ended,
+        );
     }
 
     fn reason(&self) -> Error {
@@ -294,7 +297,7 @@ impl Group {
     }
 
     /// Breaks the communicator, and lets the streams go on. Requests stay, since MPI takes few of them back.
-    pub(super) fn break_up(&mut self, broken: Broken, ended: &mut Ended) {
+    pub(super) fn break_up(&mut self, broken: CommunicatorFailure, ended: &mut Ended) {
         let broken = self.broken.insert(self.bond.break_up(broken)).clone();
         for running in &self.running {
             running.what.fail(&broken);
@@ -315,12 +318,12 @@ impl Ended {
     }
 }
 
-impl Meeting {
+impl HostCollective {
     /// Returns the words for errors.
     fn call(&self) -> Signature {
         let operation = match self {
-            Self::Split { .. } => Operation::Split,
-            Self::Compare { .. } => Operation::Compare,
+            Self::Split { .. } => Collective::Split,
+            Self::Compare { .. } => Collective::Compare,
         };
         Signature::of_bytes(operation, 0)
     }
@@ -335,7 +338,7 @@ impl Meeting {
 
 impl Piece {
     /// Reports that the piece failed, and lets its stream go on.
-    fn fail(&self, broken: &Broken) {
+    fn fail(&self, broken: &CommunicatorFailure) {
         // Waits must find the failure once the work ends.
         self.failures.keep(Error::external(broken.clone()));
         self.done.set(self.number.max(self.done.get()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpustream::Result;
 
 use super::comm::{Comm, Request};
-use crate::call::{Operation, Signature};
+use crate::call::{Collective, Signature};
 
 /// Takes a message that has come.
 pub(super) type Deliver = Box<dyn Fn(&[u8]) + Send>;
@@ -32,7 +32,7 @@ pub(super) struct Mailbox {
 }
 
 /// The words for errors.
-pub(super) const CALL: Signature = Signature::of_bytes(Operation::Compare, 0);
+pub(super) const CALL: Signature = Signature::of_bytes(Collective::Compare, 0);
 
 impl Mailbox {
     pub(super) fn is_busy(&self) -> bool {

@@ -12,12 +12,12 @@ use ::mpi::environment::{self, Universe};
 use gpustream::hal::thread::with_signals_blocked;
 use gpustream::{Error, ErrorKind, Result};
 
-use super::bond::Bond;
 use super::comm::{Comm, Ops};
-use super::group::{Ended, Group, Made, Meeting, Number, Piece, ended};
+use super::group::{Ended, HostCollective, NewCommunicator, Number, Piece, ProcessGroup, ended};
 use super::mail::Mail;
 use super::stage::Staging;
-use crate::broken::Broken;
+use super::state::CommunicatorState;
+use crate::failure::CommunicatorFailure;
 
 /// MPI, once begun.
 pub(super) struct Process {
@@ -36,11 +36,11 @@ pub(super) enum Task {
     /// Starts a piece of a call's exchange, after the pieces that came before.
     Start(Piece),
     /// Has all ranks come to a point of their hosts', and does something there. The limit is for them to come.
-    Meet(Meeting, Duration),
+    Meet(HostCollective, Duration),
     /// Does something with messages.
     Mail(Mail),
     /// Ends the work of a communicator, for that reason.
-    Break(Broken),
+    Break(CommunicatorFailure),
     /// Closes a communicator once its work is done, and then frees its staging memory.
     Close(Staging),
     /// Ends MPI, for all: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind
@@ -108,18 +108,18 @@ impl Process {
         &self,
         number: Number,
         limit: Duration,
-        meeting: impl FnOnce(SyncSender<Result<T>>) -> Meeting,
-    ) -> Answer<T> {
+        meeting: impl FnOnce(SyncSender<Result<T>>) -> HostCollective,
+    ) -> CollectiveResult<T> {
         let (reply, answer) = sync_channel(1);
         self.give(number, Task::Meet(meeting(reply), limit));
-        Answer(answer)
+        CollectiveResult(answer)
     }
 }
 
 /// The answer of a meeting.
-pub(super) struct Answer<T>(Receiver<Result<T>>);
+pub(super) struct CollectiveResult<T>(Receiver<Result<T>>);
 
-impl<T> Answer<T> {
+impl<T> CollectiveResult<T> {
     /// Blocks until all ranks have come, or the limit is over.
     pub(super) fn wait(self) -> Result<T> {
         self.0.recv().unwrap_or_else(|_| Err(ended()))
@@ -129,7 +129,7 @@ impl<T> Answer<T> {
 /// The thread that calls MPI.
 struct Thread {
     tasks: Receiver<(Number, Task)>,
-    groups: BTreeMap<Number, Group>,
+    groups: BTreeMap<Number, ProcessGroup>,
     next: u64,
     ops: Ops,
     /// Ends MPI; none where the program began it.
@@ -168,8 +168,8 @@ impl Thread {
             world.return_errors()?;
         }
         let (rank, size) = world.place()?;
-        let bond = Arc::new(Bond::new((rank, size), Duration::MAX));
-        let groups = [(WORLD, Group::new(world, world, bond))].into();
+        let bond = Arc::new(CommunicatorState::new((rank, size), Duration::MAX));
+        let groups = [(WORLD, ProcessGroup::new(world, world, bond))].into();
         let (ops, ended) = (Ops::default(), Ended::default());
         let thread = Self { tasks, groups, next: 1, ops, universe, ending: None, broke: false, ended, over };
         Ok((thread, (rank, size), version))
@@ -178,7 +178,7 @@ impl Thread {
     fn run(mut self) {
         let mut pause = Pause::default();
         loop {
-            let task = if self.groups.values().any(Group::is_busy) || self.ending.is_some() {
+            let task = if self.groups.values().any(ProcessGroup::is_busy) || self.ending.is_some() {
                 pause.wait(&self.tasks)
             } else {
                 self.tasks.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -197,7 +197,7 @@ impl Thread {
             if self.step() {
                 pause = Pause::default();
             }
-            let is_busy = self.groups.values().any(Group::is_busy);
+            let is_busy = self.groups.values().any(ProcessGroup::is_busy);
             if let Some((reply, deadline)) = &self.ending
                 && (!is_busy || Instant::now() > *deadline)
             {
@@ -214,7 +214,7 @@ impl Thread {
     /// Breaks the communicators whose work is pending, and returns whether none is broken.
     fn give_up(&mut self) -> bool {
         for group in self.groups.values_mut().filter(|group| group.is_busy()) {
-            group.break_up(Broken::Aborted { rank: group.bond.rank }, &mut self.ended);
+            group.break_up(CommunicatorFailure::Aborted { rank: group.bond.rank }, &mut self.ended);
         }
         !self.broke && self.groups.values().all(|group| group.broken.is_none())
     }
@@ -246,18 +246,18 @@ impl Thread {
             self.next += 1;
             let bond = part.bond.clone();
             self.groups.insert(number, part);
-            if reply.send(Ok(Made { number, bond })).is_err() {
+            if reply.send(Ok(NewCommunicator { number, bond })).is_err() {
                 self.groups.remove(&number);
             }
         }
-        let ready = |group: &Group| group.closed.is_some() && !group.waits();
+        let ready = |group: &ProcessGroup| group.closed.is_some() && !group.waits();
         while let Some(number) = self.groups.iter().find(|(_, group)| ready(group)).map(|(number, _)| *number)
             && let Some(group) = self.groups.remove(&number)
         {
             self.broke |= group.broken.is_some();
             self.ended.staging.extend(group.close());
         }
-        let is_idle = !self.groups.values().any(Group::is_busy);
+        let is_idle = !self.groups.values().any(ProcessGroup::is_busy);
         if self.ended.len() >= MANY || (is_idle && self.ended.len() > 0) {
             let _ = self.over.send(std::mem::take(&mut self.ended));
         }

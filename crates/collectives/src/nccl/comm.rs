@@ -10,15 +10,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use gpustream::hal::driver::{Answer, Function, Status};
+use gpustream::hal::driver::{Answer, DriverFunction, Status};
 use gpustream::hal::thread::with_signals_blocked;
 use gpustream::interop::ExitHold;
 use gpustream::{Error, ErrorKind, Result};
 
 use super::api::{Api, IN_PROGRESS, ncclComm_t};
-use crate::broken::Broken;
 use crate::call::Signature;
 use crate::deadline::{Deadline, Pauses};
+use crate::failure::CommunicatorFailure;
 
 /// The name of the library for the end of the process.
 pub(super) const LIBRARY: &str = "NCCL";
@@ -32,7 +32,7 @@ pub(super) struct Comm {
     pub(super) limit: Duration,
     /// The last call that was recorded into a graph, if there was one.
     recorded: Mutex<Option<Signature>>,
-    condition: Mutex<Condition>,
+    condition: Mutex<CommCondition>,
     /// The non-blocking communicator. It is locked also while a call holds `condition`.
     family: Mutex<Family>,
 }
@@ -56,27 +56,27 @@ pub(super) struct Handles {
 enum Family {
     There(Handle),
     /// Aborted, so that a call returned.
-    Interrupted(Broken),
+    Interrupted(CommunicatorFailure),
     /// Ended with the other one.
     Ended,
 }
 
 /// The condition of the blocking communicator.
-enum Condition {
+enum CommCondition {
     Whole(Handle),
     /// No call succeeds any more, and the work that was enqueued goes on.
-    Refusing(Handle, Broken),
+    Refusing(Handle, CommunicatorFailure),
     /// The handle is gone: no call succeeds from here on.
-    Broken(Broken),
+    Broken(CommunicatorFailure),
 }
 
 /// The communicator, held so that nobody else calls it.
-pub(super) struct Held<'a> {
+pub(super) struct LockedComm<'a> {
     pub(super) comm: &'a Comm,
-    condition: MutexGuard<'a, Condition>,
+    condition: MutexGuard<'a, CommCondition>,
 }
 
-impl Condition {
+impl CommCondition {
     /// Returns the handle until it is gone.
     fn handle(&self) -> Option<Handle> {
         match self {
@@ -93,7 +93,8 @@ impl Comm {
         Handles { family, calls }: Handles,
         limit: Duration,
     ) -> Self {
-        let (condition, family) = (Mutex::new(Condition::Whole(calls)), Mutex::new(Family::There(family)));
+        let (condition, family) =
+            (Mutex::new(CommCondition::Whole(calls)), Mutex::new(Family::There(family)));
         Self { api, rank, size, limit, recorded: Mutex::new(None), condition, family }
     }
 
@@ -108,12 +109,12 @@ impl Comm {
     }
 
     /// Takes the communicator for some calls.
-    pub(super) fn hold(&self) -> Held<'_> {
-        Held { comm: self, condition: self.condition.lock().unwrap_or_else(PoisonError::into_inner) }
+    pub(super) fn hold(&self) -> LockedComm<'_> {
+        LockedComm { comm: self, condition: self.condition.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Breaks the communicator, unless it is broken, and ends its work on the device, and the call of another thread.
-    pub(super) fn break_up(&self, broken: Broken) {
+    pub(super) fn break_up(&self, broken: CommunicatorFailure) {
         let mut held = self.try_hold().unwrap_or_else(|| {
             self.interrupt(broken.clone());
             self.hold()
@@ -122,7 +123,7 @@ impl Comm {
     }
 
     /// Has a call return that another thread is in.
-    fn interrupt(&self, broken: Broken) {
+    fn interrupt(&self, broken: CommunicatorFailure) {
         let mut family = self.family();
         if let Family::There(handle) = *family {
             *family = Family::Interrupted(broken);
@@ -137,13 +138,13 @@ impl Comm {
 
     /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending. A call that
     /// goes on meanwhile hears of a failure itself.
-    pub(super) fn failure(&self, call: Signature) -> Option<Broken> {
+    pub(super) fn failure(&self, call: Signature) -> Option<CommunicatorFailure> {
         let held = self.try_hold()?;
         match &*held.condition {
-            Condition::Broken(broken) => Some(broken.clone()),
-            Condition::Whole(handle) | Condition::Refusing(handle, _) => {
+            CommCondition::Broken(broken) => Some(broken.clone()),
+            CommCondition::Whole(handle) | CommCondition::Refusing(handle, _) => {
                 let error = progress(self.api, *handle).err()?;
-                Some(Broken::Failed { call: call.to_string(), message: error.to_string() })
+                Some(CommunicatorFailure::Failed { call: call.to_string(), message: error.to_string() })
             }
         }
     }
@@ -152,11 +153,11 @@ impl Comm {
     pub(super) fn close(&self) {
         let mut held = self.hold();
         let Some(calls) = held.condition.handle() else { return };
-        let ended = Broken::Aborted { rank: self.rank };
+        let ended = CommunicatorFailure::Aborted { rank: self.rank };
         if self.close_one(calls).is_err() {
             return held.break_up(ended);
         }
-        *held.condition = Condition::Broken(ended);
+        *held.condition = CommCondition::Broken(ended);
         if let Some(family) = self.take_family()
             && self.close_one(family).is_err()
         {
@@ -175,13 +176,13 @@ impl Comm {
     }
 
     /// Takes the communicator unless another thread has it.
-    fn try_hold(&self) -> Option<Held<'_>> {
+    fn try_hold(&self) -> Option<LockedComm<'_>> {
         let condition = match self.condition.try_lock() {
             Ok(condition) => condition,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Held { comm: self, condition })
+        Some(LockedComm { comm: self, condition })
     }
 
     /// Aborts the communicators of NCCL's, which nobody has from here on.
@@ -214,15 +215,15 @@ impl Comm {
     }
 }
 
-impl Held<'_> {
+impl LockedComm<'_> {
     /// Returns NCCL's handle.
     ///
     /// # Errors
     /// The reason why the communicator is of no use.
     pub(super) fn handle(&self) -> Result<Handle> {
         match &*self.condition {
-            Condition::Whole(handle) => Ok(*handle),
-            Condition::Refusing(_, broken) | Condition::Broken(broken) => {
+            CommCondition::Whole(handle) => Ok(*handle),
+            CommCondition::Refusing(_, broken) | CommCondition::Broken(broken) => {
                 Err(Error::external(broken.clone()))
             }
         }
@@ -232,29 +233,29 @@ impl Held<'_> {
     /// communicators non-blocking ones.
     ///
     /// # Errors
-    /// NCCL's error; [`Broken::Stalled`] after the time limit.
+    /// NCCL's error; [`CommunicatorFailure::Stalled`] after the time limit.
     pub(super) fn settle(&self) -> Result<()> {
         let handle = self.handle()?;
         settle(self.comm.api, &[handle], self.comm.limit)
     }
 
     /// Lets no call succeed any more, for that reason.
-    pub(super) fn refuse(&mut self, broken: Broken) {
-        if let Condition::Whole(handle) = *self.condition {
-            *self.condition = Condition::Refusing(handle, broken);
+    pub(super) fn refuse(&mut self, broken: CommunicatorFailure) {
+        if let CommCondition::Whole(handle) = *self.condition {
+            *self.condition = CommCondition::Refusing(handle, broken);
         }
     }
 
     /// Breaks the communicator, unless it is broken.
-    pub(super) fn break_up(&mut self, broken: Broken) {
+    pub(super) fn break_up(&mut self, broken: CommunicatorFailure) {
         if let Some(handle) = self.condition.handle() {
-            *self.condition = Condition::Broken(broken);
+            *self.condition = CommCondition::Broken(broken);
             self.comm.abort([handle].into_iter().chain(self.comm.take_family()));
         }
     }
 
     /// Returns the reason for which another thread had the call return.
-    pub(super) fn interrupted(&self) -> Option<Broken> {
+    pub(super) fn interrupted(&self) -> Option<CommunicatorFailure> {
         match &*self.comm.family() {
             Family::Interrupted(broken) => Some(broken.clone()),
             _ => None,
@@ -263,20 +264,20 @@ impl Held<'_> {
 
     /// Returns the reason for which an error of NCCL's breaks the communicator; `None` for an error that is about a call's
     /// arguments alone.
-    pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<Broken> {
+    pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<CommunicatorFailure> {
         match &*self.condition {
-            Condition::Refusing(_, broken) | Condition::Broken(broken) => Some(broken.clone()),
-            Condition::Whole(_)
+            CommCondition::Refusing(_, broken) | CommCondition::Broken(broken) => Some(broken.clone()),
+            CommCondition::Whole(_)
                 if matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Captured) =>
             {
                 None
             }
-            Condition::Whole(_) => Some(match broken_by(error) {
-                Some(Broken::Stalled { limit, .. }) => {
-                    Broken::Stalled { call: call.to_string(), limit: *limit }
+            CommCondition::Whole(_) => Some(match broken_by(error) {
+                Some(CommunicatorFailure::Stalled { limit, .. }) => {
+                    CommunicatorFailure::Stalled { call: call.to_string(), limit: *limit }
                 }
                 Some(broken) => broken.clone(),
-                None => Broken::Failed { call: call.to_string(), message: error.to_string() },
+                None => CommunicatorFailure::Failed { call: call.to_string(), message: error.to_string() },
             }),
         }
     }
@@ -289,7 +290,7 @@ pub(super) fn abort(api: &Api, handle: Handle) {
 }
 
 /// Returns the reason that an error carries.
-fn broken_by(error: &Error) -> Option<&Broken> {
+fn broken_by(error: &Error) -> Option<&CommunicatorFailure> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
@@ -312,14 +313,17 @@ pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<b
 /// Blocks until NCCL does nothing in the background for these communicators.
 ///
 /// # Errors
-/// NCCL's error; [`Broken::Stalled`] after the time limit.
+/// NCCL's error; [`CommunicatorFailure::Stalled`] after the time limit.
 pub(super) fn settle(api: &'static Api, handles: &[Handle], limit: Duration) -> Result<()> {
     let deadline = Deadline::after(limit);
     let mut pauses = Pauses::new(Duration::from_micros(1), Duration::from_millis(1));
     for &handle in handles {
         while !progress(api, handle)? {
             if deadline.has_passed() {
-                return Err(Error::external(Broken::Stalled { call: "connecting the ranks".into(), limit }));
+                return Err(Error::external(CommunicatorFailure::Stalled {
+                    call: "connecting the ranks".into(),
+                    limit,
+                }));
             }
             pauses.pause(deadline);
         }
@@ -337,7 +341,7 @@ fn progress(api: &'static Api, handle: Handle) -> Result<bool> {
         IN_PROGRESS => Ok(false),
         // The error of a call that answered so.
         failed => {
-            let function = &Function { name: "ncclCommGetAsyncError", since: "2.4" };
+            let function = &DriverFunction { name: "ncclCommGetAsyncError", since: "2.4" };
             Answer { api, function, status: Some(failed) }.ok().map(|()| true)
         }
     }

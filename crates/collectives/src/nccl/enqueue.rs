@@ -6,13 +6,13 @@ use gpustream::hal::{RawBuffer, RawStream};
 use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
 use smallvec::SmallVec;
 
-use super::Seat;
+use super::Endpoint;
 use super::api::{Api, element, op};
-use super::comm::{Handle, Held, grouped, started};
-use super::watch::Watch;
-use crate::broken::Broken;
-use crate::call::{Batches, Call, Operation, Signature};
+use super::comm::{Handle, LockedComm, grouped, started};
+use super::watchdog::Watchdog;
+use crate::call::{Batches, Call, Collective, Signature};
 use crate::element::ElementType;
+use crate::failure::CommunicatorFailure;
 use crate::op::Op;
 
 /// A call, with memory for a barrier's.
@@ -29,7 +29,7 @@ type PreparedBatch<'c, 'a> = SmallVec<[Prepared<'c, 'a>; 1]>;
 /// The arguments of NCCL's functions for a call, but for communicator and stream.
 #[derive(Clone, Copy)]
 struct Issue {
-    operation: Operation,
+    operation: Collective,
     element: u32,
     count: usize,
     /// The bytes of one rank's part.
@@ -39,21 +39,22 @@ struct Issue {
 }
 
 /// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
-pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
+pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
     let mut ranks = SmallVec::<[_; 1]>::with_capacity(sets.len());
-    for (seat, calls) in &mut sets {
+    for (endpoint, calls) in &mut sets {
         let mut prepared = PreparedBatch::new();
         for call in calls {
-            prepared.extend(prepare(call, seat.place())?);
+            prepared.extend(prepare(call, endpoint.place())?);
         }
         if !prepared.is_empty() {
-            ranks.push((*seat, prepared));
+            ranks.push((*endpoint, prepared));
         }
     }
     // Two threads that hold the same communicators hold them in the same order.
-    ranks.sort_unstable_by_key(|(seat, _)| std::ptr::from_ref(*seat).addr());
-    let mut held: SmallVec<[Held<'_>; 1]> = ranks.iter().map(|(seat, _)| seat.comm.hold()).collect();
-    let handles = held.iter().map(Held::handle).collect::<Result<SmallVec<[_; 1]>>>()?;
+    ranks.sort_unstable_by_key(|(endpoint, _)| std::ptr::from_ref(*endpoint).addr());
+    let mut held: SmallVec<[LockedComm<'_>; 1]> =
+        ranks.iter().map(|(endpoint, _)| endpoint.comm.hold()).collect();
+    let handles = held.iter().map(LockedComm::handle).collect::<Result<SmallVec<[_; 1]>>>()?;
     let Some(first) = ranks.first().and_then(|(_, calls)| calls.first()) else { return Ok(()) };
     let (call, stream) = (first.call.signature, first.call.stream);
     let is_one = ranks.len() == 1 && ranks[0].1.iter().all(|call| std::ptr::eq(call.call.stream, stream));
@@ -64,20 +65,20 @@ pub(super) fn run(mut sets: Batches<'_, Seat>) -> Result<()> {
     };
     enqueued.map_err(|error| {
         // The calls of one group end together, whichever rank's were interrupted.
-        let interrupted = held.iter().find_map(Held::interrupted);
-        let reason = |held: &Held<'_>| interrupted.clone().or_else(|| held.reason(call, &error));
+        let interrupted = held.iter().find_map(LockedComm::interrupted);
+        let reason = |held: &LockedComm<'_>| interrupted.clone().or_else(|| held.reason(call, &error));
         let reasons: Vec<_> = held.iter().map(reason).collect();
         let mut returned = error;
-        for (((seat, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
+        for (((endpoint, _), held), reason) in ranks.iter().zip(&mut held).zip(reasons) {
             if let Some(broken) = reason {
-                returned = break_up(&seat.watch, held, &broken);
+                returned = break_up(&endpoint.watch, held, &broken);
             }
         }
         returned
     })
 }
 
-fn break_up(watch: &Watch, held: &mut Held<'_>, broken: &Broken) -> Error {
+fn break_up(watch: &Watchdog, held: &mut LockedComm<'_>, broken: &CommunicatorFailure) -> Error {
     // Waits must find the failure once the work ends.
     let broken = watch.fail(broken);
     held.break_up(broken.clone());
@@ -88,21 +89,21 @@ fn break_up(watch: &Watch, held: &mut Held<'_>, broken: &Broken) -> Error {
 /// watched.
 fn enqueue_in(
     stream: &Stream,
-    (seat, calls): &mut (&Seat, PreparedBatch<'_, '_>),
+    (endpoint, calls): &mut (&Endpoint, PreparedBatch<'_, '_>),
     handle: Handle,
-    held: &Held<'_>,
+    held: &LockedComm<'_>,
 ) -> Result<()> {
     let (api, size, rank) = (held.comm.api, held.comm.size, held.comm.rank);
     let (call, label) = (calls[0].call.signature, calls[0].label());
-    let watched = seat.watch.call(call, bytes(calls))?;
+    let watched = endpoint.watch.call(call, bytes(calls))?;
     let (args, issues) = split(calls);
     let make_all = |raw| {
         let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
         if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
     };
     if stream.is_captured() {
-        stream.watch_launches(&seat.graphs)?;
-        seat.comm.record(call);
+        stream.watch_launches(&endpoint.graphs)?;
+        endpoint.comm.record(call);
         // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after the work that is
         // there; the rest that it uses is NCCL's own. The communicator is closed once no graph has its watcher, and an
         // abort of it ends the work of graphs, and waits for the last of them before anything is freed.
@@ -118,16 +119,17 @@ fn enqueue_in(
 /// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
 /// that holds its memory's place in front of that, and one behind it.
 fn enqueue_over(
-    ranks: &mut [(&Seat, PreparedBatch<'_, '_>)],
+    ranks: &mut [(&Endpoint, PreparedBatch<'_, '_>)],
     handles: &[Handle],
-    held: &[Held<'_>],
+    held: &[LockedComm<'_>],
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
     if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_captured()) {
         let message = "one group of calls in a graph is one rank's, in one stream";
         return Err(Error::new(ErrorKind::Captured, message));
     }
-    let watched = ranks.iter().map(|(seat, calls)| seat.watch.call(calls[0].call.signature, bytes(calls)));
+    let watched =
+        ranks.iter().map(|(endpoint, calls)| endpoint.watch.call(calls[0].call.signature, bytes(calls)));
     let watched = watched.collect::<Result<SmallVec<[_; 1]>>>()?;
     let count = ranks.iter().map(|(_, calls)| calls.len()).sum();
     let mut streams = SmallVec::<[_; 1]>::with_capacity(count);
@@ -150,7 +152,7 @@ fn enqueue_over(
         Ok(())
     })?;
     if goes_on {
-        held.iter().try_for_each(Held::settle)?;
+        held.iter().try_for_each(LockedComm::settle)?;
     }
     let mut fronts = streams.into_iter().map(|(_, front)| front);
     for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
@@ -175,7 +177,7 @@ fn bytes(calls: &[Prepared<'_, '_>]) -> usize {
 fn prepare<'c, 'a>(call: &'c mut Call<'a>, (rank, size): (usize, usize)) -> Result<Option<Prepared<'c, 'a>>> {
     let Signature { operation, element, count } = call.signature;
     let (barrier, element, count) = match operation {
-        Operation::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
+        Collective::Barrier => (Some(call.stream.alloc::<u8>(1)?), element::UINT8, 1),
         _ if count == 0 => return Ok(None),
         _ if operation.op().is_some() => (None, combined(element)?, count),
         _ => (None, element::UINT8, call.signature.bytes()),
@@ -285,40 +287,40 @@ impl Issue {
         // handle and stream are alive.
         let answer = unsafe {
             match operation {
-                Operation::Barrier => api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream),
-                Operation::AllReduce(op) => {
+                Collective::Barrier => api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream),
+                Collective::AllReduce(op) => {
                     api.ncclAllReduce(src, dst, count, element, reduction(op), comm, stream)
                 }
-                Operation::ReduceScatter(op) => {
+                Collective::ReduceScatter(op) => {
                     api.ncclReduceScatter(src, dst, count, element, reduction(op), comm, stream)
                 }
-                Operation::Reduce { op, root } => {
+                Collective::Reduce { op, root } => {
                     api.ncclReduce(src, dst, count, element, reduction(op), number(root), comm, stream)
                 }
-                Operation::AllGather | Operation::Split | Operation::Compare => {
+                Collective::AllGather | Collective::Split | Collective::Compare => {
                     api.ncclAllGather(src, dst, count, element, comm, stream)
                 }
-                Operation::Broadcast { root } => {
+                Collective::Broadcast { root } => {
                     api.ncclBroadcast(src, dst, count, element, number(root), comm, stream)
                 }
-                Operation::Gather { root } => {
+                Collective::Gather { root } => {
                     send(0, root)?;
                     let parts = if rank == root { size } else { 0 };
                     return (0..parts).try_for_each(|from| recv(from * part, from));
                 }
-                Operation::Scatter { root } => {
+                Collective::Scatter { root } => {
                     let parts = if rank == root { size } else { 0 };
                     (0..parts).try_for_each(|to| send(to * part, to))?;
                     return recv(0, root);
                 }
-                Operation::AllToAll => {
+                Collective::AllToAll => {
                     return (0..size).try_for_each(|other| {
                         send(other * part, other)?;
                         recv(other * part, other)
                     });
                 }
-                Operation::Send { to } => return send(0, to),
-                Operation::Recv { from } => return recv(0, from),
+                Collective::Send { to } => return send(0, to),
+                Collective::Recv { from } => return recv(0, from),
             }
         };
         started(answer)

@@ -8,10 +8,10 @@ mod comm;
 mod compare;
 mod enqueue;
 mod library;
+mod local_ranks;
 mod split;
 mod start;
-mod team;
-mod watch;
+mod watchdog;
 
 use std::sync::Arc;
 use std::thread;
@@ -19,21 +19,21 @@ use std::thread;
 use gpustream::interop::GraphWatcher;
 use gpustream::{Device, Error, Result, Stream};
 
-use crate::broken::Broken;
-use crate::call::{Batches, Operation};
+use crate::call::{Batches, Collective};
+use crate::call_rules::CallRules;
 use crate::exchange::Exchange;
-use crate::terms::Terms;
+use crate::failure::CommunicatorFailure;
 use comm::{Comm, Handles};
 pub(crate) use library::Vendor;
-use team::{Shown, Team};
-use watch::Watch;
+use local_ranks::{Contribution, LocalRanks};
+use watchdog::Watchdog;
 
 /// One rank's place among NCCL's.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Endpoint {
     comm: Arc<Comm>,
-    watch: Watch,
-    team: Arc<Team>,
+    watch: Watchdog,
+    team: Arc<LocalRanks>,
     /// Kept by the graphs that contain calls, which keep the communicator by it.
     graphs: Arc<GraphWatcher>,
     device: Device,
@@ -43,18 +43,18 @@ pub(crate) struct Seat {
     comparisons: Option<Stream>,
 }
 
-impl Seat {
+impl Endpoint {
     /// Makes the places of ranks that are all in this process, in their order.
-    pub(crate) fn of_devices(devices: &[Device], terms: Terms) -> Result<Vec<Self>> {
+    pub(crate) fn of_devices(devices: &[Device], terms: CallRules) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else { return Ok(Vec::new()) };
         let api = Vendor::of(first.info().backend)?.library()?;
         let handles = start::in_process(api, devices, terms.limit)?;
         let ranks = handles.into_iter().zip(devices).enumerate();
-        let team = Team::of_process(devices.len());
-        let seat = |(rank, (handles, device))| {
+        let team = LocalRanks::of_process(devices.len());
+        let endpoint = |(rank, (handles, device))| {
             Self::new(api, (rank, devices.len()), handles, team.clone(), device, terms)
         };
-        ranks.map(seat).collect()
+        ranks.map(endpoint).collect()
     }
 
     /// Makes the place of this process's rank. Blocks until all ranks have come.
@@ -62,23 +62,23 @@ impl Seat {
         place: (usize, usize),
         device: &Device,
         exchange: &dyn Exchange,
-        terms: Terms,
+        terms: CallRules,
     ) -> Result<Self> {
         let api = Vendor::of(device.info().backend)?.library()?;
         let handles = start::among_processes(api, place, device, exchange, terms.limit)?;
-        Self::new(api, place, handles, Team::of_one(), device, terms)
+        Self::new(api, place, handles, LocalRanks::of_one(), device, terms)
     }
 
     fn new(
         api: &'static api::Api,
         place: (usize, usize),
         handles: Handles,
-        team: Arc<Team>,
+        team: Arc<LocalRanks>,
         device: &Device,
-        terms: Terms,
+        terms: CallRules,
     ) -> Result<Self> {
         let comm = Arc::new(Comm::new(api, place, handles, terms.limit));
-        let watch = Watch::start(comm.clone(), team.clone())?;
+        let watch = Watchdog::start(comm.clone(), team.clone())?;
         let graphs = watch.graphs(&comm);
         let checked = terms.checked && place.1 > 1;
         let comparisons = (checked && !team.is_whole()).then(|| device.stream()).transpose()?;
@@ -91,48 +91,48 @@ impl Seat {
 
     /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
-        crate::compare::each(&sets, |seat| seat.checked, compare::compare)?;
+        crate::compare::each(&sets, |endpoint| endpoint.checked, compare::compare)?;
         enqueue::run(sets)
     }
 
     /// Blocks until all ranks have called this, and returns the place among those with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         if self.checked {
-            compare::compare(&[(self, &Operation::Split.to_string())])?;
+            compare::compare(&[(self, &Collective::Split.to_string())])?;
         }
         let part = split::split(self, color, key)?;
-        let terms = Terms { limit: self.comm.limit, checked: self.checked };
+        let terms = CallRules { limit: self.comm.limit, checked: self.checked };
         Self::new(self.comm.api, part.place, part.handles, part.team, &self.device, terms)
     }
 
     /// Shows the ranks of this process a value, and returns what they show. Blocks until all have come.
-    fn show(&self, value: Shown, call: impl std::fmt::Display) -> Result<Vec<Shown>> {
+    fn show(&self, value: Contribution, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
         self.meet(self.team.show(self.comm.rank, value), call)
     }
 
     /// Returns what the ranks of this process show at a meeting to which this one has come. Blocks until all have.
-    fn meet(&self, meeting: usize, call: impl std::fmt::Display) -> Result<Vec<Shown>> {
+    fn meet(&self, meeting: usize, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
         self.team.meet(meeting, call, self.comm.limit).map_err(|broken| Error::external(self.end(&broken)))
     }
 
     /// Ends the communicator and the work of its calls, for the ranks of this process; others notice by the time limit.
     pub(crate) fn abort(&self) {
-        self.end(&Broken::Aborted { rank: self.comm.rank });
+        self.end(&CommunicatorFailure::Aborted { rank: self.comm.rank });
     }
 
     /// Returns the reason: that of the first failure.
-    fn end(&self, broken: &Broken) -> Broken {
+    fn end(&self, broken: &CommunicatorFailure) -> CommunicatorFailure {
         let broken = self.watch.fail(broken);
         self.comm.break_up(broken.clone());
         broken
     }
 }
 
-impl Drop for Seat {
+impl Drop for Endpoint {
     /// Leaves the communicator to the watching thread, which closes it once its work is done.
     fn drop(&mut self) {
         if thread::panicking() {
-            self.end(&Broken::Panicked { rank: self.comm.rank });
+            self.end(&CommunicatorFailure::Panicked { rank: self.comm.rank });
         }
     }
 }

@@ -8,16 +8,16 @@ use smallvec::smallvec;
 
 use super::api::ncclUniqueId;
 use super::comm::Handles;
-use super::team::{Shown, Team};
-use super::{Seat, enqueue, start};
-use crate::call::{Call, Operation, Signature};
+use super::local_ranks::{Contribution, LocalRanks};
+use super::{Endpoint, enqueue, start};
+use crate::call::{Call, Collective, Signature};
 
 /// This rank's part of a communicator.
-pub(super) struct Part {
+pub(super) struct SplitRank {
     pub(super) handles: Handles,
     /// The rank's number in the part, and the number of ranks.
     pub(super) place: (usize, usize),
-    pub(super) team: Arc<Team>,
+    pub(super) team: Arc<LocalRanks>,
 }
 
 /// The ranks of one color, in the order of their keys.
@@ -29,68 +29,71 @@ struct Color {
 }
 
 /// Makes this rank's part. Blocks until all ranks of the whole have called this, and then for those of the part.
-pub(super) fn split(seat: &Seat, color: i32, key: i32) -> Result<Part> {
-    if seat.team.is_whole() { in_process(seat, color, key) } else { among_processes(seat, color, key) }
+pub(super) fn split(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
+    if endpoint.team.is_whole() {
+        in_process(endpoint, color, key)
+    } else {
+        among_processes(endpoint, color, key)
+    }
 }
 
 /// Splits a communicator whose ranks are all in this process, which meet on the host. They also leave together: some calls of a
 /// driver, by which a rank connects with its part, may wait for the work of a rank that is through.
-fn in_process(seat: &Seat, color: i32, key: i32) -> Result<Part> {
-    let call = Operation::Split;
-    let shown = seat.show(Shown::Place([color, key]), call)?;
-    let places = shown.iter().map(|shown| if let Shown::Place(place) = shown { Some(*place) } else { None });
-    let color = Color::of(seat, color, &places.collect::<Option<Vec<_>>>().ok_or_else(mixed)?);
-    let api = seat.comm.api;
+fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
+    let call = Collective::Split;
+    let shown = endpoint.show(Contribution::Place([color, key]), call)?;
+    let places =
+        shown.iter().map(|shown| if let Contribution::Place(place) = shown { Some(*place) } else { None });
+    let color = Color::of(endpoint, color, &places.collect::<Option<Vec<_>>>().ok_or_else(mixed)?);
+    let api = endpoint.comm.api;
     let made = (color.place == 0).then(|| start::new_id(api)).transpose();
-    let for_part = made.as_ref().ok().copied().flatten().map(|id| (id, Team::of_process(color.ranks.len())));
-    let shown = seat.show(Shown::Part(for_part), call)?;
+    let for_part =
+        made.as_ref().ok().copied().flatten().map(|id| (id, LocalRanks::of_process(color.ranks.len())));
+    let shown = endpoint.show(Contribution::Part(for_part), call)?;
     let part = color.ranks.first().and_then(|&first| shown.get(first));
     let connected = match part {
-        Some(Shown::Part(Some((id, team)))) => {
+        Some(Contribution::Part(Some((id, team)))) => {
             let place = color.place();
-            start::connect_one(api, *id, place, &seat.device, seat.comm.limit).map(|handles| Part {
-                handles,
-                place,
-                team: team.clone(),
-            })
+            start::connect_one(api, *id, place, &endpoint.device, endpoint.comm.limit)
+                .map(|handles| SplitRank { handles, place, team: team.clone() })
         }
         _ => Err(Error::external("the first rank of the part could not make it")),
     };
-    seat.show(Shown::Done, call)?;
+    endpoint.show(Contribution::Done, call)?;
     made?;
     connected
 }
 
 /// Splits a communicator whose other ranks are in other processes.
-fn among_processes(seat: &Seat, color: i32, key: i32) -> Result<Part> {
-    let api = seat.comm.api;
-    let stream = seat.device.stream()?;
-    let color = Color::of(seat, color, &show(seat, &stream, [color, key])?);
+fn among_processes(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
+    let api = endpoint.comm.api;
+    let stream = endpoint.device.stream()?;
+    let color = Color::of(endpoint, color, &show(endpoint, &stream, [color, key])?);
     let own = if color.place == 0 { start::new_id(api)?.internal } else { [0; 128] };
-    let ids = show(seat, &stream, own)?;
+    let ids = show(endpoint, &stream, own)?;
     let id = color.ranks.first().and_then(|&first| ids.get(first)).copied();
     let id = ncclUniqueId { internal: id.ok_or_else(mixed)? };
     let place = color.place();
-    let handles = start::connect_one(api, id, place, &seat.device, seat.comm.limit)?;
-    Ok(Part { handles, place, team: Team::of_one() })
+    let handles = start::connect_one(api, id, place, &endpoint.device, endpoint.comm.limit)?;
+    Ok(SplitRank { handles, place, team: LocalRanks::of_one() })
 }
 
 /// Shows all ranks some values by NCCL, and returns theirs in the order of the ranks.
-fn show<T: Plain>(seat: &Seat, stream: &Stream, own: T) -> Result<Vec<T>> {
-    let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(seat.comm.size)?);
-    let signature = Signature::of_bytes(Operation::Split, size_of::<T>());
+fn show<T: Plain>(endpoint: &Endpoint, stream: &Stream, own: T) -> Result<Vec<T>> {
+    let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(endpoint.comm.size)?);
+    let signature = Signature::of_bytes(Collective::Split, size_of::<T>());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
-    enqueue::run(smallvec![(seat, smallvec![Call { signature, stream, src, dst }])])?;
+    enqueue::run(smallvec![(endpoint, smallvec![Call { signature, stream, src, dst }])])?;
     stream.download(&all)
 }
 
 impl Color {
     /// Returns this rank's color; `places` has the colors and keys of all ranks.
-    fn of(seat: &Seat, color: i32, places: &[[i32; 2]]) -> Self {
+    fn of(endpoint: &Endpoint, color: i32, places: &[[i32; 2]]) -> Self {
         let ranks = places.iter().zip(0..).filter(|([other, _], _)| *other == color);
         let mut ranks: Vec<(i32, usize)> = ranks.map(|([_, key], rank)| (*key, rank)).collect();
         ranks.sort_unstable();
-        let place = ranks.iter().take_while(|(_, rank)| *rank != seat.comm.rank).count();
+        let place = ranks.iter().take_while(|(_, rank)| *rank != endpoint.comm.rank).count();
         Self { place, ranks: ranks.into_iter().map(|(_, rank)| rank).collect() }
     }
 

@@ -64,8 +64,8 @@ fn connect(
     ranks: &[(usize, &Device)],
     limit: Duration,
 ) -> Result<Vec<Handles>> {
-    let mut families: Vec<Made> = ranks.iter().map(|_| Made::new()).collect();
-    let mut calls: Vec<Made> = ranks.iter().map(|_| Made::new()).collect();
+    let mut families: Vec<HandleSlot> = ranks.iter().map(|_| HandleSlot::new()).collect();
+    let mut calls: Vec<HandleSlot> = ranks.iter().map(|_| HandleSlot::new()).collect();
     let connected = meet(api, id, size, ranks, &mut families, limit)
         .and_then(|handles| add_calls(api, &handles, ranks, &mut calls, limit));
     if let Err(error) = connected {
@@ -84,10 +84,10 @@ fn meet(
     id: ncclUniqueId,
     size: usize,
     ranks: &[(usize, &Device)],
-    made: &mut [Made],
+    made: &mut [HandleSlot],
     limit: Duration,
 ) -> Result<Vec<Handle>> {
-    let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut Made)| {
+    let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut HandleSlot)| {
         let mut config = ncclConfig_t::new(false, true);
         let call = |_| {
             // SAFETY: `made` outlives what goes on in the background; the settings are read during the call.
@@ -99,7 +99,7 @@ fn meet(
         unsafe { device.stream()?.external("ncclCommInitRankConfig", &[], call) }
     };
     grouped(api, || ranks.iter().zip(&mut *made).try_for_each(begin_one))?;
-    let handles: Vec<_> = made.iter().map(Made::handle).collect();
+    let handles: Vec<_> = made.iter().map(HandleSlot::handle).collect();
     settle(api, &handles, limit)?;
     Ok(handles)
 }
@@ -109,10 +109,10 @@ fn add_calls(
     api: &'static Api,
     families: &[Handle],
     ranks: &[(usize, &Device)],
-    made: &mut [Made],
+    made: &mut [HandleSlot],
     limit: Duration,
 ) -> Result<()> {
-    let begin_one = |((family, &(rank, _)), made): ((&Handle, &(usize, &Device)), &mut Made)| {
+    let begin_one = |((family, &(rank, _)), made): ((&Handle, &(usize, &Device)), &mut HandleSlot)| {
         let mut config = ncclConfig_t::new(true, false);
         // SAFETY: the handle is alive; `made` outlives what goes on in the background; the settings are read during the call.
         started(unsafe { api.ncclCommSplit(family.0, 0, number(rank)?, made.out(), &raw mut config) })
@@ -122,9 +122,9 @@ fn add_calls(
 }
 
 /// The place for a handle that NCCL makes, and may write from a thread of its own until it has settled.
-struct Made(Box<ncclComm_t>);
+struct HandleSlot(Box<ncclComm_t>);
 
-impl Made {
+impl HandleSlot {
     fn new() -> Self {
         Self(Box::new(std::ptr::null_mut()))
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use gpustream::{ErrorKind, Result};
-use gpustream_collectives::{Broken, Calls, Communicator, Op, group};
+use gpustream_collectives::{CallGroup, Communicator, CommunicatorFailure, Op, group};
 
 use crate::order::{all_reduce, full};
 use crate::{broken, each, rank_count, ranks, ranks_within, streams, tests};
@@ -32,7 +32,7 @@ tests!(
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 #[track_caller]
-fn reason<T: std::fmt::Debug>(result: Result<T>) -> Broken {
+fn reason<T: std::fmt::Debug>(result: Result<T>) -> CommunicatorFailure {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::External, "{error}");
     broken(&error).clone()
@@ -52,7 +52,10 @@ fn rank_that_does_not_come_is_named() {
     for words in [named, "`all_reduce` (sum) with 10 elements of f32", "1ms"] {
         assert!(error.message().contains(words), "{error}");
     }
-    assert!(matches!(broken(&error), Broken::Missing { ranks, .. } if *ranks == missing), "{error}");
+    assert!(
+        matches!(broken(&error), CommunicatorFailure::Missing { ranks, .. } if *ranks == missing),
+        "{error}"
+    );
     // It comes too late, and the memory of the others is theirs again.
     let mut c = streams[1].full(10, 1f32).unwrap();
     assert_eq!(reason(ranks[1].all_reduce_in_place(&streams[1], &mut c, Op::Sum)), *broken(&error));
@@ -65,7 +68,7 @@ fn receiver_that_does_not_come_is_named() {
     let streams = streams(&ranks);
     let src = streams[0].zeros::<u8>(3).unwrap();
     let reason = reason(ranks[0].send(&streams[0], &src, 2));
-    assert!(matches!(&reason, Broken::Missing { ranks, .. } if *ranks == [2]), "{reason}");
+    assert!(matches!(&reason, CommunicatorFailure::Missing { ranks, .. } if *ranks == [2]), "{reason}");
 }
 
 fn ring_of_sends_without_a_group_ends_with_advice() {
@@ -87,7 +90,7 @@ fn reduce(rank: &Communicator) -> Result<()> {
 }
 
 /// Has rank 2 end everything, whether the others wait already or come later, and checks that they hear of it.
-fn others_hear(end: impl FnOnce(Communicator), expected: &Broken) {
+fn others_hear(end: impl FnOnce(Communicator), expected: &CommunicatorFailure) {
     let mut ranks = ranks();
     let last = ranks.pop().unwrap();
     thread::scope(|threads| {
@@ -101,7 +104,7 @@ fn others_hear(end: impl FnOnce(Communicator), expected: &Broken) {
 }
 
 fn dropped_rank_wakes_the_others() {
-    others_hear(drop, &Broken::Left { rank: rank_count() - 1 });
+    others_hear(drop, &CommunicatorFailure::Left { rank: rank_count() - 1 });
 }
 
 fn messages_need_no_rank_but_their_own_two() {
@@ -117,7 +120,7 @@ fn messages_need_no_rank_but_their_own_two() {
     .unwrap();
     assert_eq!(streams[1].download(&dst).unwrap(), [3; 6]);
     let rank = ranks.len();
-    assert_eq!(reason(ranks[1].recv(&streams[1], &mut dst, rank)), Broken::Left { rank });
+    assert_eq!(reason(ranks[1].recv(&streams[1], &mut dst, rank)), CommunicatorFailure::Left { rank });
 }
 
 fn panicking_rank_wakes_the_others() {
@@ -128,7 +131,7 @@ fn panicking_rank_wakes_the_others() {
         });
         panicked.join().unwrap_err();
     };
-    others_hear(panic, &Broken::Panicked { rank: rank_count() - 1 });
+    others_hear(panic, &CommunicatorFailure::Panicked { rank: rank_count() - 1 });
 }
 
 fn rank_that_panics_in_its_group_breaks_nothing() {
@@ -136,7 +139,7 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
     let stream = ranks[0].device().stream().unwrap();
     let mut memory = stream.full(4, 1u32).unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        ranks[0].group(|calls: &mut Calls<'_>| -> Result<()> {
+        ranks[0].group(|calls: &mut CallGroup<'_>| -> Result<()> {
             calls.all_reduce_in_place(&stream, &mut memory, Op::Sum)?;
             std::panic::resume_unwind(Box::new("on purpose"))
         })
@@ -146,7 +149,7 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
 }
 
 fn aborted_communicator_wakes_everybody() {
-    let aborted = Broken::Aborted { rank: rank_count() - 1 };
+    let aborted = CommunicatorFailure::Aborted { rank: rank_count() - 1 };
     let abort = |rank: Communicator| {
         rank.abort();
         assert_eq!(reason(reduce(&rank)), aborted);
@@ -183,7 +186,10 @@ fn different_calls_name_the_rank_that_differs() {
             rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err()
         });
         for error in errors {
-            assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [1]), "{error}");
+            assert!(
+                matches!(broken(&error), CommunicatorFailure::Different { ranks, .. } if *ranks == [1]),
+                "{error}"
+            );
             let others: Vec<_> =
                 (0..rank_count()).filter(|rank| *rank != 1).map(|rank| rank.to_string()).collect();
             let calls = [
@@ -324,7 +330,10 @@ fn time_limits_that_end_while_others_come_break_no_result() {
                     Err(error) => {
                         drop(memory);
                         assert!(
-                            matches!(broken(&error), Broken::Missing { .. } | Broken::Left { .. }),
+                            matches!(
+                                broken(&error),
+                                CommunicatorFailure::Missing { .. } | CommunicatorFailure::Left { .. }
+                            ),
                             "{error}"
                         );
                         break;

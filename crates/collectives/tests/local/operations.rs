@@ -310,7 +310,7 @@ fn errors_name_the_call_and_its_line() {
     );
     for ((label, outcome), line) in errors.into_iter().zip(first + 2..) {
         let error = outcome.unwrap_err();
-        let operation = error.operation().unwrap_or_else(|| panic!("{error} names no call"));
+        let operation = error.call_site().unwrap_or_else(|| panic!("{error} names no call"));
         let place = (operation.label, operation.location.file(), operation.location.line());
         assert_eq!(place, (label, file!(), line), "{error}");
     }

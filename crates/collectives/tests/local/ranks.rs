@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use gpustream::{Error, Stream};
-use gpustream_collectives::{Broken, Communicator};
+use gpustream_collectives::{Communicator, CommunicatorFailure};
 
 pub(crate) type Test = (&'static str, fn());
 
@@ -44,7 +44,7 @@ pub(crate) fn hold(stream: &Stream) -> Sender<()> {
 }
 
 /// Returns the reason why ranks cannot work together, which an error must have.
-pub(crate) fn broken(error: &Error) -> &Broken {
+pub(crate) fn broken(error: &Error) -> &CommunicatorFailure {
     let source = std::error::Error::source(error).unwrap_or_else(|| panic!("another error: {error}"));
     source.downcast_ref().unwrap_or_else(|| panic!("another error: {error}"))
 }

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use gpustream::ErrorKind;
-use gpustream_collectives::{Broken, Op};
+use gpustream_collectives::{CommunicatorFailure, Op};
 
 use crate::{broken, each, ranks, tests};
 
@@ -65,7 +65,7 @@ fn rank_that_leaves_a_part_leaves_no_other() {
             drop(part);
         } else {
             let error = part.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
-            assert_eq!(broken(&error), &Broken::Left { rank: 0 });
+            assert_eq!(broken(&error), &CommunicatorFailure::Left { rank: 0 });
         }
         rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
         assert_eq!(stream.download(&memory).unwrap(), [rank.size() as i8; 3]);
@@ -88,6 +88,6 @@ fn part_of_a_rank_that_gave_up_is_broken() {
     drop(ranks.pop());
     let errors = each(ranks, |rank| rank.split(0, 0).unwrap_err());
     for error in &errors {
-        assert_eq!(broken(error), &Broken::Left { rank });
+        assert_eq!(broken(error), &CommunicatorFailure::Left { rank });
     }
 }

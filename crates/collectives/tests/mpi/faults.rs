@@ -4,7 +4,7 @@ use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use gpustream::DeviceOptions;
-use gpustream_collectives::{Broken, Op};
+use gpustream_collectives::{CommunicatorFailure, Op};
 
 use crate::{LONG, broken, hold, options, rank, rank_with, rank_within, tests};
 
@@ -62,11 +62,11 @@ fn rank_without_the_call_ends_the_others_wait() {
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
     rank.barrier(&stream).unwrap();
     let error = stream.synchronize().unwrap_err();
-    let Broken::Stalled { call, limit } = broken(&error) else { panic!("{error}") };
+    let CommunicatorFailure::Stalled { call, limit } = broken(&error) else { panic!("{error}") };
     assert!(call.contains("all_reduce") && *limit == LIMIT, "{error}");
     let again = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum);
     for error in [again.unwrap_err(), rank.split(0, 0).unwrap_err()] {
-        assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+        assert!(matches!(broken(&error), CommunicatorFailure::Stalled { .. }), "{error}");
     }
     // The stream goes on, and so does MPI.
     assert_eq!(stream.download(&stream.full(3, 1u8).unwrap()).unwrap(), [1; 3]);
@@ -83,7 +83,10 @@ fn killed_rank_ends_the_others_wait() {
     }
     let outcome = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).and_then(|()| stream.synchronize());
     let error = outcome.unwrap_err();
-    assert!(matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
+    assert!(
+        matches!(broken(&error), CommunicatorFailure::Stalled { .. } | CommunicatorFailure::Failed { .. }),
+        "{error}"
+    );
 }
 
 fn different_calls_are_found_out_on_every_rank() {
@@ -94,11 +97,11 @@ fn different_calls_are_found_out_on_every_rank() {
     let len = if rank.rank() == 2 { 9 } else { 10 };
     let error =
         rank.all_reduce_in_place(&stream, &mut memory.slice_mut(..len).unwrap(), Op::Sum).unwrap_err();
-    let Broken::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
+    let CommunicatorFailure::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
     assert_eq!(*ranks, [2]);
     assert!(calls.contains("9 elements of u32"), "{calls}");
     let error = rank.barrier(&stream).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Different { .. }), "{error}");
+    assert!(matches!(broken(&error), CommunicatorFailure::Different { .. }), "{error}");
     stream.synchronize().unwrap();
 }
 
@@ -111,7 +114,7 @@ fn abort_lets_the_stream_go_on() {
     rank.abort();
     drop(release);
     for error in [stream.synchronize().unwrap_err(), rank.barrier(&stream).unwrap_err()] {
-        assert!(matches!(broken(&error), Broken::Aborted { .. }), "{error}");
+        assert!(matches!(broken(&error), CommunicatorFailure::Aborted { .. }), "{error}");
     }
 }
 
@@ -124,7 +127,7 @@ fn message_of_another_length_is_found_out() {
         1 => {
             rank.recv(&stream, &mut memory, 0).unwrap();
             let error = stream.synchronize().unwrap_err();
-            let Broken::Failed { message, .. } = broken(&error) else { panic!("{error}") };
+            let CommunicatorFailure::Failed { message, .. } = broken(&error) else { panic!("{error}") };
             assert!(message.contains("4 elements") && message.contains("10"), "{message}");
         }
         _ => {}

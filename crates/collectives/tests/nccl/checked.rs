@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpustream::{DeviceOptions, ErrorKind, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op, group};
+use gpustream_collectives::{Communicator, CommunicatorFailure, Op, group};
 
 use crate::order::all_reduce;
 use crate::{LONG, broken, each, options, ranks_that, short, streams, tests, warm_up};
@@ -41,7 +41,7 @@ fn differs(
         // Calls in front, which go together.
         reduce(&rank, &stream, 10, Op::Sum).unwrap();
         let error = if rank.rank() == 1 { other(&rank, &stream) } else { usual(&rank, &stream) }.unwrap_err();
-        let Broken::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
+        let CommunicatorFailure::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
         assert_eq!(*ranks, [1], "{error}");
         assert!(calls.contains(&format!("rank 1 called {call}")), "{error}");
         // Nothing was enqueued, and the communicator is of no use.
@@ -117,7 +117,10 @@ fn ranks_of_one_thread_are_compared() {
     assert_eq!(all(&lens).unwrap(), [size as u32; 5]);
     lens[last] = 6;
     let error = all(&lens).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [last]), "{error}");
+    assert!(
+        matches!(broken(&error), CommunicatorFailure::Different { ranks, .. } if *ranks == [last]),
+        "{error}"
+    );
 }
 
 fn parts_of_a_split_are_compared() {
@@ -139,7 +142,7 @@ fn rank_that_does_not_come_is_noticed() {
         let stream = rank.device().stream().unwrap();
         let error = reduce(&rank, &stream, 10, Op::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::External, "{error}");
-        let Broken::Missing { ranks, call, .. } = broken(&error) else { panic!("{error}") };
+        let CommunicatorFailure::Missing { ranks, call, .. } = broken(&error) else { panic!("{error}") };
         assert!(ranks.contains(&lost.rank()), "{error}");
         assert_eq!(call, "`all_reduce` (sum) with 10 elements of f32");
     });

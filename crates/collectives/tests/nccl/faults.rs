@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fake_nccl::Nccl;
 use gpustream::{ErrorKind, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op, World, group};
+use gpustream_collectives::{Communicator, CommunicatorFailure, Op, World, group};
 
 use crate::order::{all_reduce, full};
 use crate::{
@@ -42,7 +42,9 @@ const SHORT: Duration = Duration::from_secs(1);
 
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
     match broken(&outcome.unwrap_err()) {
-        Broken::Stalled { call: named, limit } => assert!(*limit >= SHORT && named.contains(call), "{named}"),
+        CommunicatorFailure::Stalled { call: named, limit } => {
+            assert!(*limit >= SHORT && named.contains(call), "{named}")
+        }
         other => panic!("{other}"),
     }
 }
@@ -203,7 +205,7 @@ fn call_that_does_not_return_is_ended_by_an_abort() {
             thread::yield_now();
         }
         ranks[2].abort();
-        assert_eq!(broken(&call.join().unwrap()), &Broken::Aborted { rank: 2 });
+        assert_eq!(broken(&call.join().unwrap()), &CommunicatorFailure::Aborted { rank: 2 });
     });
 }
 
@@ -227,7 +229,7 @@ fn graph_is_not_launched_beside_an_abort() {
         let launch = graph.launch(&stream);
         Nccl.hold_aborts(false);
         for outcome in [run, launch, Err(call.join().unwrap())] {
-            assert_eq!(broken(&outcome.unwrap_err()), &Broken::Aborted { rank: 0 });
+            assert_eq!(broken(&outcome.unwrap_err()), &CommunicatorFailure::Aborted { rank: 0 });
         }
     });
 }
@@ -286,7 +288,7 @@ fn ended_connection_is_an_error() {
     reduce(&rank, &stream).unwrap();
     Nccl.lose(0, REMOTE_ERROR);
     let error = stream.synchronize().unwrap_err();
-    let Broken::Failed { call, message } = broken(&error) else { panic!("{error}") };
+    let CommunicatorFailure::Failed { call, message } = broken(&error) else { panic!("{error}") };
     assert!(call.contains("all_reduce"), "{call}");
     assert!(
         message.contains("remote process exited") && message.contains("the fake's last words"),
@@ -302,7 +304,7 @@ fn aborted_communicator_ends_its_work() {
     assert!(!stream.is_done().unwrap());
     ranks[1].abort();
     for outcome in [stream.synchronize(), reduce(&ranks[1], &stream).map(drop)] {
-        assert_eq!(broken(&outcome.unwrap_err()), &Broken::Aborted { rank: 1 });
+        assert_eq!(broken(&outcome.unwrap_err()), &CommunicatorFailure::Aborted { rank: 1 });
     }
     ranks[1].abort();
 }
@@ -320,7 +322,7 @@ fn panicking_rank_ends_the_others_work() {
     });
     thread.join().unwrap_err();
     for outcome in [stream.synchronize(), other.synchronize(), reduce(&ranks[0], &other).map(drop)] {
-        assert_eq!(broken(&outcome.unwrap_err()), &Broken::Panicked { rank: 0 });
+        assert_eq!(broken(&outcome.unwrap_err()), &CommunicatorFailure::Panicked { rank: 0 });
     }
 }
 
@@ -401,7 +403,9 @@ fn every_function_may_fail() {
         let mut memory = stream.full(9, 1.0f32).unwrap();
         with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
         let error = call(&rank, &stream, &mut memory).unwrap_err();
-        let Broken::Failed { message, .. } = broken(&error) else { panic!("{function}: {error}") };
+        let CommunicatorFailure::Failed { message, .. } = broken(&error) else {
+            panic!("{function}: {error}")
+        };
         assert!(message.contains("internal error"), "{function}: {message}");
         assert_eq!(broken(&rank.barrier(&stream).unwrap_err()), broken(&error));
         stream.synchronize().unwrap();
@@ -446,7 +450,7 @@ fn rank_that_does_not_split_is_noticed() {
     let lost = ranks.pop().unwrap();
     each(ranks, |rank| {
         let error = rank.split(0, 0).unwrap_err();
-        let Broken::Missing { ranks, call, .. } = broken(&error) else { panic!("{error}") };
+        let CommunicatorFailure::Missing { ranks, call, .. } = broken(&error) else { panic!("{error}") };
         assert_eq!((ranks.as_slice(), call.as_str()), (&[lost.rank()][..], "`split`"));
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use gpustream::{Buffer, ErrorKind, Graph, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, Op};
+use gpustream_collectives::{Communicator, CommunicatorFailure, Op};
 
 use crate::{broken, each, rank_count, ranks, ranks_within, short, tests};
 
@@ -145,7 +145,10 @@ fn lost_rank_ends_a_graphs_run() {
         for outcome in [run, again, recorded] {
             let error = outcome.unwrap_err();
             let broken = broken(&error);
-            assert!(matches!(broken, Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
+            assert!(
+                matches!(broken, CommunicatorFailure::Stalled { .. } | CommunicatorFailure::Failed { .. }),
+                "{error}"
+            );
         }
         assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
     }
@@ -160,7 +163,7 @@ fn aborted_communicator_is_no_more_in_a_graph() {
         // The others would hear of the abort.
         done.wait();
         rank.abort();
-        assert!(matches!(broken(&graph.launch(&stream).unwrap_err()), Broken::Aborted { .. }));
+        assert!(matches!(broken(&graph.launch(&stream).unwrap_err()), CommunicatorFailure::Aborted { .. }));
         assert_eq!(stream.download(&memory).unwrap(), [rank.size() as u32; 33]);
     });
 }

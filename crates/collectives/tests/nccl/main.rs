@@ -29,7 +29,9 @@ use std::time::{Duration, Instant};
 
 use fake_nccl::Nccl;
 use gpustream::{Buffer, Device, DeviceOptions, Result, Stream, Tracking};
-use gpustream_collectives::{Broken, Communicator, CommunicatorOptions, Engine, Op, World, group};
+use gpustream_collectives::{
+    Communicator, CommunicatorFailure, CommunicatorOptions, Engine, Op, World, group,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ranks::Test;
 pub(crate) use ranks::{broken, each, hold, streams, tests};
@@ -228,7 +230,7 @@ fn ranks_that(
         let made = world.communicators_with(options(limit));
         match made.and_then(|ranks| work(&ranks).map(|()| ranks)) {
             Ok(ranks) => return ranks,
-            Err(error) if matches!(broken(&error), Broken::Stalled { .. }) => limit *= 2,
+            Err(error) if matches!(broken(&error), CommunicatorFailure::Stalled { .. }) => limit *= 2,
             Err(error) => panic!("{error}"),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fake_nccl::Nccl;
 use gpustream::{Device, DeviceOptions, ErrorKind, Result};
-use gpustream_collectives::{Broken, Communicator, Engine, Exchange, LocalExchange, Op, World};
+use gpustream_collectives::{Communicator, CommunicatorFailure, Engine, Exchange, LocalExchange, Op, World};
 
 use crate::{CHECKED, LONG, broken, device, devices, each, options, rank_count, tests, vendor};
 
@@ -85,7 +85,10 @@ fn calls_that_differ_between_processes_name_the_rank() {
         let len = if rank.rank() == 1 { 3 } else { 2 };
         let mut memory = stream.full(len, 1u8).unwrap();
         let error = rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap_err();
-        assert!(matches!(broken(&error), Broken::Different { ranks, .. } if *ranks == [1]), "{error}");
+        assert!(
+            matches!(broken(&error), CommunicatorFailure::Different { ranks, .. } if *ranks == [1]),
+            "{error}"
+        );
     });
 }
 
@@ -106,7 +109,7 @@ fn comparison_that_does_not_return_names_the_call() {
         }
         ranks[0].abort();
         let error = call.join().unwrap();
-        assert_eq!(broken(&error), &Broken::Aborted { rank: 0 });
+        assert_eq!(broken(&error), &CommunicatorFailure::Aborted { rank: 0 });
         assert!(error.to_string().contains("`all_reduce` (sum) with 3 elements of u8"), "{error}");
     });
 }
@@ -114,7 +117,7 @@ fn comparison_that_does_not_return_names_the_call() {
 fn rank_that_does_not_come_is_noticed() {
     for made in meet(&[0, 2], |rank| rank, Duration::from_secs(1)) {
         let error = made.unwrap_err();
-        assert!(matches!(broken(&error), Broken::Stalled { .. }), "{error}");
+        assert!(matches!(broken(&error), CommunicatorFailure::Stalled { .. }), "{error}");
     }
     // Rank 0 brings the id, without which there is nothing to connect.
     let error = meet(&[1], |rank| rank, Duration::from_secs(1)).remove(0).unwrap_err();

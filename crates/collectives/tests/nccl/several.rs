@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use gpustream::{Device, Result, Stream};
-use gpustream_collectives::{Broken, Communicator, FileExchange, World};
+use gpustream_collectives::{Communicator, CommunicatorFailure, FileExchange, World};
 
 use crate::{
     LONG, broken, device, each, new_ranks_within, options, rank_count, ranks_within, reduce, short, tests,
@@ -34,7 +34,10 @@ const STAY: &str = "stay";
 #[track_caller]
 fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
     let error = call.and_then(|()| stream.synchronize()).unwrap_err();
-    assert!(matches!(broken(&error), Broken::Stalled { .. } | Broken::Failed { .. }), "{error}");
+    assert!(
+        matches!(broken(&error), CommunicatorFailure::Stalled { .. } | CommunicatorFailure::Failed { .. }),
+        "{error}"
+    );
     broken(&reduce(rank, stream).unwrap_err());
     assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
 }

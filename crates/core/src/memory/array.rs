@@ -8,8 +8,8 @@ use gpustream_hal::{
     TextureOptions, TextureSource,
 };
 
-use super::Share;
-use crate::inside;
+use super::BudgetShare;
+use crate::reentrancy;
 use crate::sync::{Mutex, lock};
 
 /// An array, or texels in a row. Textures and the surface live as long as the memory: work that uses one of them is work
@@ -21,7 +21,7 @@ pub struct ArrayMemory {
     objects: Mutex<Objects>,
     device: Arc<dyn hal::Device>,
     /// What the memory takes of the device's budget; `None` once it is dropped.
-    share: Option<Share>,
+    share: Option<BudgetShare>,
 }
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl ArrayMemory {
         device: &Arc<dyn hal::Device>,
         shape: ArrayShape,
         format: TexelFormat,
-        share: Share,
+        share: BudgetShare,
     ) -> Result<Self> {
         let source = TextureSource::Array(device.array_create(shape, format)?);
         let (objects, device) = (Mutex::default(), device.clone());
@@ -47,7 +47,7 @@ impl ArrayMemory {
         device: &Arc<dyn hal::Device>,
         format: TexelFormat,
         bytes: usize,
-        share: Share,
+        share: BudgetShare,
     ) -> Result<Self> {
         let source = TextureSource::Linear { buffer: device.alloc(bytes)?, bytes };
         let (objects, device) = (Mutex::default(), device.clone());
@@ -80,7 +80,7 @@ impl ArrayMemory {
     /// # Errors
     /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; the driver's refusal.
     pub fn texture(&self, options: &TextureOptions) -> Result<RawTexture> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         let Objects { textures, .. } = &mut *lock(&self.objects);
         if let Some((_, known)) = textures.iter().find(|(known, _)| known == options) {
             return Ok(*known);
@@ -96,7 +96,7 @@ impl ArrayMemory {
     /// # Errors
     /// As for [`texture`](Self::texture).
     pub fn surface(&self) -> Result<RawSurface> {
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         let array = self.raw()?;
         let Objects { surface, .. } = &mut *lock(&self.objects);
         if let Some(known) = surface {
@@ -112,7 +112,7 @@ impl Drop for ArrayMemory {
         super::note_return();
         let (device, source, share) = (self.device.clone(), self.source, self.share.take());
         let Objects { textures, surface } = std::mem::take(&mut *lock(&self.objects));
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: the block's last holder gave the memory back, and all uses are done. Memory whose objects the driver
             // refuses to destroy stays with them; another failure leaves nothing to do.
             unsafe {

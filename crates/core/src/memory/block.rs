@@ -8,14 +8,14 @@ use gpustream_hal::{HostPtr, RawBuffer};
 use super::array::ArrayMemory;
 use super::guard::Guards;
 use super::registration::Registration;
-use crate::foreign::ForeignOwner;
+use crate::deferred_drop::ForeignOwner;
 use crate::module_core::ModuleCore;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 
 /// The kind of a block's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MemoryKind {
     Device,
     /// Page-locked host memory.
     Pinned,
@@ -31,7 +31,7 @@ pub enum Kind {
     Texels,
 }
 
-impl Kind {
+impl MemoryKind {
     /// The kinds that a driver allocates.
     pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::WriteCombined, Self::Managed];
 
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 /// The place that a block's range has in a pool.
-pub(crate) enum Place {
+pub(crate) enum Backing {
     /// No place: the block is empty.
     Nowhere,
     /// The range of that number in an arena.
@@ -68,7 +68,7 @@ pub(crate) enum Place {
 
 /// A range to fill a block with.
 pub(crate) struct Filling {
-    pub(crate) place: Place,
+    pub(crate) place: Backing,
     /// The device's address.
     pub(crate) start: usize,
     /// The host's address, or zero.
@@ -81,8 +81,8 @@ pub(crate) struct Filling {
 
 /// A range on its way back to the pools, with the uses that may still go on, if there are any.
 pub(crate) struct Returned {
-    pub(crate) kind: Kind,
-    pub(crate) place: Place,
+    pub(crate) kind: MemoryKind,
+    pub(crate) place: Backing,
     pub(crate) address: RawBuffer,
     /// In bytes.
     pub(crate) size: usize,
@@ -110,13 +110,13 @@ pub struct Block {
     pub(crate) capacity: usize,
     /// The host's address; null for device memory.
     pub host: HostPtr,
-    pub kind: Kind,
+    pub kind: MemoryKind,
     /// Whether a graph has referred to this allocation, or textures may be of it; if so, operations touch its memory
     /// without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub history: Latch<History>,
     pub(super) guards: Latch<Guards>,
-    place: Place,
+    place: Backing,
     /// Set in an empty block too, so that filling one changes no reference count. The pools break this circle when they
     /// are closed.
     home: Arc<dyn Home>,
@@ -129,7 +129,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// Creates a block without memory, to be [`fill`](Self::fill)ed.
-    pub(crate) fn empty(home: Arc<dyn Home>, kind: Kind) -> Self {
+    pub(crate) fn empty(home: Arc<dyn Home>, kind: MemoryKind) -> Self {
         Self {
             address: RawBuffer(0),
             host: std::ptr::null_mut(),
@@ -138,7 +138,7 @@ impl Block {
             history: Latch::new(History::new(0, false)),
             in_graph: AtomicBool::new(false),
             guards: Latch::new(Guards::new()),
-            place: Place::Nowhere,
+            place: Backing::Nowhere,
             home,
         }
     }
@@ -161,7 +161,7 @@ impl Block {
     /// Returns the block's memory as one that textures are of.
     pub fn array(&self) -> Option<&ArrayMemory> {
         match &self.place {
-            Place::Array(array) => Some(array),
+            Backing::Array(array) => Some(array),
             _ => None,
         }
     }
@@ -169,8 +169,8 @@ impl Block {
     /// Empties the block and returns its range, which must be given back; `None` if the block was empty.
     #[inline]
     pub(crate) fn empty_out(&mut self) -> Option<Returned> {
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
-        if matches!(place, Place::Nowhere) {
+        let place = std::mem::replace(&mut self.place, Backing::Nowhere);
+        if matches!(place, Backing::Nowhere) {
             return None;
         }
         *self.in_graph.get_mut() = false;

@@ -16,7 +16,7 @@ pub(crate) struct Budget {
 /// Bytes of a budget, which count until the value is dropped.
 #[derive(Debug)]
 #[must_use = "the bytes count until this is dropped"]
-pub struct Share {
+pub struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
@@ -48,13 +48,13 @@ impl Budget {
     ///
     /// # Errors
     /// As for [`take`](Self::take).
-    pub(crate) fn share(self: &Arc<Self>, bytes: usize) -> Result<Share> {
+    pub(crate) fn share(self: &Arc<Self>, bytes: usize) -> Result<BudgetShare> {
         self.take(bytes)?;
-        Ok(Share { budget: self.clone(), bytes })
+        Ok(BudgetShare { budget: self.clone(), bytes })
     }
 }
 
-impl Share {
+impl BudgetShare {
     /// Counts as many bytes as the driver really took, if these are more.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
     }

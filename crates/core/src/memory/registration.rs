@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
 
 use super::PAGE_LOCKED;
-use crate::inside;
+use crate::reentrancy;
 
 /// Memory that was handed over to be page-locked. Dropping the value unlocks the memory, which nothing may use any more,
 /// and drops its owner.
@@ -79,7 +79,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         super::note_return();
         let (device, host, owner) = (self.device.clone(), self.host, self.owner.take());
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: the memory is registered, and its owner drops this only after all uses are done.
             if unsafe { device.host_unregister(host as HostPtr) }.is_err() {
                 // The driver may still count the memory as locked.

@@ -9,7 +9,7 @@ use std::iter;
 
 use super::lists::{Link, Neighbour, Segregated};
 use super::{GRANULE, Holder};
-use crate::memory::{Filling, Place};
+use crate::memory::{Backing, Filling};
 use crate::track::{Point, StreamId, Uses, merge_uses};
 
 /// The stream that a free range waits for.
@@ -27,7 +27,7 @@ pub(crate) enum Owner {
 type ListIndex = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RangeState {
     /// The number is not in use.
     Vacant,
     Free(ListIndex),
@@ -41,7 +41,7 @@ struct Span {
     left: Neighbour,
     right: Neighbour,
     slab: u32,
-    state: State,
+    state: RangeState,
     /// Whether `Details::uses` has any.
     used: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Taken {
 impl From<Taken> for Filling {
     #[inline]
     fn from(Taken { id, start, host, size, uses }: Taken) -> Self {
-        Self { place: Place::Arena(id), start, host, size, uses }
+        Self { place: Backing::Arena(id), start, host, size, uses }
     }
 }
 
@@ -148,7 +148,7 @@ impl Arena {
         self.spans
             .iter()
             .zip(self.links.iter().zip(&self.details))
-            .filter(|(span, _)| span.state == State::Live)
+            .filter(|(span, _)| span.state == RangeState::Live)
             .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
@@ -166,7 +166,9 @@ impl Arena {
     pub(crate) fn take_slab(&mut self, bytes: usize, holder: Holder) -> Option<Taken> {
         let is_free = |entry: &&SlabEntry| {
             let first = &self.spans[entry.first as usize];
-            entry.bytes == bytes && matches!(first.state, State::Free(_)) && first.right == Neighbour::NONE
+            entry.bytes == bytes
+                && matches!(first.state, RangeState::Free(_))
+                && first.right == Neighbour::NONE
         };
         let id = self.slabs.iter().flatten().find(is_free)?.first;
         self.hand_out(id, self.size(id), holder)
@@ -215,7 +217,7 @@ impl Arena {
             // The run of usable neighbours up to here, without those at its beginning that it can do without.
             let (mut run, mut length) = (None, 0);
             for id in self.from(entry.first) {
-                let is_free = matches!(self.spans[id as usize].state, State::Free(_));
+                let is_free = matches!(self.spans[id as usize].state, RangeState::Free(_));
                 if !is_free || !usable(&self.details[id as usize].uses) {
                     (run, length) = (None, 0);
                     continue;
@@ -254,7 +256,7 @@ impl Arena {
     /// Takes back a range with its `uses`; `owner` says what the uses wait for.
     #[inline]
     pub(crate) fn release(&mut self, id: u32, uses: Option<Uses>, owner: Owner) {
-        debug_assert_eq!(self.spans[id as usize].state, State::Live);
+        debug_assert_eq!(self.spans[id as usize].state, RangeState::Live);
         let index = self.list_of(owner);
         if let Some(uses) = uses {
             self.spans[id as usize].used = true;
@@ -282,7 +284,7 @@ impl Arena {
         (self.unsettled, self.unsettled_bytes) = (0, 0);
         for id in 0..self.spans.len() as u32 {
             let span = &mut self.spans[id as usize];
-            let State::Free(index) = span.state else { continue };
+            let RangeState::Free(index) = span.state else { continue };
             if index == 0 {
                 continue;
             }
@@ -316,7 +318,7 @@ impl Arena {
             let Some(SlabEntry { slab, first, .. }) = &self.slabs[index] else { continue };
             let (slab, first) = (*slab, *first);
             let span = &self.spans[first as usize];
-            if span.state == State::Free(0) && span.right == Neighbour::NONE {
+            if span.state == RangeState::Free(0) && span.right == Neighbour::NONE {
                 self.unlist(first);
                 self.retire(first);
                 self.slabs[index] = None;
@@ -344,7 +346,8 @@ impl Arena {
     }
 
     fn free_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.spans.len() as u32).filter(|&id| matches!(self.spans[id as usize].state, State::Free(_)))
+        (0..self.spans.len() as u32)
+            .filter(|&id| matches!(self.spans[id as usize].state, RangeState::Free(_)))
     }
 
     #[inline]
@@ -378,7 +381,7 @@ impl Arena {
             left: Neighbour::NONE,
             right: Neighbour::NONE,
             slab,
-            state: State::Live,
+            state: RangeState::Live,
             used: false,
         };
         self.free += size;
@@ -395,7 +398,7 @@ impl Arena {
 
     #[inline]
     fn retire(&mut self, id: u32) {
-        self.spans[id as usize].state = State::Vacant;
+        self.spans[id as usize].state = RangeState::Vacant;
         self.vacant.push(id);
     }
 
@@ -404,16 +407,16 @@ impl Arena {
         let owned = &mut self.lists[index as usize];
         owned.list.insert(id, &mut self.links);
         owned.count += 1;
-        self.spans[id as usize].state = State::Free(index);
+        self.spans[id as usize].state = RangeState::Free(index);
     }
 
     #[inline]
     fn unlist(&mut self, id: u32) {
-        if let State::Free(index) = self.spans[id as usize].state {
+        if let RangeState::Free(index) = self.spans[id as usize].state {
             let owned = &mut self.lists[index as usize];
             owned.list.remove(id, &mut self.links);
             owned.count -= 1;
-            self.spans[id as usize].state = State::Live;
+            self.spans[id as usize].state = RangeState::Live;
         }
     }
 
@@ -423,14 +426,14 @@ impl Arena {
         let (left, right) = (self.spans[id as usize].left, self.spans[id as usize].right);
         let mut id = id;
         if let Some(right) = right.get()
-            && self.spans[right as usize].state == State::Free(index)
+            && self.spans[right as usize].state == RangeState::Free(index)
         {
             self.unlist(right);
             self.move_uses(right, id);
             self.absorb(id, right);
         }
         if let Some(left) = left.get()
-            && self.spans[left as usize].state == State::Free(index)
+            && self.spans[left as usize].state == RangeState::Free(index)
         {
             self.unlist(left);
             self.move_uses(id, left);
@@ -464,7 +467,7 @@ impl Arena {
     /// Hands out the first `size` bytes of a free range; the rest stays free, behind the same uses.
     #[inline]
     fn hand_out(&mut self, id: u32, size: usize, holder: Holder) -> Option<Taken> {
-        let State::Free(index) = self.spans[id as usize].state else { return None };
+        let RangeState::Free(index) = self.spans[id as usize].state else { return None };
         self.unlist(id);
         let whole = self.size(id);
         if whole - size >= GRANULE {
@@ -488,7 +491,7 @@ impl Arena {
         let size = self.size(id);
         self.free -= size;
         let span = &mut self.spans[id as usize];
-        span.state = State::Live;
+        span.state = RangeState::Live;
         let details = &mut self.details[id as usize];
         details.holder = holder;
         let uses = std::mem::take(&mut span.used).then(|| std::mem::take(&mut details.uses));

@@ -7,15 +7,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gpustream_hal::{Operation, RawBuffer, Result, unheard};
+use gpustream_hal::{CallSite, RawBuffer, Result, unheard};
 
 use super::arena::Slab;
 use super::source::{DeviceMemory, Source};
 use super::stats::MemoryStats;
 use super::{Holder, Pools, are_done};
-use crate::inside;
-use crate::memory::{self, Access, Block, Filling, Kind, Place, Returned};
-use crate::queue::{Entry, StreamTable};
+use crate::memory::{self, Access, Backing, Block, Filling, MemoryKind, Returned};
+use crate::reentrancy;
+use crate::stream::{StreamEntry, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::trace;
 use crate::track::{Mode, Point};
@@ -26,10 +26,10 @@ const CAPTURED: &str =
 
 /// The library's record of the memory that comes from the driver's pool.
 #[derive(Default)]
-pub(super) struct DriverPool(Mutex<Inner>);
+pub(super) struct DriverPool(Mutex<DriverPoolState>);
 
 #[derive(Default)]
-struct Inner {
+struct DriverPoolState {
     /// Sizes in bytes and holders of live allocations, by address.
     live: HashMap<usize, (usize, Holder)>,
     /// Ranges that were dropped and that the driver has not got back.
@@ -38,7 +38,7 @@ struct Inner {
     counted: MemoryStats,
 }
 
-impl Inner {
+impl DriverPoolState {
     /// Returns the bytes that are in use or wait to be freed.
     fn reserved(&self) -> usize {
         self.counted.used as usize + self.frees.iter().map(|returned| returned.size).sum::<usize>()
@@ -53,16 +53,16 @@ impl DriverPool {
         limit: &DeviceMemory,
         (size, bytes): (usize, usize),
         holder: Holder,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         block: &mut Arc<Block>,
     ) -> Result<()> {
-        limit.take(Kind::Device, size)?;
+        limit.take(MemoryKind::Device, size)?;
         let mut address = RawBuffer(0);
         // The block's history notes the point of the allocation: other threads may submit right behind that point.
         block.history.lock().begin(size, None);
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome =
-            entry.submit_outside_captures(CAPTURED, trace::Work::Other, access.iter(), |raw, stream| {
+            entry.submit_outside_captures(CAPTURED, trace::WorkKind::Other, access.iter(), |raw, stream| {
                 // SAFETY: the stream is alive.
                 address = unsafe { raw.alloc_async(bytes, stream) }?;
                 Ok(())
@@ -72,9 +72,9 @@ impl DriverPool {
         if let Err(error) = outcome {
             // The driver may have allocated before something else failed.
             if address == RawBuffer(0) {
-                limit.give_back(Kind::Device, size);
+                limit.give_back(MemoryKind::Device, size);
             } else {
-                let (kind, place) = (Kind::Device, Place::Driver);
+                let (kind, place) = (MemoryKind::Device, Backing::Driver);
                 inner.frees.push(Returned { kind, place, address, size, uses });
             }
             return Err(error);
@@ -84,7 +84,7 @@ impl DriverPool {
         inner.counted.miss(inner.reserved());
         if let Some(block) = Arc::get_mut(block) {
             block.fill(
-                Filling { place: Place::Driver, start: address.0, host: 0, size, uses },
+                Filling { place: Backing::Driver, start: address.0, host: 0, size, uses },
                 holder.requested,
                 1,
             );
@@ -103,7 +103,7 @@ impl DriverPool {
     /// Frees the ranges that were dropped (`cuMemFreeAsync`). A range that cannot be freed at the moment stays for the
     /// next time.
     pub(super) fn flush(&self, pools: &Arc<Pools>) {
-        if inside::is_inside() {
+        if reentrancy::is_inside() {
             return;
         }
         let frees = std::mem::take(&mut lock(&self.0).frees);
@@ -178,14 +178,14 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         return None;
     };
     memory::note_return();
-    let operation = Operation { label: "free", location: std::panic::Location::caller() };
+    let operation = CallSite { label: "free", location: std::panic::Location::caller() };
     let Returned { address, size, uses, .. } = returned;
-    let mut block = Block::empty(pools.clone(), Kind::Device);
-    block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size, 1);
+    let mut block = Block::empty(pools.clone(), MemoryKind::Device);
+    block.fill(Filling { place: Backing::Driver, start: address.0, host: 0, size, uses }, size, 1);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
     let outcome = stream.enter(pools.rules, operation).and_then(|entry| {
-        entry.submit_outside_captures(CAPTURED, trace::Work::Other, accesses.iter(), |raw, stream| {
+        entry.submit_outside_captures(CAPTURED, trace::WorkKind::Other, accesses.iter(), |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point, by the access above.
             unsafe { raw.free_async(address, stream) }
         })

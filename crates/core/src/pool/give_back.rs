@@ -9,10 +9,12 @@ use super::arena::{Owner, Slab};
 use super::source::Source;
 use super::watch::drop_unused_after;
 use super::{Pools, Users, are_done};
-use crate::foreign::ForeignOwner;
-use crate::memory::{self, ArrayMemory, Block, Filling, Home, Kind, Place, Registration, Returned, Share};
+use crate::deferred_drop::ForeignOwner;
+use crate::memory::{
+    self, ArrayMemory, Backing, Block, BudgetShare, Filling, Home, MemoryKind, Registration, Returned,
+};
 use crate::module_core::ModuleCore;
-use crate::queue::{StreamTable, known_done};
+use crate::stream::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
@@ -34,7 +36,7 @@ impl Pools {
         let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else {
             return block.disown();
         };
-        let of_driver = matches!(emptied.place, Place::Driver);
+        let of_driver = matches!(emptied.place, Backing::Driver);
         self.take_back(emptied, Some(block));
         if of_driver {
             self.driver.flush(self);
@@ -45,19 +47,22 @@ impl Pools {
     fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
         let Returned { kind, place, address, size, mut uses } = returned;
         let id = match place {
-            Place::Nowhere => return,
-            Place::Arena(id) => id,
-            Place::Driver => {
+            Backing::Nowhere => return,
+            Backing::Arena(id) => id,
+            Backing::Driver => {
                 self.driver.give_back(Returned { kind, place, address, size, uses });
                 if self.closed.load(Ordering::Acquire) {
                     self.driver.free_done(self);
                 }
                 return;
             }
-            Place::Foreign { .. } | Place::Module { .. } | Place::Registered { .. } | Place::Array(_) => {
+            Backing::Foreign { .. }
+            | Backing::Module { .. }
+            | Backing::Registered { .. }
+            | Backing::Array(_) => {
                 memory::note_return();
                 let uses = uses.unwrap_or_default();
-                let is_foreign = matches!(place, Place::Foreign { .. });
+                let is_foreign = matches!(place, Backing::Foreign { .. });
                 let waiting = {
                     let mut orphans = lock(&self.orphans);
                     orphans.push((uses.clone(), place));
@@ -90,8 +95,8 @@ impl Pools {
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.drop_unused();
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
-        let place = Place::Registered { _memory: Box::new(registration) };
-        let mut block = self.placed(Kind::Registered, place, start, host, bytes);
+        let place = Backing::Registered { _memory: Box::new(registration) };
+        let mut block = self.placed(MemoryKind::Registered, place, start, host, bytes);
         block.history.get_mut().set_written(&(0..bytes));
         Ok(Arc::new(block))
     }
@@ -107,8 +112,8 @@ impl Pools {
         bytes: usize,
     ) -> Arc<Block> {
         self.drop_unused();
-        let place = Place::Foreign { _owner: owner };
-        Arc::new(self.placed(Kind::Device, place, start, 0, bytes))
+        let place = Backing::Foreign { _owner: owner };
+        Arc::new(self.placed(MemoryKind::Device, place, start, 0, bytes))
     }
 
     /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables without a
@@ -122,15 +127,22 @@ impl Pools {
         RawBuffer(start): RawBuffer,
         bytes: usize,
     ) -> Arc<Block> {
-        let place = Place::Module { _loaded: module };
-        let mut block = self.placed(Kind::Device, place, start, 0, bytes);
+        let place = Backing::Module { _loaded: module };
+        let mut block = self.placed(MemoryKind::Device, place, start, 0, bytes);
         block.history.get_mut().set_written(&(0..bytes));
         *block.in_graph.get_mut() = true;
         Arc::new(block)
     }
 
     /// Makes a block of `bytes` bytes of memory that has a place of its own, at these addresses of device and host.
-    fn placed(self: &Arc<Self>, kind: Kind, place: Place, start: usize, host: usize, bytes: usize) -> Block {
+    fn placed(
+        self: &Arc<Self>,
+        kind: MemoryKind,
+        place: Backing,
+        start: usize,
+        host: usize,
+        bytes: usize,
+    ) -> Block {
         let mut block = Block::empty(self.clone(), kind);
         block.fill(Filling { place, start, host, size: bytes, uses: None }, bytes, 1);
         block
@@ -145,7 +157,7 @@ impl Pools {
         format: TexelFormat,
         bytes: usize,
     ) -> Result<Arc<Block>> {
-        self.textured(users, (Kind::Array, bytes), |share| {
+        self.textured(users, (MemoryKind::Array, bytes), |share| {
             ArrayMemory::new(&self.device, shape, format, share)
         })
     }
@@ -157,7 +169,7 @@ impl Pools {
         format: TexelFormat,
         bytes: usize,
     ) -> Result<Arc<Block>> {
-        self.textured(users, (Kind::Texels, bytes), |share| {
+        self.textured(users, (MemoryKind::Texels, bytes), |share| {
             ArrayMemory::linear(&self.device, format, bytes, share)
         })
     }
@@ -165,12 +177,12 @@ impl Pools {
     fn textured(
         self: &Arc<Self>,
         users: &dyn Users,
-        (kind, bytes): (Kind, usize),
-        create: impl Fn(Share) -> Result<ArrayMemory>,
+        (kind, bytes): (MemoryKind, usize),
+        create: impl Fn(BudgetShare) -> Result<ArrayMemory>,
     ) -> Result<Arc<Block>> {
         let memory = self.with_room(users, bytes, create)?;
         let start = memory.address();
-        let mut block = self.placed(kind, Place::Array(Box::new(memory)), start, 0, bytes);
+        let mut block = self.placed(kind, Backing::Array(Box::new(memory)), start, 0, bytes);
         // Textures hold no borrow, as graphs hold none.
         *block.in_graph.get_mut() = true;
         Ok(Arc::new(block))
@@ -185,7 +197,7 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         bytes: usize,
-        create: impl Fn(Share) -> Result<R>,
+        create: impl Fn(BudgetShare) -> Result<R>,
     ) -> Result<R> {
         self.drop_unused();
         let over = |error: Error| error.with_context(format_args!("no room for {}", Bytes(bytes as u64)));
@@ -208,7 +220,7 @@ impl Pools {
     }
 
     /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
-    pub fn trim(&self, kind: Kind) -> u64 {
+    pub fn trim(&self, kind: MemoryKind) -> u64 {
         self.drop_unused();
         let removed: Vec<Slab> = {
             let state = &mut *lock(self.pool(kind));
@@ -230,14 +242,14 @@ impl Pools {
     /// bytes that was.
     pub fn trim_all(self: &Arc<Self>) -> u64 {
         self.driver.flush(self);
-        Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
+        MemoryKind::ALL.iter().map(|&kind| self.trim(kind)).sum()
     }
 
     /// Keeps nothing from now on. All work of the device is done, so the memory that nobody holds goes back to the
     /// driver. Graphs of other devices may hold the rest, which follows block by block.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        for kind in Kind::ALL {
+        for kind in MemoryKind::ALL {
             let shells = lock(self.pool(kind)).take_shells();
             // Dropped with no lock held, because each of them holds these pools.
             drop(shells);
@@ -248,7 +260,7 @@ impl Pools {
     /// Gives the memory that nobody holds and nothing uses back to the driver.
     fn free_done(&self) {
         self.driver.free_done(self);
-        for kind in Kind::ALL {
+        for kind in MemoryKind::ALL {
             self.trim(kind);
         }
     }

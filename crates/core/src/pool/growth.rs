@@ -5,14 +5,19 @@ use gpustream_hal::{ErrorKind, Result};
 use super::SMALL;
 use super::arena::Slab;
 use super::source::Source;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 
 /// Asks for a slab to cut up or, if there is no room for one, for the request's size alone. `reserved` bytes are reserved
 /// already.
 ///
 /// # Errors
 /// Those of [`Source::alloc`].
-pub(super) fn alloc_slab(source: &impl Source, kind: Kind, size: usize, reserved: usize) -> Result<Slab> {
+pub(super) fn alloc_slab(
+    source: &impl Source,
+    kind: MemoryKind,
+    size: usize,
+    reserved: usize,
+) -> Result<Slab> {
     let preferred = slab_size(kind, size, reserved);
     match source.alloc(kind, preferred, preferred) {
         Err(error) if preferred > size && error.kind() == ErrorKind::OutOfMemory => {
@@ -24,16 +29,16 @@ pub(super) fn alloc_slab(source: &impl Source, kind: Kind, size: usize, reserved
 
 /// Returns how many bytes to ask for. Slabs grow with the bytes that are reserved already, so that their number stays
 /// small, and the memory that may lie idle is a share of the memory that is used.
-pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
+pub(super) fn slab_size(kind: MemoryKind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
-        Kind::Device => (2 << 20, 16 << 20, 512 << 20),
+        MemoryKind::Device => (2 << 20, 16 << 20, 512 << 20),
         // Page-locking takes time in proportion to the size.
-        Kind::Pinned
-        | Kind::WriteCombined
-        | Kind::Managed
-        | Kind::Registered
-        | Kind::Array
-        | Kind::Texels => (256 << 10, 1 << 20, 64 << 20),
+        MemoryKind::Pinned
+        | MemoryKind::WriteCombined
+        | MemoryKind::Managed
+        | MemoryKind::Registered
+        | MemoryKind::Array
+        | MemoryKind::Texels => (256 << 10, 1 << 20, 64 << 20),
     };
     if size <= SMALL {
         return small;

@@ -32,18 +32,18 @@ mod lists;
 mod options;
 mod pools;
 mod recorded;
-#[cfg(test)]
-mod replay;
 mod source;
 mod state;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::panic::Location;
 
-use gpustream_hal::{Operation, Result};
+use gpustream_hal::{CallSite, Result};
 
-use crate::queue::known_done;
+use crate::stream::known_done;
 use crate::track::Uses;
 
 pub(crate) use options::MemoryOptions;
@@ -88,10 +88,10 @@ pub trait Users {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) requested: usize,
-    pub(crate) operation: Operation,
+    pub(crate) operation: CallSite,
 }
 
 impl Holder {
     pub(crate) const NOBODY: Self =
-        Self { requested: 0, operation: Operation { label: "", location: Location::caller() } };
+        Self { requested: 0, operation: CallSite { label: "", location: Location::caller() } };
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use gpustream_hal::notice::{self, Level, Notice};
-use gpustream_hal::{self as hal, Bytes, DeviceInfo, Error, ErrorKind, Operation, Result};
+use gpustream_hal::{self as hal, Bytes, CallSite, DeviceInfo, Error, ErrorKind, Result};
 
 use super::arena::{Owner, Taken};
 use super::driver::DriverPool;
@@ -16,9 +16,9 @@ use super::state::PoolState;
 use super::stats::{MemorySnapshot, MemoryStats};
 use super::{ALIGNED, GRANULE, Holder, Users};
 use crate::lint;
-use crate::memory::{Block, Kind, Place};
+use crate::memory::{Backing, Block, MemoryKind};
 use crate::operation::Rules;
-use crate::queue::{Entry, StreamCore, known_done};
+use crate::stream::{StreamCore, StreamEntry, known_done};
 use crate::sync::{Mutex, lock};
 use crate::trace;
 use crate::track::{Clock, Uses};
@@ -26,11 +26,11 @@ use crate::track::{Clock, Uses};
 /// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
 /// is longer.
 pub struct Pools {
-    states: [Mutex<PoolState>; Kind::ALL.len()],
+    states: [Mutex<PoolState>; MemoryKind::ALL.len()],
     pub(super) driver: DriverPool,
     pub(super) source: DeviceMemory,
     /// Foreign and registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
-    pub(super) orphans: Mutex<Vec<(Uses, Place)>>,
+    pub(super) orphans: Mutex<Vec<(Uses, Backing)>>,
     policy: PoolPolicy,
     pub(super) rules: Rules,
     /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the
@@ -43,7 +43,7 @@ pub struct Pools {
 /// A request for memory.
 #[derive(Clone, Copy)]
 struct Request {
-    kind: Kind,
+    kind: MemoryKind,
     layout: Layout,
     /// In bytes, with room to align, rounded up.
     size: usize,
@@ -90,18 +90,18 @@ impl Pools {
 
     /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
     #[inline]
-    pub(super) fn is_pooled(&self, kind: Kind) -> bool {
+    pub(super) fn is_pooled(&self, kind: MemoryKind) -> bool {
         match self.policy {
             // Managed memory is moved and advised about by page, so two allocations must not share one.
-            _ if kind == Kind::Managed => false,
+            _ if kind == MemoryKind::Managed => false,
             PoolPolicy::Library => true,
-            PoolPolicy::Driver => kind != Kind::Device,
+            PoolPolicy::Driver => kind != MemoryKind::Device,
             PoolPolicy::Unpooled => false,
         }
     }
 
     #[inline]
-    pub(super) fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
+    pub(super) fn pool(&self, kind: MemoryKind) -> &Mutex<PoolState> {
         &self.states[kind as usize]
     }
 
@@ -112,10 +112,10 @@ impl Pools {
     pub fn alloc(
         self: &Arc<Self>,
         users: &dyn Users,
-        kind: Kind,
+        kind: MemoryKind,
         layout: Layout,
-        entry: Option<&Entry<'_>>,
-        operation: Operation,
+        entry: Option<&StreamEntry<'_>>,
+        operation: CallSite,
     ) -> Result<Arc<Block>> {
         let Some(size) = with_slack(layout).and_then(rounded) else {
             return Err(too_large(layout.size(), operation));
@@ -136,13 +136,13 @@ impl Pools {
                 return Ok(self.block(state, &request, taken));
             }
         }
-        self.alloc_slowly(users, &request, entry).map_err(|error| error.with_operation(operation))
+        self.alloc_slowly(users, &request, entry).map_err(|error| error.with_call_site(operation))
     }
 
     /// Tells listeners how much device memory is in use.
     #[inline]
-    pub(super) fn trace_memory(&self, state: &PoolState, kind: Kind) {
-        if trace::is_on() && kind == Kind::Device {
+    pub(super) fn trace_memory(&self, state: &PoolState, kind: MemoryKind) {
+        if trace::is_on() && kind == MemoryKind::Device {
             trace::memory(&self.device, state.used(), state.reserved() as u64);
         }
     }
@@ -171,7 +171,7 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         request: &Request,
-        entry: Option<&Entry<'_>>,
+        entry: Option<&StreamEntry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
             // Its memory is freed by the address at which a block begins, so nothing can be skipped to align the block.
@@ -250,7 +250,7 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         request: &Request,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind, layout } = *request;
         self.driver.flush(self);
@@ -354,27 +354,27 @@ impl Pools {
     }
 
     /// Returns whether memory of this kind comes from the driver's own pool.
-    pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
-        kind == Kind::Device && self.policy == PoolPolicy::Driver
+    pub(crate) fn is_of_driver(&self, kind: MemoryKind) -> bool {
+        kind == MemoryKind::Device && self.policy == PoolPolicy::Driver
     }
 
     /// Returns the bytes taken from the driver.
-    fn reserved(&self, kind: Kind) -> usize {
+    fn reserved(&self, kind: MemoryKind) -> usize {
         let of_driver = if self.is_of_driver(kind) { self.driver.reserved() } else { 0 };
         of_driver + lock(self.pool(kind)).reserved()
     }
 
     /// Returns whether the pools have memory which the driver takes back only while nothing runs in the context.
     pub(crate) fn free_would_wait(&self) -> bool {
-        self.device.info().free_synchronizes && Kind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
+        self.device.info().free_synchronizes && MemoryKind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
     }
 
-    pub fn stats(&self, kind: Kind) -> MemoryStats {
+    pub fn stats(&self, kind: MemoryKind) -> MemoryStats {
         let stats = lock(self.pool(kind)).stats();
         if self.is_of_driver(kind) { stats.with(&self.driver.stats()) } else { stats }
     }
 
-    pub fn snapshot(&self, kind: Kind) -> MemorySnapshot {
+    pub fn snapshot(&self, kind: MemoryKind) -> MemorySnapshot {
         let of_driver = if self.is_of_driver(kind) { self.driver.live() } else { Vec::new() };
         let stats = self.stats(kind);
         let state = lock(self.pool(kind));
@@ -402,9 +402,9 @@ impl Pools {
 }
 
 #[cold]
-pub(super) fn too_large(bytes: usize, operation: Operation) -> Error {
+pub(super) fn too_large(bytes: usize, operation: CallSite) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
-        .with_operation(operation)
+        .with_call_site(operation)
 }
 
 #[cfg(test)]

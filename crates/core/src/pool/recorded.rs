@@ -7,8 +7,8 @@ use gpustream_hal::{ErrorKind, Result};
 
 use super::pools::{Pools, rounded, too_large};
 use super::{ALIGNED, Users};
-use crate::memory::{Block, Home, Kind};
-use crate::queue::Entry;
+use crate::memory::{Block, Home, MemoryKind};
+use crate::stream::StreamEntry;
 
 impl Pools {
     /// Allocates device memory of this layout for the recording that the entry's stream takes part in, without a call
@@ -23,13 +23,13 @@ impl Pools {
         self: &Arc<Self>,
         users: &dyn Users,
         layout: Layout,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
     ) -> Result<Arc<Block>> {
-        let (operation, bytes) = (entry.caller.operation, layout.size());
+        let (operation, bytes) = (entry.caller.call_site, layout.size());
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
         // A small request leaves long blocks to others. Tools that look for accesses beside an allocation know it by the
         // length that was asked for, and so do blocks that begin within theirs.
-        let is_pooled = self.is_pooled(Kind::Device) && layout.align() <= ALIGNED;
+        let is_pooled = self.is_pooled(MemoryKind::Device) && layout.align() <= ALIGNED;
         let (least, most) = if is_pooled { (size, size.saturating_mul(2)) } else { (bytes, bytes) };
         let home: Arc<dyn Home> = self.clone();
         let reuse = |most: usize, in_any_order: bool| {
@@ -41,7 +41,7 @@ impl Pools {
         if let Some(block) = reuse(most, false)? {
             return Ok(block);
         }
-        let mut block = match self.alloc(users, Kind::Device, layout, Some(entry), operation) {
+        let mut block = match self.alloc(users, MemoryKind::Device, layout, Some(entry), operation) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 let most = if is_pooled { usize::MAX } else { most };
                 return reuse(most, true)?.ok_or(error);

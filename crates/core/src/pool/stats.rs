@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use gpustream_hal::{Bytes, Operation};
+use gpustream_hal::{Bytes, CallSite};
 
 use super::Holder;
 
@@ -77,7 +77,7 @@ impl MemoryStats {
 #[non_exhaustive]
 pub struct Holding {
     /// The operation that allocated, with its line.
-    pub operation: Operation,
+    pub operation: CallSite,
     /// The number of live allocations made there.
     pub count: usize,
     /// The bytes asked for, in all of these allocations.
@@ -98,7 +98,7 @@ impl MemorySnapshot {
     pub(crate) fn new<'a>(stats: MemoryStats, live: impl Iterator<Item = (usize, &'a Holder)>) -> Self {
         let mut by_line: HashMap<(&str, &str, u32, u32), Holding> = HashMap::new();
         for (_, holder) in live {
-            let Operation { label, location } = holder.operation;
+            let CallSite { label, location } = holder.operation;
             let key = (label, location.file(), location.line(), location.column());
             let entry =
                 by_line.entry(key).or_insert(Holding { operation: holder.operation, count: 0, bytes: 0 });
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn holders_are_summed_by_line_and_sorted() {
-        let here = Operation { label: "alloc", location: Location::caller() };
-        let there = Operation { label: "upload", location: Location::caller() };
+        let here = CallSite { label: "alloc", location: Location::caller() };
+        let there = CallSite { label: "upload", location: Location::caller() };
         let holder = |operation, requested| Holder { requested, operation };
         let live = [holder(here, 1 << 10), holder(there, 10 << 10), holder(here, 2 << 10)];
         let snapshot = MemorySnapshot::new(MemoryStats::default(), live.iter().map(|it| (512, it)));

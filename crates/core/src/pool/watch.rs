@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
 use super::Pools;
-use crate::inside;
-use crate::queue::{StreamTable, known_done};
 use crate::reactor::{self, Awaited, Wait};
+use crate::reentrancy;
+use crate::stream::{StreamTable, known_done};
 use crate::track::Uses;
 
 /// The wish of some pools to ask again. Part of a circle with its wait, which ends when the wait does.
@@ -30,7 +30,7 @@ pub(super) fn drop_unused_after(pools: Weak<Pools>, mut uses: Uses) {
     uses.retain(|old| !known_done(old.point));
     if !uses.is_empty() {
         // This thread may hold the lock of a stream, since buffers can be dropped anywhere.
-        inside::elsewhere(move || watch(pools, &uses));
+        reentrancy::elsewhere(move || watch(pools, &uses));
     }
 }
 

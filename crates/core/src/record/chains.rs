@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scope::Operations;
-use crate::operation::operation;
+use crate::operation::call_site;
 use crate::track::{Clock, History, Mode, Point, StreamId, Use};
 
 /// The place of an operation in the order.
-pub(crate) struct Place {
+pub(crate) struct ChainPosition {
     /// The chain, and the number in it.
     pub(crate) point: Point,
     /// The operations that this one comes after, besides the earlier ones of its chain.
@@ -22,21 +22,22 @@ pub(crate) struct Place {
 /// The places of the operations so far, by index.
 #[derive(Default)]
 pub(crate) struct Chains {
-    places: Vec<Place>,
+    places: Vec<ChainPosition>,
     /// The operations of each chain, in order.
     chains: Vec<Vec<usize>>,
 }
 
 impl Chains {
-    /// Returns a place in the chain of the first of `after` that is its chain's last operation, else in a new chain. The
+    /// Returns a place in the chain of the first of `after` that is its chain's last call_site, else in a new chain. The
     /// place comes after that operation, and not yet after the others.
-    pub(crate) fn place(&self, after: &[usize]) -> Place {
-        let is_last = |before: &&Place| self.chains[chain(before.point)].len() as u64 == before.point.number;
+    pub(crate) fn place(&self, after: &[usize]) -> ChainPosition {
+        let is_last =
+            |before: &&ChainPosition| self.chains[chain(before.point)].len() as u64 == before.point.number;
         match after.iter().filter_map(|&index| self.places.get(index)).find(is_last) {
-            Some(Place { point, clock }) => {
-                Place { point: Point { number: point.number + 1, ..*point }, clock: clock.clone() }
+            Some(ChainPosition { point, clock }) => {
+                ChainPosition { point: Point { number: point.number + 1, ..*point }, clock: clock.clone() }
             }
-            None => Place {
+            None => ChainPosition {
                 point: Point { stream: StreamId::nth(self.chains.len() as u64), number: 1 },
                 clock: Arc::default(),
             },
@@ -48,10 +49,10 @@ impl Chains {
         self.chains[chain(point)][point.number as usize - 1]
     }
 
-    /// Puts `place` after operation `index`, and everything which that operation comes after.
-    pub(crate) fn follow(&self, place: &mut Place, index: usize) {
+    /// Puts `place` after call_site `index`, and everything which that call_site comes after.
+    pub(crate) fn follow(&self, place: &mut ChainPosition, index: usize) {
         let Some(before) = self.places.get(index) else { return };
-        let Place { point: Point { stream, .. }, clock } = place;
+        let ChainPosition { point: Point { stream, .. }, clock } = place;
         let news = |point: Point| point.stream != *stream && !clock.covers(point);
         let clocks_differ = !Arc::ptr_eq(clock, &before.clock) && before.clock.points().any(news);
         let point_is_new = news(before.point);
@@ -67,7 +68,7 @@ impl Chains {
     }
 
     /// Adds the next operation at `place`.
-    pub(crate) fn push(&mut self, place: Place) {
+    pub(crate) fn push(&mut self, place: ChainPosition) {
         if self.chains.len() == chain(place.point) {
             self.chains.push(Vec::new());
         }
@@ -76,7 +77,7 @@ impl Chains {
     }
 
     /// Returns the place of operation `index`.
-    pub(crate) fn get(&self, index: usize) -> &Place {
+    pub(crate) fn get(&self, index: usize) -> &ChainPosition {
         &self.places[index]
     }
 
@@ -93,14 +94,14 @@ impl Chains {
         })
     }
 
-    /// Returns two operations that conflict and are not ordered, the earlier one first. `touched` returns what an operation
+    /// Returns two operations that conflict and are not ordered, the earlier one first. `touched` returns what an call_site
     /// touches: the memory's name, the range there, and the mode.
     pub(crate) fn unordered<'a, Name: Ord, Touched: Iterator<Item = (Name, &'a Range<usize>, Mode)>>(
         &self,
         touched: impl Fn(usize) -> Touched,
     ) -> Option<[usize; 2]> {
         let mut histories: BTreeMap<Name, History> = BTreeMap::new();
-        let operation = operation("comparison");
+        let operation = call_site("comparison");
         self.places.iter().enumerate().find_map(|(index, place)| {
             let mut unordered = None;
             for (name, range, mode) in touched(index) {
@@ -121,7 +122,7 @@ impl Chains {
     }
 }
 
-impl Place {
+impl ChainPosition {
     /// Returns whether the operation here comes after the one at `point`, which was added before.
     pub(crate) fn is_after(&self, point: Point) -> bool {
         point.stream == self.point.stream || self.clock.covers(point)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::Operation;
+use gpustream_hal::CallSite;
 use smallvec::SmallVec;
 
 use crate::host_call::RepeatedCall;
@@ -18,7 +18,7 @@ pub type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
 pub struct GraphOperation {
-    pub operation: Operation,
+    pub operation: CallSite,
     pub after: SmallVec<[usize; 2]>,
     /// The operations of a conditional node's body.
     pub body: Vec<GraphOperation>,

@@ -14,7 +14,7 @@
 //!
 //! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
 //!
-//! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
+//! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::stream)). This layer knows
 //! operations, memory and the driver's graphs, but no streams.
 
 mod allocated;

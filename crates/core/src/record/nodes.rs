@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
+use gpustream_hal::{self as hal, CallSite, GraphNode, NodePlace, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
-use super::chains::Place;
+use super::chains::ChainPosition;
 use super::condition::{Body, Condition};
 use super::scope::{Needs, Operations, Scope, add};
 use super::{Contents, GraphUses, NodeOrder};
 use crate::memory::Access;
-use crate::operation::{Caller, Kept, Submission, refused};
+use crate::operation::{Caller, Operation, Retained, refused};
 use crate::sync::{Mutex, lock};
 use crate::track::Point;
 
@@ -27,11 +27,11 @@ pub struct NodeAdder {
     graph: RawGraph,
     /// The number of graphs that this one is the body in.
     level: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<AdderState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct AdderState {
     scope: Scope,
     /// The driver's nodes, by operation.
     nodes: Vec<RawGraphNode>,
@@ -86,7 +86,7 @@ impl NodeAdder {
     /// # Safety
     /// As for [`new`](Self::new), until the adder is finished.
     pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph, level: usize) -> Self {
-        let inner = Inner { next: Next::Each, ..Inner::default() };
+        let inner = AdderState { next: Next::Each, ..AdderState::default() };
         Self { device, graph: body, level, inner: Mutex::new(inner) }
     }
 
@@ -108,9 +108,9 @@ impl NodeAdder {
     /// Makes a node of an operation.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::queue::Entry::submit).
-    pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
-        let &Submission { caller, accesses, ref call, kept, .. } = submission;
+    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit).
+    pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
+        let &Operation { caller, accesses, ref call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
         let after = inner.after()?;
         let work = call.node()?;
@@ -156,7 +156,7 @@ impl NodeAdder {
     pub(crate) fn in_scope<T>(&self, work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T) -> T {
         let inner = &mut *lock(&self.inner);
         let after = inner.followed();
-        let Inner { scope, order, .. } = inner;
+        let AdderState { scope, order, .. } = inner;
         let mut place = order.chains.place(&after);
         place.follow_all(&order.chains, &after);
         work(scope, &|point| place.is_after(point))
@@ -170,7 +170,7 @@ impl NodeAdder {
             scope.contents.keep(keep.clone());
         }
         for call in &child.calls {
-            scope.keep(Kept::Closure(&call.recorded()));
+            scope.keep(Retained::Closure(&call.recorded()));
         }
         scope.contents.watched |= child.watched;
     }
@@ -178,7 +178,7 @@ impl NodeAdder {
     /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::queue::Entry::submit), for the word and for each operation of the body.
+    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit), for the word and for each call_site of the body.
     pub(crate) unsafe fn condition(
         &self,
         caller: &Caller,
@@ -226,7 +226,7 @@ impl NodeAdder {
         match add() {
             Ok((place, after)) => {
                 inner.next.advance();
-                inner.enter(place, caller.operation, needs, after, conditional.node);
+                inner.enter(place, caller.call_site, needs, after, conditional.node);
                 inner.scope.take_body(body);
                 Ok(())
             }
@@ -240,7 +240,7 @@ impl NodeAdder {
 
     /// Ends the construction, and returns the graph.
     pub fn finish(&self) -> Finished {
-        let Inner { mut scope, nodes, order, attributed, host_nodes, .. } =
+        let AdderState { mut scope, nodes, order, attributed, host_nodes, .. } =
             std::mem::take(&mut *lock(&self.inner));
         Finished { contents: scope.finish(), nodes, order, attributed, host_nodes }
     }
@@ -262,7 +262,7 @@ impl Next {
     }
 }
 
-impl Inner {
+impl AdderState {
     /// Returns the operations that the next one follows.
     fn after(&self) -> Result<Operations> {
         if let Next::Closed(what) = self.next { Err(refused(what)) } else { Ok(self.followed()) }
@@ -283,11 +283,11 @@ impl Inner {
 
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
-    fn place(&self, caller: &Caller, needs: Needs<'_>, after: &mut Operations) -> Result<Place> {
+    fn place(&self, caller: &Caller, needs: Needs<'_>, after: &mut Operations) -> Result<ChainPosition> {
         let chains = &self.order.chains;
         let mut place = chains.place(after);
         place.follow_all(chains, after);
-        let mut follow = |place: &mut Place, point| {
+        let mut follow = |place: &mut ChainPosition, point| {
             let index = chains.index(point);
             chains.follow(place, index);
             add(after, &[index]);
@@ -307,8 +307,8 @@ impl Inner {
     /// Enters the operation of a node that was added, and follows the operations `after`.
     fn enter(
         &mut self,
-        place: Place,
-        operation: Operation,
+        place: ChainPosition,
+        operation: CallSite,
         needs: Needs<'_>,
         after: Operations,
         node: RawGraphNode,
@@ -334,7 +334,7 @@ impl Inner {
         let before = self.nodes_of(&after);
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
-        self.enter(place, caller.operation, needs, after, node);
+        self.enter(place, caller.call_site, needs, after, node);
         Ok(node)
     }
 }

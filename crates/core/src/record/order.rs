@@ -13,10 +13,10 @@
 //! the nodes beside them when the graph is launched: not when they are set, because two nodes may swap their memory by two
 //! calls, and between these the order does not suit.
 
-use gpustream_hal::{Error, ErrorKind, Operation, Result};
+use gpustream_hal::{CallSite, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
-use super::chains::{Chains, Place};
+use super::chains::{ChainPosition, Chains};
 use crate::memory::{Access, Remembered};
 
 /// The number of changed nodes up to which each is compared with the nodes beside it. For more, one walk through all nodes
@@ -27,14 +27,14 @@ const FEW: usize = 8;
 #[derive(Default)]
 pub struct NodeOrder {
     pub(super) chains: Chains,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeWork>,
     /// The nodes whose accesses have changed since all were found to be in order.
     changed: Vec<usize>,
 }
 
 /// What a node does now.
-struct Node {
-    operation: Operation,
+struct NodeWork {
+    operation: CallSite,
     /// The graph keeps the blocks alive. If the driver failed to set the node, these are the accesses of both its works.
     accesses: SmallVec<[Remembered; 4]>,
     /// Whether the node is among those that have changed.
@@ -43,9 +43,9 @@ struct Node {
 
 impl NodeOrder {
     /// Adds the next node at `place`.
-    pub(super) fn push(&mut self, place: Place, operation: Operation, accesses: &[&Access<'_>]) {
+    pub(super) fn push(&mut self, place: ChainPosition, operation: CallSite, accesses: &[&Access<'_>]) {
         let accesses = accesses.iter().map(|access| Remembered::of(access)).collect();
-        self.nodes.push(Node { operation, accesses, is_changed: false });
+        self.nodes.push(NodeWork { operation, accesses, is_changed: false });
         self.chains.push(place);
     }
 
@@ -57,14 +57,14 @@ impl NodeOrder {
 
     /// Notes that a node does the same from another line.
     #[inline]
-    pub(super) fn came_from(&mut self, node: usize, operation: Operation) {
+    pub(super) fn came_from(&mut self, node: usize, operation: CallSite) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.operation = operation;
         }
     }
 
     /// Adds the accesses that a node is about to make instead of those that it has. Returns `false` if they are the same.
-    pub(super) fn add(&mut self, node: usize, operation: Operation, accesses: &[&Access<'_>]) -> bool {
+    pub(super) fn add(&mut self, node: usize, operation: CallSite, accesses: &[&Access<'_>]) -> bool {
         let Some(found) = self.nodes.get_mut(node) else { return false };
         found.operation = operation;
         if found.has(accesses) {
@@ -79,7 +79,7 @@ impl NodeOrder {
 
     /// Forgets the accesses that a node had before the last `count`, which the driver has taken.
     pub(super) fn keep_last(&mut self, node: usize, count: usize) {
-        if let Some(Node { accesses, .. }) = self.nodes.get_mut(node) {
+        if let Some(NodeWork { accesses, .. }) = self.nodes.get_mut(node) {
             accesses.drain(..accesses.len().saturating_sub(count));
         }
     }
@@ -120,7 +120,7 @@ impl NodeOrder {
     }
 }
 
-impl Node {
+impl NodeWork {
     /// Returns whether the node makes exactly these accesses.
     fn has(&self, accesses: &[&Access<'_>]) -> bool {
         self.accesses.len() == accesses.len()

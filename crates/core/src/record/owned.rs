@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpustream_hal::{self as hal, RawGraph, RawGraphExec, Result};
 
-use crate::inside;
+use crate::reentrancy;
 
 /// A driver's graph, from which executables are made.
 pub struct OwnedGraph {
@@ -27,7 +27,7 @@ impl OwnedGraph {
 impl Drop for OwnedGraph {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: nobody else has the graph, and executables do not depend on it.
             let _ = unsafe { device.graph_destroy(raw) };
         });
@@ -43,7 +43,7 @@ pub struct OwnedExec {
 impl Drop for OwnedExec {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: no launch is pending, as the type says.
             let _ = unsafe { device.graph_exec_destroy(raw) };
         });

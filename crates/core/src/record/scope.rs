@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use gpustream_hal::{Operation, Result};
+use gpustream_hal::{CallSite, Result};
 use smallvec::SmallVec;
 
 use super::allocated::Allocated;
 use super::contents::{Contents, GraphOperation};
 use crate::memory::{Access, Block, Home};
-use crate::operation::{Caller, Kept, hazard};
+use crate::operation::{Caller, Retained, hazard};
 use crate::track::{Clock, History, Mode, Point, StreamId, Tracking, Use};
 
 /// The operations of one recording, by index.
@@ -66,7 +66,7 @@ impl Scope {
                 _ => missing.push(old.point),
             }
         });
-        first.map_or(Ok(missing), |old| Err(hazard(caller.operation, old)))
+        first.map_or(Ok(missing), |old| Err(hazard(caller.call_site, old)))
     }
 
     /// Returns the point that an operation which needs the whole device must come after, and does not come after yet. This
@@ -76,7 +76,7 @@ impl Scope {
     }
 
     /// Hands out memory of this layout that was allocated inside from `pools`, whose owner is gone, and that has room for
-    /// as many bytes as `room` allows. All that the recording did there comes before the next operation, as `is_before`
+    /// as many bytes as `room` allows. All that the recording did there comes before the next call_site, as `is_before`
     /// says of each point.
     pub(crate) fn reuse(
         &mut self,
@@ -117,7 +117,7 @@ impl Scope {
     pub(crate) fn enter(
         &mut self,
         point: Point,
-        operation: Operation,
+        operation: CallSite,
         Needs { accesses, whole_device }: Needs<'_>,
         after: Operations,
     ) {
@@ -136,13 +136,13 @@ impl Scope {
     }
 
     /// Keeps a value alive as long as the graph.
-    pub(crate) fn keep(&mut self, kept: Kept<'_>) {
+    pub(crate) fn keep(&mut self, kept: Retained<'_>) {
         match kept {
-            Kept::Nothing => {}
-            Kept::Closure(call) => self.contents.calls.push(call.clone()),
+            Retained::Nothing => {}
+            Retained::Closure(call) => self.contents.calls.push(call.clone()),
             // One module often serves many nodes in a row.
-            Kept::Kernel { module, .. } if self.last_kept == Some(Arc::as_ptr(module).addr()) => {}
-            Kept::Kernel { module, .. } => {
+            Retained::Kernel { module, .. } if self.last_kept == Some(Arc::as_ptr(module).addr()) => {}
+            Retained::Kernel { module, .. } => {
                 self.contents.keep(module.clone());
                 self.last_kept = Some(Arc::as_ptr(module).addr());
             }

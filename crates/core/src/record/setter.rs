@@ -14,7 +14,7 @@ use super::order::NodeOrder;
 use crate::host_call::RepeatedCall;
 use crate::launch::LaunchRequest;
 use crate::memory::Access;
-use crate::operation::{Argument, Call, Kept, Launched, Submission, refused};
+use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained, refused};
 use crate::sync::{Mutex, lock, this_thread};
 
 /// The most arguments of a launch that is expected.
@@ -38,8 +38,8 @@ pub struct NodeSetter {
     thread: AtomicUsize,
     /// Used by the thread that opened the setter alone; only read while the setter is closed.
     change: UnsafeCell<Change>,
-    known: Mutex<Known>,
-    /// Whether `Known::new` holds anything.
+    known: Mutex<KnownNode>,
+    /// Whether `KnownNode::new` holds anything.
     has_new: AtomicBool,
     /// Whether nodes touch other memory than when their order was last found to suit it.
     is_unchecked: AtomicBool,
@@ -54,7 +54,7 @@ struct Change {
     node: RawGraphNode,
     /// The node's index.
     index: usize,
-    stage: Stage,
+    stage: ChangeStage,
     order: NodeOrder,
     expected: Option<Expected>,
     /// The address of the last change's module. The module is kept alive, so nothing else has that address.
@@ -63,7 +63,7 @@ struct Change {
 
 /// How far the change is.
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
+enum ChangeStage {
     /// One operation may come.
     Open,
     /// The operation came, and the driver has not taken it.
@@ -73,7 +73,7 @@ enum Stage {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownNode {
     /// The contents of everything that was put into nodes.
     all: Contents,
     /// The part of `all` that the graph does not know of yet.
@@ -109,7 +109,7 @@ impl NodeSetter {
         let change = Change {
             node: RawGraphNode(0),
             index: 0,
-            stage: Stage::Set,
+            stage: ChangeStage::Set,
             order,
             expected: None,
             last_module: None,
@@ -127,14 +127,14 @@ impl NodeSetter {
     pub unsafe fn open(&self, node: RawGraphNode, index: usize) {
         // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.
         let change = unsafe { &mut *self.change.get() };
-        (change.node, change.index, change.stage) = (node, index, Stage::Open);
+        (change.node, change.index, change.stage) = (node, index, ChangeStage::Open);
         self.thread.store(this_thread().get(), Ordering::Relaxed);
     }
 
     /// Returns whether the driver has taken this thread's operation.
     #[inline]
     pub fn is_set(&self) -> bool {
-        self.own().is_some_and(|change| change.stage == Stage::Set)
+        self.own().is_some_and(|change| change.stage == ChangeStage::Set)
     }
 
     /// Lets no operation in any more.
@@ -177,16 +177,16 @@ impl NodeSetter {
     /// the memory that the node has. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
     ///
     /// # Safety
-    /// As for [`Entry::follow`](crate::queue::Entry::follow).
+    /// As for [`Entry::follow`](crate::stream::StreamEntry::follow).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) unsafe fn follow<'a, A>(
         &self,
-        launch: &Launched<'a, A>,
+        launch: &KernelLaunch<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
     ) -> Option<Result<()>> {
         let Change { node, index, stage, order, expected, .. } = self.own()?;
-        let expected = expected.as_ref().filter(|_| *stage == Stage::Open)?;
+        let expected = expected.as_ref().filter(|_| *stage == ChangeStage::Open)?;
         if expected.function != launch.function
             || expected.sizes.len() != launch.args.len()
             || expected.request != *launch.request
@@ -210,8 +210,8 @@ impl NodeSetter {
         if own.next().is_some() {
             return None;
         }
-        order.came_from(*index, launch.caller.operation);
-        *stage = Stage::Taken;
+        order.came_from(*index, launch.caller.call_site);
+        *stage = ChangeStage::Taken;
         // SAFETY: one for each argument has been written; an expected launch has no more than there is room for.
         let args = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), launch.args.len()) };
         let work = Work::Kernel { function: launch.function, config: &expected.config, args };
@@ -223,10 +223,10 @@ impl NodeSetter {
         });
         match set {
             Ok(()) => {
-                *stage = Stage::Set;
+                *stage = ChangeStage::Set;
                 Some(Ok(()))
             }
-            Err(error) => Some(Err(error.with_operation(launch.caller.operation))),
+            Err(error) => Some(Err(error.with_call_site(launch.caller.call_site))),
         }
     }
 
@@ -234,16 +234,16 @@ impl NodeSetter {
     /// takes the operation, the node counts as doing either.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::queue::Entry::submit).
-    pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
+    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit).
+    pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
         let Some(Change { node, index, stage, order, expected, last_module }) = self.own() else {
             return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
         };
-        if *stage != Stage::Open {
+        if *stage != ChangeStage::Open {
             return Err(refused("put several operations into one node; add a node for each"));
         }
-        *stage = Stage::Taken;
-        let &Submission { caller, accesses, ref call, kept, .. } = submission;
+        *stage = ChangeStage::Taken;
+        let &Operation { caller, accesses, ref call, kept, .. } = submission;
         let work = call.node()?;
         *expected = None;
         let (node, index) = (*node, *index);
@@ -251,27 +251,27 @@ impl NodeSetter {
         if !self.is_unchecked.load(Ordering::Relaxed) {
             order.forget_changes();
         }
-        if order.add(index, caller.operation, accesses) {
+        if order.add(index, caller.call_site, accesses) {
             self.is_unchecked.store(true, Ordering::Relaxed);
             for access in accesses {
                 self.enter(access);
             }
         }
         match kept {
-            Kept::Nothing => {}
-            Kept::Kernel { module, .. } => {
+            Retained::Nothing => {}
+            Retained::Kernel { module, .. } => {
                 let address = Some(Arc::as_ptr(module).addr());
                 if *last_module != address {
                     self.keep(module.clone());
                     *last_module = address;
                 }
             }
-            Kept::Closure(new) => {
+            Retained::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
                     call.replace(new);
                     order.keep_last(index, accesses.len());
-                    *stage = Stage::Set;
+                    *stage = ChangeStage::Set;
                     return Ok(());
                 }
             }
@@ -282,14 +282,14 @@ impl NodeSetter {
         // of work.
         unsafe { self.device.graph_set_node(self.exec, node, work) }?;
         order.keep_last(index, accesses.len());
-        *stage = Stage::Set;
+        *stage = ChangeStage::Set;
         *expected = Expected::of(submission);
         Ok(())
     }
 
     #[inline(never)]
     fn enter(&self, Access { block, range, mode }: &Access<'_>) {
-        let Known { all, new } = &mut *lock(&self.known);
+        let KnownNode { all, new } = &mut *lock(&self.known);
         if all.uses.add(block, range, *mode) {
             new.uses.add(block, range, *mode);
             self.has_new.store(true, Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl NodeSetter {
 
     #[cold]
     fn keep(&self, keep: Keep) {
-        let Known { all, new } = &mut *lock(&self.known);
+        let KnownNode { all, new } = &mut *lock(&self.known);
         if all.keep(keep.clone()) {
             new.keep.push(keep);
             self.has_new.store(true, Ordering::Relaxed);
@@ -318,10 +318,10 @@ impl NodeSetter {
 
 impl Expected {
     /// Returns the launch, if there is room for its arguments.
-    fn of(submission: &Submission<'_>) -> Option<Self> {
-        let &Submission { ref call, kept, .. } = submission;
-        let Kept::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
-        let Call::Work(Work::Kernel { function, config, .. }) = call else { return None };
+    fn of(submission: &Operation<'_>) -> Option<Self> {
+        let &Operation { ref call, kept, .. } = submission;
+        let Retained::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };
+        let DriverCalls::Work(Work::Kernel { function, config, .. }) = call else { return None };
         (sizes.len() <= ARGUMENTS).then(|| Self {
             function: *function,
             request: *request,

@@ -10,20 +10,20 @@
 //! download   slice <--threads-- pinned pieces <--stream-- device
 //! ```
 //!
-//! The pieces come from the device's pool of pinned memory. [`Credit`] limits how much of that memory a stream may have
+//! The pieces come from the device's pool of pinned memory. [`InFlight`] limits how much of that memory a stream may have
 //! under way. The memory goes back to the driver after some time without copies by several threads.
 //!
 //! This layer knows the cutting of a copy, the bytes that may be under way, the threads that copy, and streams, but no
 //! handles: the copies themselves are made above, in `copy`.
 
-mod credit;
-pub mod team;
+mod in_flight;
+pub mod parallel_copy;
 
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::queue::StreamCore;
-use credit::Credit;
+use crate::stream::StreamCore;
+use in_flight::InFlight;
 
 /// Length of the longest piece, in bytes: long enough to hide the cost of a copy, short enough to start early.
 const LONGEST_PIECE: usize = 2 << 20;
@@ -71,7 +71,7 @@ impl StagingOptions {
 /// A device's staging: the settings, and the bytes under way.
 pub struct Staging {
     threads: usize,
-    pub credit: Credit,
+    pub in_flight: InFlight,
 }
 
 impl Staging {
@@ -85,7 +85,7 @@ impl Staging {
             .min(THREADS_LIMIT);
         // Each thread fills one piece while another one of its own is being copied.
         let ring = given(options.ring).unwrap_or(2 * threads * LONGEST_PIECE);
-        Self { threads, credit: Credit::new(ring) }
+        Self { threads, in_flight: InFlight::new(ring) }
     }
 
     /// Cuts a copy of `bytes` bytes into pieces. A copy that `follows` another closely gains nothing by starting early,
@@ -100,7 +100,7 @@ impl Staging {
             (_, false) => bytes.div_ceil(2 * threads),
         };
         let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
-        let piece = piece.min(self.credit.limit()).max(SHORTEST_PIECE);
+        let piece = piece.min(self.in_flight.limit()).max(SHORTEST_PIECE);
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
     }
 
@@ -117,7 +117,7 @@ impl Staging {
     /// Returns the length of the longest upload, or part of one, that goes through a chunk. Several chunks fit the
     /// ring, so that one is filled while others are copied.
     pub fn longest_in_chunk(&self) -> usize {
-        LONGEST_IN_CHUNK.min(self.credit.limit() / 4).max(SHORTEST_PIECE)
+        LONGEST_IN_CHUNK.min(self.in_flight.limit() / 4).max(SHORTEST_PIECE)
     }
 }
 

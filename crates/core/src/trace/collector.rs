@@ -13,8 +13,8 @@ use gpustream_timeline::{Nanos, Operation, Point, Record, Span, SpanKind, Stream
 use super::device::{Times, TracedDevice};
 use super::devices;
 use super::ends::Ends;
-use super::measured::{Measured, Part};
-use super::notes::{self, MOST, Note, Pending};
+use super::measured::{Measured, MeasuredPart};
+use super::notes::{self, MOST, Note, PendingOperation};
 use crate::process;
 use crate::sync::{Mutex, lock};
 
@@ -46,12 +46,12 @@ pub(super) struct Collector {
     last_listener: u64,
     last_device: u32,
     /// Operations that events tell of, in the order of their submission.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingOperation>,
     ends: Ends,
     /// Operations that a backend measures, by their number.
     measured: HashMap<u64, Measured>,
     /// Parts that were measured before their operation was noted: its thread may still be in the call.
-    early: HashMap<u64, Vec<(bool, Part)>>,
+    early: HashMap<u64, Vec<(bool, MeasuredPart)>>,
 }
 
 struct Heard {
@@ -232,7 +232,7 @@ impl Collector {
     }
 
     /// Takes in an operation that has been submitted.
-    fn expect(&mut self, pending: Pending) {
+    fn expect(&mut self, pending: PendingOperation) {
         let id = pending.operation.point.stream;
         if self.streams.insert(id) {
             let legacy = LEGACY.contains(&pending.stream);
@@ -306,9 +306,9 @@ impl Collector {
         for device in devices {
             lost += device.take(finished.is_last && finished.has(device.id), &mut |ran| {
                 if let Some(entry) = measured.get_mut(&ran.operation) {
-                    entry.take(ran.last, Part::of(ran));
+                    entry.take(ran.last, MeasuredPart::of(ran));
                 } else if early.len() < MOST_EARLY {
-                    early.entry(ran.operation).or_default().push((ran.last, Part::of(ran)));
+                    early.entry(ran.operation).or_default().push((ran.last, MeasuredPart::of(ran)));
                 }
             });
         }

@@ -11,7 +11,7 @@ use gpustream_hal::{self as hal, EventOptions, Ran, RawEvent, RawStream, Result,
 use gpustream_timeline::{Clock, Device, Nanos};
 
 use super::submission::InStream;
-use crate::inside;
+use crate::reentrancy;
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
@@ -29,12 +29,12 @@ const MOST_STREAMS: usize = 256;
 pub(super) struct TracedDevice {
     pub(super) id: u32,
     pub(super) raw: Arc<dyn hal::Device>,
-    source: Source,
+    source: TimeSource,
 }
 
 /// The source of a device's times.
 #[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "locks of shuttle are large"))]
-enum Source {
+enum TimeSource {
     /// The backend, or a library of the vendor's.
     Backend,
     Events(Events),
@@ -89,12 +89,12 @@ impl TracedDevice {
     /// Begins to trace a device. Blocks until an event on a stream of its own has been reached, where times come from events.
     pub(super) fn new(id: u32, raw: Arc<dyn hal::Device>) -> Result<(Self, Device)> {
         let (source, (clock, error), reason) = match raw.trace_begin() {
-            Ok(clock) => (Source::Backend, clock_of(clock), String::new()),
+            Ok(clock) => (TimeSource::Backend, clock_of(clock), String::new()),
             Err(refused) => {
                 let (anchor, error) = Anchor::new(&*raw)?;
                 let events =
                     Events { free: Mutex::default(), streams: Mutex::default(), anchor: Mutex::new(anchor) };
-                (Source::Events(events), (Clock::Events, error), refused.to_string().replace('\n', " "))
+                (TimeSource::Events(events), (Clock::Events, error), refused.to_string().replace('\n', " "))
             }
         };
         let info = raw.info();
@@ -107,13 +107,13 @@ impl TracedDevice {
     pub(super) fn before(&self, at: &InStream) -> Times {
         static LAST: AtomicU64 = AtomicU64::new(0);
         match &self.source {
-            Source::Backend => {
+            TimeSource::Backend => {
                 let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
                 self.raw.trace_enter(number);
                 Times::Numbered(number)
             }
-            Source::Events(events) if self.is_inferred(events, at) => Times::From(Start::Inferred),
-            Source::Events(events) => match self.record(events, at.stream) {
+            TimeSource::Events(events) if self.is_inferred(events, at) => Times::From(Start::Inferred),
+            TimeSource::Events(events) => match self.record(events, at.stream) {
                 Some(event) => Times::From(Start::At(event)),
                 None => Times::Unknown,
             },
@@ -168,7 +168,7 @@ impl TracedDevice {
                 self.raw.trace_leave();
                 if submitted { Times::Numbered(number) } else { Times::Unknown }
             }
-            (Times::From(start), Source::Events(events)) => {
+            (Times::From(start), TimeSource::Events(events)) => {
                 let end = if submitted { self.record(events, stream) } else { None };
                 self.note_end(events, point, end.as_ref());
                 if let Some(end) = end {
@@ -211,7 +211,7 @@ impl TracedDevice {
     /// Keeps an event for the next use, once nobody else has it.
     fn give_back(&self, event: SharedEvent) {
         let Some(event) = Arc::into_inner(event) else { return };
-        if let Source::Events(events) = &self.source {
+        if let TimeSource::Events(events) = &self.source {
             let mut free = lock(&events.free);
             if free.len() < SPARE {
                 return free.push(event);
@@ -250,7 +250,7 @@ impl TracedDevice {
     unsafe fn time(&self, event: RawEvent) -> Result<Nanos> {
         // SAFETY: by this function's contract; the anchor has been reached.
         unsafe {
-            let Source::Events(events) = &self.source else { return Ok(0) };
+            let TimeSource::Events(events) = &self.source else { return Ok(0) };
             let anchor = lock(&events.anchor);
             let since = self.raw.event_elapsed(anchor.event, event)?.as_nanos() as Nanos;
             if since > 0 {
@@ -264,7 +264,7 @@ impl TracedDevice {
 
     /// Looks after the anchor: the device's clock drifts, and long times lose digits.
     pub(super) fn keep_time(&self) {
-        let Source::Events(events) = &self.source else { return };
+        let TimeSource::Events(events) = &self.source else { return };
         let anchor = &mut *lock(&events.anchor);
         // SAFETY: the events and the stream are this anchor's own and alive; `next` has been recorded.
         unsafe {
@@ -299,8 +299,8 @@ impl TracedDevice {
     /// Calls `each` with what the backend measured. Returns how many measurements were lost.
     pub(super) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
         match &self.source {
-            Source::Backend => self.raw.trace_take(flush, each).unwrap_or(0),
-            Source::Events(_) => 0,
+            TimeSource::Backend => self.raw.trace_take(flush, each).unwrap_or(0),
+            TimeSource::Events(_) => 0,
         }
     }
 }
@@ -309,8 +309,8 @@ impl Drop for TracedDevice {
     fn drop(&mut self) {
         let raw = self.raw.clone();
         match &self.source {
-            Source::Backend => inside::outside(move || raw.trace_end()),
-            Source::Events(events) => {
+            TimeSource::Backend => reentrancy::outside(move || raw.trace_end()),
+            TimeSource::Events(events) => {
                 // Operations hold the device, so that their events came back before.
                 let streams = mem::take(&mut *lock(&events.streams));
                 let last: Vec<_> =
@@ -318,7 +318,7 @@ impl Drop for TracedDevice {
                 let free = mem::take(&mut *lock(&events.free));
                 let Anchor { event, next, stream, .. } = &*lock(&events.anchor);
                 let (event, next, stream) = (*event, next.map(|(event, _)| event), *stream);
-                inside::outside(move || {
+                reentrancy::outside(move || {
                     for event in free.into_iter().chain(last).chain([event]).chain(next) {
                         // SAFETY: nobody else has the event; the stream of its last record is alive, or that stream's work is
                         // done.

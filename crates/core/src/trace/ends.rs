@@ -50,14 +50,14 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use gpustream_timeline::Work;
+    use gpustream_timeline::WorkKind;
 
     use super::super::made_up;
     use super::*;
 
     fn operation(number: u64, after: &[(u64, u64)], submitted: Nanos) -> Operation {
         let after = after.iter().map(|&(stream, number)| Point { stream, number }).collect();
-        Operation { submitted: submitted..submitted + 1, after, ..made_up(number, Work::Other) }
+        Operation { submitted: submitted..submitted + 1, after, ..made_up(number, WorkKind::Other) }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::collector::{COLLECTOR, Finished, Listener, collect, end};
 use super::device::TracedDevice;
 use super::{LISTENERS, RANGES, thread};
 use crate::sync::lock;
-use crate::{inside, process};
+use crate::{process, reentrancy};
 
 /// The looks at the end of a trace, a millisecond apart, before the backends are made to hold nothing back.
 const LOOKS: u32 = 20;
@@ -69,7 +69,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let (id, devices) = (self.id, mem::take(&mut self.devices));
         // Drivers are called, and a host closure may have to wait for the lock.
-        inside::outside(move || {
+        reentrancy::outside(move || {
             let mut slot = lock(&COLLECTOR);
             // Before the notes are thrown away, to which nobody adds then.
             let is_last = LISTENERS.fetch_sub(1, Ordering::SeqCst) & !RANGES == 1;

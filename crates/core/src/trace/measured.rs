@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpustream_hal::{Ran, RanWork};
-use gpustream_timeline::{Direction, Nanos, Operation, Piece, Work};
+use gpustream_timeline::{Direction, Nanos, Operation, Piece, WorkKind};
 
 /// The looks for which an operation with measured parts is kept, in case there are more.
 const LOOKS: u8 = 2;
@@ -21,13 +21,13 @@ pub(super) struct Measured {
 }
 
 /// A part of an operation, as a backend measured it; without a kind where the part is nothing to show.
-pub(super) struct Part {
+pub(super) struct MeasuredPart {
     label: String,
     ran: Range<Nanos>,
-    work: Option<Work>,
+    work: Option<WorkKind>,
 }
 
-impl Part {
+impl MeasuredPart {
     pub(super) fn of(ran: &Ran<'_>) -> Self {
         Self { label: ran.label.to_owned(), ran: ran.start..ran.end.max(ran.start), work: work_of(ran.work) }
     }
@@ -46,31 +46,31 @@ impl Measured {
 
     /// Returns whether vendors' libraries measure nothing of operations of this kind.
     pub(super) fn has_no_parts(&self) -> bool {
-        matches!(self.operation.work, Work::Host | Work::Other)
+        matches!(self.operation.work, WorkKind::Host | WorkKind::Other)
     }
 
     /// Adds a part; `last` says that there are no more.
-    pub(super) fn take(&mut self, last: bool, part: Part) {
+    pub(super) fn take(&mut self, last: bool, part: MeasuredPart) {
         self.looks = 1;
         self.last |= last;
-        let Part { label, ran, work } = part;
+        let MeasuredPart { label, ran, work } = part;
         let whole = self.operation.ran.get_or_insert_with(|| ran.clone());
         *whole = whole.start.min(ran.start)..whole.end.max(ran.end);
         let part_bytes = match work {
-            Some(Work::Copy { bytes, .. }) => bytes,
+            Some(WorkKind::Copy { bytes, .. }) => bytes,
             _ => 0,
         };
         self.is_whole |= match self.operation.work {
-            Work::Copy { bytes, .. } => part_bytes >= bytes,
-            Work::Kernel { .. } | Work::Fill { .. } | Work::Host => true,
+            WorkKind::Copy { bytes, .. } => part_bytes >= bytes,
+            WorkKind::Kernel { .. } | WorkKind::Fill { .. } | WorkKind::Host => true,
             _ => false,
         };
         let alone = matches!(
             (self.operation.work, work),
-            (Work::Kernel { .. }, Some(Work::Kernel { .. }))
-                | (Work::Copy { .. }, Some(Work::Copy { .. }))
-                | (Work::Fill { .. }, Some(Work::Fill { .. }))
-                | (Work::Host, _)
+            (WorkKind::Kernel { .. }, Some(WorkKind::Kernel { .. }))
+                | (WorkKind::Copy { .. }, Some(WorkKind::Copy { .. }))
+                | (WorkKind::Fill { .. }, Some(WorkKind::Fill { .. }))
+                | (WorkKind::Host, _)
         );
         if let (false, Some(work)) = (alone, work) {
             self.operation.pieces.push(Piece { label: label.into(), ran, work });
@@ -78,15 +78,15 @@ impl Measured {
     }
 }
 
-fn work_of(work: RanWork) -> Option<Work> {
-    let copy = |direction, bytes| Some(Work::Copy { direction, bytes, pageable: false });
+fn work_of(work: RanWork) -> Option<WorkKind> {
+    let copy = |direction, bytes| Some(WorkKind::Copy { direction, bytes, pageable: false });
     match work {
-        RanWork::Kernel { grid, block } => Some(Work::Kernel { grid, block }),
+        RanWork::Kernel { grid, block } => Some(WorkKind::Kernel { grid, block }),
         RanWork::CopyToDevice { bytes } => copy(Direction::Up, bytes),
         RanWork::CopyToHost { bytes } => copy(Direction::Down, bytes),
         RanWork::CopyOnDevice { bytes } => copy(Direction::Inside, bytes),
         RanWork::CopyFromPeer { bytes } => copy(Direction::Peer, bytes),
-        RanWork::Fill { bytes } => Some(Work::Fill { bytes }),
+        RanWork::Fill { bytes } => Some(WorkKind::Fill { bytes }),
         _ => None,
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::super::made_up;
     use super::*;
 
-    fn measured(work: Work) -> Measured {
+    fn measured(work: WorkKind) -> Measured {
         Measured::new(made_up(1, work), 1)
     }
 
@@ -107,27 +107,27 @@ mod tests {
     #[test]
     fn parts_may_come_long_after_the_first() {
         let kernel = RanWork::Kernel { grid: [1; 3], block: [1; 3] };
-        let mut graph = measured(Work::Graph { operations: 3 });
+        let mut graph = measured(WorkKind::Graph { operations: 3 });
         for round in 0..3 {
-            graph.take(false, Part::of(&part(kernel, 100 * round)));
+            graph.take(false, MeasuredPart::of(&part(kernel, 100 * round)));
             graph.looks = u8::MAX;
             assert!(!graph.is_complete(false) && graph.is_complete(true));
         }
         assert_eq!((graph.operation.pieces.len(), graph.operation.ran), (3, Some(0..210)));
 
-        let mut alone = measured(Work::Kernel { grid: [1; 3], block: [1; 3] });
-        alone.take(false, Part::of(&part(kernel, 0)));
+        let mut alone = measured(WorkKind::Kernel { grid: [1; 3], block: [1; 3] });
+        alone.take(false, MeasuredPart::of(&part(kernel, 0)));
         assert!(!alone.is_complete(false));
         alone.looks = LOOKS + 1;
         assert!(alone.is_complete(false));
 
-        let mut batch = measured(Work::Copy { direction: Direction::Up, bytes: 8, pageable: false });
-        batch.take(false, Part::of(&part(RanWork::CopyToDevice { bytes: 4 }, 0)));
+        let mut batch = measured(WorkKind::Copy { direction: Direction::Up, bytes: 8, pageable: false });
+        batch.take(false, MeasuredPart::of(&part(RanWork::CopyToDevice { bytes: 4 }, 0)));
         batch.looks = LOOKS + 1;
         assert!(!batch.is_complete(false));
 
-        let mut told = measured(Work::Graph { operations: 3 });
-        told.take(true, Part::of(&part(kernel, 0)));
+        let mut told = measured(WorkKind::Graph { operations: 3 });
+        told.take(true, MeasuredPart::of(&part(kernel, 0)));
         assert!(told.is_complete(false), "the backend said that it was the last");
     }
 }

@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpustream_hal as hal;
-use gpustream_timeline::{Counter, Instant, Nanos, Place, Record, Span};
+use gpustream_timeline::{Counter, Instant, Nanos, Record, SourceLine, Span};
 
 use crate::track::Point;
 
 pub use collector::Listener;
 pub use gpustream_hal::trace::now;
-pub use gpustream_timeline::{Direction, InstantKind, SpanKind, Work};
+pub use gpustream_timeline::{Direction, InstantKind, SpanKind, WorkKind};
 pub use listening::Listening;
 pub use ranges::show_ranges;
 pub(crate) use submission::{InStream, submission};
@@ -127,8 +127,8 @@ pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
     }
 }
 
-fn place(location: &'static Location<'static>) -> Place {
-    Place { file: Cow::Borrowed(location.file()), line: location.line() }
+fn place(location: &'static Location<'static>) -> SourceLine {
+    SourceLine { file: Cow::Borrowed(location.file()), line: location.line() }
 }
 
 fn timeline_point(point: Point) -> gpustream_timeline::Point {
@@ -137,24 +137,24 @@ fn timeline_point(point: Point) -> gpustream_timeline::Point {
 
 /// Notes a span on this thread, with its `time` on the clock of [`now`].
 #[cold]
-pub fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: Place, kind: SpanKind) {
+pub fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: SourceLine, kind: SpanKind) {
     notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
 }
 
 /// Notes a moment on this thread, which is now.
 #[cold]
-pub fn note_instant(label: Cow<'static, str>, place: Place, kind: InstantKind) {
+pub fn note_instant(label: Cow<'static, str>, place: SourceLine, kind: InstantKind) {
     let (thread, time) = (thread::current(), now());
     notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
 
 /// Makes up the operation of that number, for tests.
 #[cfg(test)]
-fn made_up(number: u64, work: Work) -> gpustream_timeline::Operation {
+fn made_up(number: u64, work: WorkKind) -> gpustream_timeline::Operation {
     gpustream_timeline::Operation {
         point: gpustream_timeline::Point { stream: 1, number },
         label: Cow::Borrowed("made up"),
-        place: Place::default(),
+        place: SourceLine::default(),
         thread: 1,
         submitted: 0..1,
         ran: None,

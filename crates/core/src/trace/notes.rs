@@ -15,7 +15,7 @@ use crate::sync::{Mutex, lock};
 pub(super) const MOST: usize = 1 << 17;
 
 /// An operation that was submitted, with what will tell when it ran.
-pub(super) struct Pending {
+pub(super) struct PendingOperation {
     pub(super) operation: Operation,
     pub(super) device: Arc<TracedDevice>,
     pub(super) stream: RawStream,
@@ -24,7 +24,7 @@ pub(super) struct Pending {
 
 /// A note in the queue.
 pub(super) enum Note {
-    Operation(Pending),
+    Operation(PendingOperation),
     Other(Record),
 }
 
@@ -36,7 +36,7 @@ struct Notes {
 
 static NOTES: Mutex<Notes> = Mutex::new(Notes { queue: VecDeque::new(), lost: 0 });
 
-impl Pending {
+impl PendingOperation {
     /// Gives back the events of an operation that will not be asked about.
     pub(super) fn forget(self) -> Operation {
         self.device.give_back_times(self.times);
@@ -50,7 +50,7 @@ pub(super) fn note(record: Record) {
 }
 
 /// Notes a submission.
-pub(super) fn expect(pending: Pending) {
+pub(super) fn expect(pending: PendingOperation) {
     if let Some(Note::Operation(lost)) = put(Note::Operation(pending)) {
         lost.forget();
     }

@@ -5,12 +5,12 @@ use std::mem;
 use std::sync::Arc;
 
 use gpustream_hal::trace::now;
-use gpustream_hal::{self as hal, Operation, RawStream, Result};
-use gpustream_timeline::Work;
+use gpustream_hal::{self as hal, CallSite, RawStream, Result};
+use gpustream_timeline::WorkKind;
 
 use super::device::{Times, TracedDevice};
 use super::devices;
-use super::notes::{self, Pending};
+use super::notes::{self, PendingOperation};
 use super::ranges::Range;
 use super::{place, thread, timeline_point};
 use crate::track::Point;
@@ -32,8 +32,8 @@ pub(crate) struct InStream {
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,
     at: InStream,
-    operation: Operation,
-    work: Work,
+    operation: CallSite,
+    work: WorkKind,
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let mut call = || {
@@ -42,8 +42,8 @@ pub(crate) fn submission(
     };
     let Some(device) = devices::find(device) else { return call() };
     let (start, work) = match (thread::take_staging(), work) {
-        (Some(began), Work::Copy { direction, bytes, .. }) => {
-            (began, Work::Copy { direction, bytes, pageable: true })
+        (Some(began), WorkKind::Copy { direction, bytes, .. }) => {
+            (began, WorkKind::Copy { direction, bytes, pageable: true })
         }
         (_, work) => (now(), work),
     };
@@ -65,7 +65,7 @@ pub(crate) fn submission(
         after: after.iter().copied().map(timeline_point).collect(),
         pieces: Vec::new(),
     };
-    notes::expect(Pending { operation, device, stream, times });
+    notes::expect(PendingOperation { operation, device, stream, times });
     result
 }
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gpustream_hal::Operation;
-use gpustream_hal::hint::cold_path;
+use gpustream_hal::CallSite;
+use gpustream_hal::cold_path::cold_path;
 use smallvec::SmallVec;
 
 use super::{Point, StreamId};
@@ -24,7 +24,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) point: Point,
-    pub(crate) operation: Operation,
+    pub(crate) operation: CallSite,
     /// Whether an earlier owner of the memory left this use behind. The present owner cannot know of such a use, so the
     /// library waits for it even where the user orders operations.
     pub(crate) recycled: bool,
@@ -35,13 +35,13 @@ pub(crate) struct Use {
 impl Use {
     /// Creates a use by `operation`. The history adds whether the use writes.
     #[inline]
-    pub(crate) fn new(point: Point, operation: Operation) -> Self {
+    pub(crate) fn new(point: Point, operation: CallSite) -> Self {
         Self { point, operation, recycled: false, wrote: 0 }
     }
 
     /// Creates a write that an earlier owner left behind.
     #[cfg(test)]
-    pub(crate) fn of_earlier_owner(point: Point, operation: Operation) -> Self {
+    pub(crate) fn of_earlier_owner(point: Point, operation: CallSite) -> Self {
         Self { point, operation, recycled: true, wrote: point.number }
     }
 

@@ -12,7 +12,7 @@ mod history;
 mod touched;
 
 #[cfg(test)]
-mod model;
+mod tests;
 
 use std::fmt;
 use std::num::NonZeroU64;

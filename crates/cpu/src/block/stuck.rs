@@ -2,14 +2,14 @@
 
 use super::Runner;
 use crate::failure::{Failure, Site};
-use crate::thread::State;
+use crate::thread::ThreadState;
 use crate::warp;
 
 impl Runner {
     /// Returns the reason why no thread of the block can go on.
     pub(super) fn stuck(&mut self) -> Failure {
         let first = |state| self.states[..self.total as usize].iter().position(|&s| s == state);
-        match (first(State::AtBarrier), first(State::AtWarp)) {
+        match (first(ThreadState::AtBarrier), first(ThreadState::AtWarp)) {
             (Some(waiting), _) => self.stuck_at_barrier(waiting as u32),
             (None, Some(waiting)) => self.stuck_at_warp(waiting as u32),
             (None, None) => self.failure_at(None, "no thread of the block can go on".into()),
@@ -18,7 +18,7 @@ impl Runner {
 
     fn stuck_at_barrier(&self, waiting: u32) -> Failure {
         let states = &self.states[..self.total as usize];
-        let other = states.iter().position(|&s| s == State::AtWarp).map_or_else(
+        let other = states.iter().position(|&s| s == ThreadState::AtWarp).map_or_else(
             || "another thread never reaches it".into(),
             |thread| {
                 let at = Site::from(&self.lanes[thread]);
@@ -37,7 +37,7 @@ impl Runner {
         let elsewhere = warp::missing(&self.threads(), waiting).map_or_else(
             || "a lane of its mask never comes".into(),
             |other| {
-                let at = if self.states[other as usize] == State::AtBarrier {
+                let at = if self.states[other as usize] == ThreadState::AtBarrier {
                     self.barrier.site()
                 } else {
                     Site::from(&self.lanes[other as usize])

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::{Kind, Stream};
+use super::{Stream, StreamKind};
 use crate::shared::{Interrupt, Shared};
 use crate::sync::lock;
 
@@ -40,7 +40,7 @@ impl Registry {
 
     /// Returns the legacy stream, which its first use makes.
     pub(crate) fn legacy_of(&'static self, shared: &'static Shared) -> &'static Arc<Stream> {
-        self.legacy.get_or_init(|| Stream::new(shared, self, 0, Kind::Legacy, None))
+        self.legacy.get_or_init(|| Stream::new(shared, self, 0, StreamKind::Legacy, None))
     }
 
     /// Returns the legacy stream, if it has ever been used.

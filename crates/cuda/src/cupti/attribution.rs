@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gpustream_hal::RanWork;
 
-use super::record::Part;
+use super::record::Activity;
 
 /// The calls whose operations are remembered. A device is at most so many calls behind: a stream holds about a thousand
 /// launches, and a thread that submits more waits. Only a graph may run for longer while other streams go on.
@@ -30,8 +30,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    pub(crate) fn new(part: &Part<'_>, label: Option<Arc<str>>) -> Self {
-        let Part { correlation, ref work, start, end, .. } = *part;
+    pub(crate) fn new(part: &Activity<'_>, label: Option<Arc<str>>) -> Self {
+        let Activity { correlation, ref work, start, end, .. } = *part;
         Self { correlation, label, work: *work, start, end }
     }
 }

@@ -26,15 +26,15 @@ const LAYOUT: Layout = match Layout::from_size_align(SIZE, 8) {
 struct Buffer {
     /// The memory, of [`LAYOUT`].
     memory: NonNull<u8>,
-    state: State,
+    state: BufferOwner,
 }
 
-// SAFETY: the memory is plain bytes, of one owner at a time as `State` says.
+// SAFETY: the memory is plain bytes, of one owner at a time as `BufferOwner` says.
 unsafe impl Send for Buffer {}
 
 /// The owner of a buffer's bytes.
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum BufferOwner {
     Free,
     /// CUPTI writes to it.
     Lent,
@@ -58,8 +58,8 @@ static BUFFERS: Mutex<Buffers> = Mutex::new(Buffers { all: Vec::new(), came: 0 }
 impl Buffers {
     /// Returns a free buffer; a new one where there is none and room for one.
     fn lend(&mut self) -> Option<NonNull<u8>> {
-        if let Some(free) = self.all.iter_mut().find(|buffer| buffer.state == State::Free) {
-            free.state = State::Lent;
+        if let Some(free) = self.all.iter_mut().find(|buffer| buffer.state == BufferOwner::Free) {
+            free.state = BufferOwner::Lent;
             return Some(free.memory);
         }
         if self.all.len() >= MOST || self.all.try_reserve(1).is_err() {
@@ -67,17 +67,18 @@ impl Buffers {
         }
         // SAFETY: the layout is not empty.
         let memory = NonNull::new(unsafe { alloc(LAYOUT) })?;
-        self.all.push(Buffer { memory, state: State::Lent });
+        self.all.push(Buffer { memory, state: BufferOwner::Lent });
         Some(memory)
     }
 
     /// Takes a buffer back. One that was not lent is another tool's, whose callbacks were there before or after ours.
     fn take_back(&mut self, memory: *mut u8, bytes: usize) {
-        let is_lent = |buffer: &&mut Buffer| buffer.memory.as_ptr() == memory && buffer.state == State::Lent;
+        let is_lent =
+            |buffer: &&mut Buffer| buffer.memory.as_ptr() == memory && buffer.state == BufferOwner::Lent;
         if let Some(buffer) = self.all.iter_mut().find(is_lent) {
             self.came += 1;
             let (bytes, number) = (bytes.min(SIZE), self.came);
-            buffer.state = if bytes == 0 { State::Free } else { State::Full { bytes, number } };
+            buffer.state = if bytes == 0 { BufferOwner::Free } else { BufferOwner::Full { bytes, number } };
         }
     }
 }
@@ -106,13 +107,13 @@ pub(crate) unsafe extern "C" fn completed(_: CUcontext, _: u32, memory: *mut u8,
 
 /// Whether CUPTI holds buffers.
 pub(crate) fn any_lent() -> bool {
-    lock(&BUFFERS).all.iter().any(|buffer| buffer.state == State::Lent)
+    lock(&BUFFERS).all.iter().any(|buffer| buffer.state == BufferOwner::Lent)
 }
 
 /// Frees the memory that nobody uses.
 pub(crate) fn trim() {
     lock(&BUFFERS).all.retain(|buffer| {
-        let is_free = buffer.state == State::Free;
+        let is_free = buffer.state == BufferOwner::Free;
         if is_free {
             // SAFETY: allocated with this layout; nobody has the memory of a free buffer.
             unsafe { dealloc(buffer.memory.as_ptr(), LAYOUT) };
@@ -132,11 +133,11 @@ impl Full {
     pub(crate) fn next() -> Option<Self> {
         let mut buffers = lock(&BUFFERS);
         let full = buffers.all.iter_mut().filter_map(|buffer| match buffer.state {
-            State::Full { bytes, number } => Some((number, bytes, buffer)),
+            BufferOwner::Full { bytes, number } => Some((number, bytes, buffer)),
             _ => None,
         });
         let (_, bytes, buffer) = full.min_by_key(|(number, ..)| *number)?;
-        buffer.state = State::Read;
+        buffer.state = BufferOwner::Read;
         Some(Self { memory: buffer.memory, bytes })
     }
 
@@ -149,7 +150,7 @@ impl Full {
 impl Drop for Full {
     fn drop(&mut self) {
         if let Some(buffer) = lock(&BUFFERS).all.iter_mut().find(|buffer| buffer.memory == self.memory) {
-            buffer.state = State::Free;
+            buffer.state = BufferOwner::Free;
         }
     }
 }

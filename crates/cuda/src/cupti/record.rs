@@ -69,7 +69,7 @@ mod offset {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record<'a> {
     /// A device ran something.
-    Ran(Part<'a>),
+    Ran(Activity<'a>),
     /// The driver's call of this number was made for this operation.
     Operation { correlation: u32, operation: u64 },
     /// A device ran something, and CUPTI could not tell when.
@@ -80,7 +80,7 @@ pub(crate) enum Record<'a> {
 
 /// One thing that a device ran.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Part<'a> {
+pub(crate) struct Activity<'a> {
     /// The number of the driver's call that submitted it.
     pub(crate) correlation: u32,
     /// The kernel's symbol; `None` of anything but kernels.
@@ -135,7 +135,7 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
         None
     };
     let (start, end) = (start.saturating_sub(EPOCH), end.saturating_sub(EPOCH));
-    Record::Ran(Part { correlation, symbol, work, start, end })
+    Record::Ran(Activity { correlation, symbol, work, start, end })
 }
 
 /// A whole record of a known version. Only [`read`] makes one, and asks for the fields of the record's kind alone.

@@ -17,7 +17,7 @@ fn refused<T: Element>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
     fn check<T: Element, F: Form + Make>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
         let made = theirs.managed::<F, f32>(&[0.0; 24]);
         let error = made.taken::<T>(&stream()).unwrap_err();
-        assert_eq!(error.operation().map(|operation| operation.label), Some("from_dlpack"), "{error}");
+        assert_eq!(error.call_site().map(|operation| operation.label), Some("from_dlpack"), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         for word in says {
             assert!(error.to_string().contains(word), "{word:?} in {error}");

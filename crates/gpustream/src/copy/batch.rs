@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, named, operation};
-use gpustream_core::queue::Entry;
+use gpustream_core::operation::{DriverCalls, call_site, named};
+use gpustream_core::stream::StreamEntry;
 use gpustream_core::track::Mode;
 use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Result};
 
@@ -13,7 +13,7 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View, ViewMut};
 
-/// Several copies for [`Stream::copy_batch`], which submits them as one operation.
+/// Several copies for [`Stream::copy_batch`], which submits them as one call_site.
 ///
 /// The batch borrows the memory of its copies, the destinations exclusively. So no copy writes what another one reads or
 /// writes, and the copies need no order among each other:
@@ -60,7 +60,7 @@ impl<'a> CopyBatch<'a> {
         dst: impl Into<ViewMut<'a, T>>,
     ) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
-        named(operation("add"), || {
+        named(call_site("add"), || {
             check_lengths(src.len(), dst.len()).map_err(|error| of_copy(self.len(), error))?;
             self.copies.push((src.elements()?, dst.elements()?));
             Ok(())
@@ -113,7 +113,7 @@ impl Stream {
         reason = "threads that shared a batch could write its memory at once"
     )]
     pub fn copy_batch(&self, batch: CopyBatch<'_>) -> Result<()> {
-        let entry = self.enter(operation("copy_batch"))?;
+        let entry = self.enter(call_site("copy_batch"))?;
         let mut copies = Vec::with_capacity(batch.len());
         let (mut reads, mut writes) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (index, (src, dst)) in batch.copies.iter().enumerate() {
@@ -133,10 +133,15 @@ impl Stream {
         let accesses: Vec<&Access<'_>> = reads.iter().chain(&writes).collect();
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { entry.submit_call(&accesses, Call::Batch(&copies)) }
+        unsafe { entry.submit_call(&accesses, DriverCalls::Batch(&copies)) }
     }
 
-    fn check_batch_copy(&self, entry: &Entry<'_>, src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<()> {
+    fn check_batch_copy(
+        &self,
+        entry: &StreamEntry<'_>,
+        src: &View<'_, u8>,
+        dst: &View<'_, u8>,
+    ) -> Result<()> {
         let here = &self.device.0.info;
         for end in [src, dst] {
             let there = &end.device.0.info;

@@ -6,8 +6,8 @@ pub(crate) mod staged;
 
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, layout_of};
-use gpustream_core::operation::{Call, Submission, Waited, operation, refused, traced};
-use gpustream_core::queue::{Entry, Recording};
+use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, refused, traced};
+use gpustream_core::stream::{Recording, StreamEntry};
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, RawStream, Result, Work};
@@ -47,11 +47,11 @@ impl Stream {
     #[track_caller]
     #[inline]
     pub fn alloc<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
-        self.alloc_for(&self.enter(operation("alloc"))?, len)
+        self.alloc_for(&self.enter(call_site("alloc"))?, len)
     }
 
     #[inline]
-    pub(crate) fn alloc_for<T: Plain>(&self, entry: &Entry<'_>, len: usize) -> Result<Buffer<T>> {
+    pub(crate) fn alloc_for<T: Plain>(&self, entry: &StreamEntry<'_>, len: usize) -> Result<Buffer<T>> {
         let memory = Owned::alloc_on(entry, &self.device, entry.named(layout_of::<T>(len))?)?;
         Ok(Buffer::new(memory, len))
     }
@@ -62,7 +62,7 @@ impl Stream {
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn zeros<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
-        self.full_for(&self.enter(operation("zeros"))?, len, T::zeroed())
+        self.full_for(&self.enter(call_site("zeros"))?, len, T::zeroed())
     }
 
     /// Allocates `len` elements and sets each to `value` in stream order.
@@ -71,10 +71,10 @@ impl Stream {
     /// As for [`alloc`](Self::alloc) and [`fill`](Self::fill).
     #[track_caller]
     pub fn full<T: Plain>(&self, len: usize, value: T) -> Result<Buffer<T>> {
-        self.full_for(&self.enter(operation("full"))?, len, value)
+        self.full_for(&self.enter(call_site("full"))?, len, value)
     }
 
-    fn full_for<T: Plain>(&self, entry: &Entry<'_>, len: usize, value: T) -> Result<Buffer<T>> {
+    fn full_for<T: Plain>(&self, entry: &StreamEntry<'_>, len: usize, value: T) -> Result<Buffer<T>> {
         let mut buffer = self.alloc_for(entry, len)?;
         self.fill_for(entry, &mut buffer.view_mut(), value)?;
         Ok(buffer)
@@ -96,7 +96,7 @@ impl Stream {
     /// As for [`alloc`](Self::alloc) and [`copy`](Self::copy).
     #[track_caller]
     pub fn duplicate<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let entry = self.enter(operation("duplicate"))?;
+        let entry = self.enter(call_site("duplicate"))?;
         let src = src.view();
         let mut buffer = self.alloc_for(&entry, src.len())?;
         self.copy_for(&entry, &src, &buffer.view_mut().view())?;
@@ -111,7 +111,7 @@ impl Stream {
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>> {
-        let entry = self.enter(operation("upload"))?;
+        let entry = self.enter(call_site("upload"))?;
         // Before memory is taken that a recording would keep.
         entry.check_running(staged::CAPTURED)?;
         let mut buffer = self.alloc_for(&entry, values.len())?;
@@ -125,7 +125,7 @@ impl Stream {
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
     #[track_caller]
     pub fn upload_into<T: Plain>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
-        let entry = self.enter(operation("upload"))?;
+        let entry = self.enter(call_site("upload"))?;
         let mut dst = dst.view_mut();
         entry.named(check_lengths(values.len(), dst.len()))?;
         self.check_memory(&entry, &dst.view())?;
@@ -134,11 +134,16 @@ impl Stream {
 
     /// Copies `values` to memory of equal length, which the stream reaches.
     #[inline]
-    fn upload_for<T: Plain>(&self, entry: &Entry<'_>, values: &[T], dst: &mut ViewMut<'_, T>) -> Result<()> {
+    fn upload_for<T: Plain>(
+        &self,
+        entry: &StreamEntry<'_>,
+        values: &[T],
+        dst: &mut ViewMut<'_, T>,
+    ) -> Result<()> {
         lint::serialises_at(
             "the host copies an ordinary slice before this call returns, and past the staging ring's size it waits for \
              the device; copy from pinned memory",
-            entry.caller.operation.location,
+            entry.caller.call_site.location,
         );
         staged::upload(self, entry, values, dst)
     }
@@ -149,7 +154,7 @@ impl Stream {
     /// [`ErrorKind::Uninitialized`] where nothing has written some of `src`.
     #[track_caller]
     pub fn download<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
-        let entry = self.enter(operation("download"))?;
+        let entry = self.enter(call_site("download"))?;
         let src = src.view();
         entry.check_running("wait for a download; copy to pinned memory")?;
         let mut values = Vec::new();
@@ -170,7 +175,7 @@ impl Stream {
     /// some of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
     #[track_caller]
     pub fn download_into<T: Plain>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
-        let entry = self.enter(operation("download"))?;
+        let entry = self.enter(call_site("download"))?;
         let src = src.view();
         entry.check_running("wait for a download; copy to pinned memory")?;
         entry.named(check_lengths(src.len(), dst.len()))?;
@@ -180,7 +185,7 @@ impl Stream {
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
-    /// [`copy_batch`](Self::copy_batch) makes many copies as one operation.
+    /// [`copy_batch`](Self::copy_batch) makes many copies as one call_site.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has
@@ -191,7 +196,7 @@ impl Stream {
         src: &(impl AsView<T> + ?Sized),
         dst: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        let entry = self.enter(operation("copy"))?;
+        let entry = self.enter(call_site("copy"))?;
         let (src, dst) = (src.view(), dst.view_mut());
         entry.named(check_lengths(src.len(), dst.len()))?;
         self.copy_for(&entry, &src, &dst.view())
@@ -201,7 +206,7 @@ impl Stream {
     #[inline]
     pub(crate) fn copy_for<T: Plain>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         src: &View<'_, T>,
         dst: &View<'_, T>,
     ) -> Result<()> {
@@ -216,13 +221,13 @@ impl Stream {
     #[cold]
     fn copy_from_peer<T: Plain>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         src: &View<'_, T>,
         dst: &View<'_, T>,
     ) -> Result<()> {
         self.check_written(entry, src)?;
         self.submit_copy(entry, src, dst).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => self.foreign("the memory").with_operation(entry.caller.operation),
+            ErrorKind::Unsupported => self.foreign("the memory").with_call_site(entry.caller.call_site),
             _ => error,
         })
     }
@@ -232,7 +237,7 @@ impl Stream {
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) fn submit_copy<T: Plain>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         src: &View<'_, T>,
         dst: &View<'_, T>,
     ) -> Result<()> {
@@ -242,16 +247,18 @@ impl Stream {
         let copy = self.copy_work(src, dst)?;
         // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
-        unsafe { entry.submit_call(&[&src.access(Mode::Read), &dst.access(Mode::Write)], Call::Work(copy)) }
+        unsafe {
+            entry.submit_call(&[&src.access(Mode::Read), &dst.access(Mode::Write)], DriverCalls::Work(copy))
+        }
     }
 
-    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
+    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one call_site.
     pub(crate) fn submit_copies<T: Plain, const N: usize>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         src: &[View<'_, T>; N],
         dst: &[View<'_, T>; N],
-        waited: Waited,
+        waited: HostWait,
     ) -> Result<()> {
         if src.iter().all(|src| src.bytes().is_empty()) {
             return Ok(());
@@ -270,10 +277,10 @@ impl Stream {
         let work = if trace::is_on() {
             traced_together(&self.copy_work(&src[0], &dst[0])?, src)
         } else {
-            trace::Work::Other
+            trace::WorkKind::Other
         };
-        let call = Call::Several(work, &mut several);
-        let mut submission = Submission { waited, ..Submission::new(&entry.caller, &accesses, call) };
+        let call = DriverCalls::Several(work, &mut several);
+        let mut submission = Operation { waited, ..Operation::new(&entry.caller, &accesses, call) };
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
         unsafe { entry.submit(&mut submission) }
@@ -306,10 +313,10 @@ impl Stream {
     /// value as a node of a graph.
     #[track_caller]
     pub fn fill<T: Plain>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
-        self.fill_for(&self.enter(operation("fill"))?, &mut dst.view_mut(), value)
+        self.fill_for(&self.enter(call_site("fill"))?, &mut dst.view_mut(), value)
     }
 
-    fn fill_for<T: Plain>(&self, entry: &Entry<'_>, dst: &mut ViewMut<'_, T>, value: T) -> Result<()> {
+    fn fill_for<T: Plain>(&self, entry: &StreamEntry<'_>, dst: &mut ViewMut<'_, T>, value: T) -> Result<()> {
         self.check_memory(entry, &dst.view())?;
         let bytes = dst.view().bytes().len();
         if bytes == 0 {
@@ -321,14 +328,14 @@ impl Stream {
         let view = dst.view();
         let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
         // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
-        unsafe { entry.submit_call(&[&view.access(Mode::Write)], Call::Work(fill)) }
+        unsafe { entry.submit_call(&[&view.access(Mode::Write)], DriverCalls::Work(fill)) }
     }
 
     /// Fills with a value that the drivers' fills cannot express: uploads some copies of the value, then copies the
     /// filled part behind itself until the range is full.
     fn fill_by_doubling<T: Plain>(
         &self,
-        entry: &Entry<'_>,
+        entry: &StreamEntry<'_>,
         dst: &mut ViewMut<'_, T>,
         value: T,
     ) -> Result<()> {
@@ -362,16 +369,16 @@ impl Stream {
             }
             Ok(())
         };
-        let work = trace::Work::Fill { bytes: total as u64 };
+        let work = trace::WorkKind::Fill { bytes: total as u64 };
         // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
-        unsafe { entry.submit_call(&accesses, Call::Several(work, &mut double)) }
+        unsafe { entry.submit_call(&accesses, DriverCalls::Several(work, &mut double)) }
     }
 
-    pub(crate) fn check_memory<T: Plain>(&self, entry: &Entry<'_>, view: &View<'_, T>) -> Result<()> {
+    pub(crate) fn check_memory<T: Plain>(&self, entry: &StreamEntry<'_>, view: &View<'_, T>) -> Result<()> {
         entry.named(self.check_reaches(view.device, view.block.kind, "the memory"))
     }
 
-    pub(crate) fn check_source<T: Plain>(&self, entry: &Entry<'_>, src: &View<'_, T>) -> Result<()> {
+    pub(crate) fn check_source<T: Plain>(&self, entry: &StreamEntry<'_>, src: &View<'_, T>) -> Result<()> {
         self.check_memory(entry, src)?;
         self.check_written(entry, src)
     }
@@ -387,7 +394,7 @@ impl Stream {
             && from.ordinal != here.ordinal
     }
 
-    fn check_written<T: Plain>(&self, entry: &Entry<'_>, src: &View<'_, T>) -> Result<()> {
+    fn check_written<T: Plain>(&self, entry: &StreamEntry<'_>, src: &View<'_, T>) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
         if self.core.is_recorded() {
             match self.core.state.lock().recording() {
@@ -441,11 +448,11 @@ fn pattern(value: &[u8]) -> Option<FillPattern> {
 
 /// Returns what a trace says of several copies in the direction of the first.
 #[cold]
-fn traced_together<T: Plain>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::Work {
+fn traced_together<T: Plain>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::WorkKind {
     let total = src.iter().map(|src| src.bytes().len() as u64).sum();
     match traced(first) {
-        trace::Work::Copy { direction, pageable, .. } => {
-            trace::Work::Copy { direction, bytes: total, pageable }
+        trace::WorkKind::Copy { direction, pageable, .. } => {
+            trace::WorkKind::Copy { direction, bytes: total, pageable }
         }
         other => other,
     }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpustream_core::device_core::DeviceCore;
-use gpustream_core::memory::{self, Access, Block, Kind, layout_of};
-use gpustream_core::operation::operation;
-use gpustream_core::queue::{Chunk, Entry, Up};
+use gpustream_core::memory::{self, Access, Block, MemoryKind, layout_of};
+use gpustream_core::operation::call_site;
 use gpustream_core::staging::PIECE;
+use gpustream_core::stream::{Chunk, StreamEntry, Up};
 use gpustream_core::sync::lock;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -39,7 +39,7 @@ pub(super) const LONGEST_DOWN: usize = 64 << 10;
 /// Copies `src` to `target`.
 pub(super) fn upload<'a>(
     stream: &Stream,
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     src: &[u8],
     target: impl Fn(Range<usize>) -> Access<'a> + Sync,
 ) -> Result<()> {
@@ -52,7 +52,7 @@ pub(super) fn upload<'a>(
     chunk.used = (start + src.len()).next_multiple_of(STEP).min(chunk.size);
     let (block, size) = (&chunk.block, chunk.size);
     let host = Target(block.host);
-    let copy = |entry: &Entry<'_>, range: Range<usize>| {
+    let copy = |entry: &StreamEntry<'_>, range: Range<usize>| {
         let (at, src) = (start + range.start, &src[range.clone()]);
         trace::stage();
         // SAFETY: the chunk has room for all of the slice behind `start`, was idle when it was taken, and nothing
@@ -81,7 +81,7 @@ pub(super) fn upload<'a>(
 /// `dst` has room for the bytes, and nobody else touches that memory.
 pub(super) unsafe fn download(
     stream: &Stream,
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     block: &Arc<Block>,
     source: Range<usize>,
     dst: *mut u8,
@@ -92,7 +92,7 @@ pub(super) unsafe fn download(
         piece
     } else {
         let layout = Layout::new::<[u8; LONGEST_DOWN]>();
-        device.pools.alloc(device, Kind::Pinned, layout, None, entry.caller.operation)?
+        device.pools.alloc(device, MemoryKind::Pinned, layout, None, entry.caller.call_site)?
     };
     let len = source.len();
     let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
@@ -116,16 +116,16 @@ pub(super) unsafe fn download(
 #[cold]
 fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result<&'a mut Chunk> {
     let device: &DeviceCore = &stream.device.0;
-    let credit = &device.staging.credit;
+    let in_flight = &device.staging.in_flight;
     if let Some(Chunk { block, size, .. }) = slot.take() {
         let last = memory::pending(&block, &(0..size), Mode::Write).first().map(|point| point.number);
         device.pools.release(block);
         if let Some(last) = last {
-            credit.take(&stream.core, size)?.submitted(last);
+            in_flight.take(&stream.core, size)?.submitted(last);
         }
     }
-    let size = CHUNK.min(credit.limit()).max(len);
+    let size = CHUNK.min(in_flight.limit()).max(len);
     let block =
-        device.pools.alloc(device, Kind::Pinned, layout_of::<u8>(size)?, None, operation("staging"))?;
+        device.pools.alloc(device, MemoryKind::Pinned, layout_of::<u8>(size)?, None, call_site("staging"))?;
     Ok(slot.insert(Chunk { block, size, used: 0 }))
 }

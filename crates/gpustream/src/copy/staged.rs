@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use gpustream_core::device_core::DeviceCore;
-use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED, layout_of};
-use gpustream_core::operation::{Call, Caller, Waited};
-use gpustream_core::queue::{Entry, prune};
+use gpustream_core::memory::{self, Access, Block, MemoryKind, PAGE_LOCKED, layout_of};
+use gpustream_core::operation::{Caller, DriverCalls, HostWait};
 use gpustream_core::staging::Plan;
-use gpustream_core::staging::team::{self, Claims};
+use gpustream_core::staging::parallel_copy::{self, Claims};
+use gpustream_core::stream::{StreamEntry, prune};
 use gpustream_core::trace::{self, Direction};
 use gpustream_core::track::Mode;
-use gpustream_hal::hint::cold_path;
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{self as hal, Result, Work};
 
 use super::short;
@@ -32,7 +32,7 @@ pub(super) const CAPTURED: &str = "copy an ordinary slice, which the graph would
 #[inline]
 pub(super) fn upload<T: Plain>(
     stream: &Stream,
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     src: &[T],
     dst: &mut ViewMut<'_, T>,
 ) -> Result<()> {
@@ -74,7 +74,7 @@ pub(super) fn upload<T: Plain>(
 /// Copies a few bytes, which go along with the command.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
-fn upload_inline(entry: &Entry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
+fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
     let to = target.block.address.offset(target.range.start);
     // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the stream was
     // made by the device and is not being captured.
@@ -82,18 +82,18 @@ fn upload_inline(entry: &Entry<'_>, src: &[u8], target: &Access<'_>) -> Result<(
         |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
     if let Some(begun) = entry.begin(&[target])? {
         let result = copy(&*entry.stream.device, entry.stream.raw());
-        return entry.finish(begun, iter::once(target), Waited::Alone, result);
+        return entry.finish(begun, iter::once(target), HostWait::Alone, result);
     }
     cold_path();
-    let work = trace::Work::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
+    let work = trace::WorkKind::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
     entry.submit_outside_captures(CAPTURED, work, iter::once(target), copy)
 }
 
 /// Copies `src` to `target`, through a piece of its own.
-fn upload_piece(stream: &Stream, entry: &Entry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
+fn upload_piece(stream: &Stream, entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
     let len = src.len();
     let staging = &stream.device.0.staging;
-    let grant = staging.credit.take(&stream.core, len)?;
+    let grant = staging.in_flight.take(&stream.core, len)?;
     let piece = alloc_piece(stream, entry, len)?;
     let block = piece.block();
     trace::stage();
@@ -105,16 +105,16 @@ fn upload_piece(stream: &Stream, entry: &Entry<'_>, src: &[u8], target: &Access<
 }
 
 /// Allocates pinned memory for a piece of a copy.
-fn alloc_piece(stream: &Stream, entry: &Entry<'_>, len: usize) -> Result<Owned> {
-    let Caller { operation, outside, .. } = entry.caller;
-    Owned::alloc_outside(&stream.device, Kind::Pinned, layout_of::<u8>(len)?, operation, outside)
+fn alloc_piece(stream: &Stream, entry: &StreamEntry<'_>, len: usize) -> Result<Owned> {
+    let Caller { call_site: operation, outside, .. } = entry.caller;
+    Owned::alloc_outside(&stream.device, MemoryKind::Pinned, layout_of::<u8>(len)?, operation, outside)
 }
 
 /// Has the device copy from byte `at` of a pinned block to `target`. The bytes there do not change before they are
 /// read.
 #[inline]
 pub(super) fn copy_pinned(
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     from: &Access<'_>,
     at: usize,
     target: &Access<'_>,
@@ -128,7 +128,7 @@ pub(super) fn copy_pinned(
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
     // bytes at `at`.
-    unsafe { entry.submit_call(&[from, target], Call::Work(copy)) }
+    unsafe { entry.submit_call(&[from, target], DriverCalls::Work(copy)) }
 }
 
 /// The address of memory that several threads write, each its own part.
@@ -152,7 +152,7 @@ impl Target {
 /// `dst` has room for `src.len()` elements that nobody else touches.
 pub(super) unsafe fn download<T: Plain>(
     stream: &Stream,
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     src: &View<'_, T>,
     dst: *mut T,
 ) -> Result<()> {
@@ -199,7 +199,7 @@ pub(super) unsafe fn download<T: Plain>(
 
 /// Has the device copy `source` of `block` to the beginning of a piece of `size` bytes.
 pub(super) fn fill_piece(
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     block: &Arc<Block>,
     source: Range<usize>,
     (piece, size): (&Arc<Block>, usize),
@@ -217,7 +217,7 @@ pub(super) fn fill_piece(
         Work::CopyToHost { dst: piece.host, src: address, bytes: len }
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
-    unsafe { entry.submit_call(&accesses, Call::Work(copy)) }
+    unsafe { entry.submit_call(&accesses, DriverCalls::Work(copy)) }
 }
 
 /// Waits until the first `len` bytes of a piece are there, and copies them to `dst`.
@@ -257,11 +257,11 @@ pub(crate) fn copy_on_host<T: Plain>(device: &Device, src: &[T], dst: &mut [T]) 
 /// As [`run`], for pieces that each thread submits to the stream, which it enters for itself.
 pub(super) fn run_on(
     stream: &Stream,
-    entry: &Entry<'_>,
+    entry: &StreamEntry<'_>,
     plan: &Plan,
-    work: &(dyn Fn(&Entry<'_>, &Claims) -> Result<()> + Sync),
+    work: &(dyn Fn(&StreamEntry<'_>, &Claims) -> Result<()> + Sync),
 ) -> Result<()> {
-    let operation = entry.caller.operation;
+    let operation = entry.caller.call_site;
     run(&stream.device, plan, &|claims| work(&stream.enter(operation)?, claims))
 }
 
@@ -272,7 +272,7 @@ fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Syn
         return work(&claims);
     }
     let device = Arc::downgrade(&device.0);
-    team::run(
+    parallel_copy::run(
         claims,
         plan.helpers,
         plan.bytes <= SHORT,
@@ -285,6 +285,6 @@ fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Syn
 fn tidy(device: &Weak<DeviceCore>) {
     if let Some(device) = device.upgrade() {
         device.take_back_kept();
-        device.pools.trim(Kind::Pinned);
+        device.pools.trim(MemoryKind::Pinned);
     }
 }

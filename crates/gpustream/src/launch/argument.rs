@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
-use gpustream_hal::hint::cold_path;
+use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use gpustream_core::inside;
 use gpustream_core::launch::{LaunchRequest, most_threads};
+use gpustream_core::reentrancy;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
 use crate::module::Kernel;
@@ -101,7 +101,7 @@ impl Kernel {
         if self.may_share_most.load(Ordering::Acquire) {
             return Ok(());
         }
-        inside::check_outside()?;
+        reentrancy::check_outside()?;
         let device = self.device();
         let most = device.info().shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
         // SAFETY: the kernel's module is loaded as long as `self`.

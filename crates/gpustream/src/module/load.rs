@@ -5,12 +5,12 @@ use std::sync::{Arc, Once};
 
 use gpustream_core::checksum::{self, Checksum};
 use gpustream_core::module_core::ModuleCore;
-use gpustream_core::operation::operation;
+use gpustream_core::operation::call_site;
 use gpustream_core::sync::Mutex;
-use gpustream_core::{compile_cache, inside, lint};
+use gpustream_core::{compile_cache, lint, reentrancy};
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
 
-use super::{Module, ModuleSource, Shared, symbol_of};
+use super::{LoadedModule, Module, ModuleSource, symbol_of};
 use crate::device::Device;
 use crate::global::{GlobalMemory, Globals};
 
@@ -55,10 +55,10 @@ pub(crate) unsafe fn load(
     unlisted: Vec<String>,
     read_only: Option<&[&str]>,
 ) -> Result<Module> {
-    let call = operation("load");
+    let call = call_site("load");
     // SAFETY: handed on.
     let loaded = unsafe { load_unnamed(device, source, checksums, unlisted, read_only) };
-    loaded.map_err(|error| error.with_operation(call))
+    loaded.map_err(|error| error.with_call_site(call))
 }
 
 /// Loads as [`load`] does, without naming the call.
@@ -73,7 +73,7 @@ unsafe fn load_unnamed(
     mut unlisted: Vec<String>,
     read_only: Option<&[&str]>,
 ) -> Result<Module> {
-    inside::check_outside()?;
+    reentrancy::check_outside()?;
     let in_context = |error: Error, doing: &str| {
         error
             .with_context(format_args!("{doing} module `{}`", source.name))
@@ -98,7 +98,7 @@ unsafe fn load_unnamed(
     let globals = Globals::find(device, &core, source.globals, !unlisted.is_empty(), symbol)
         .map_err(|error| in_context(error, "finding the variables of"))?;
     let (device, name, declared) = (device.clone(), source.name.to_owned(), Mutex::default());
-    Ok(Module(Arc::new(Shared { core, device, name, symbols, declared, globals })))
+    Ok(Module(Arc::new(LoadedModule { core, device, name, symbols, declared, globals })))
 }
 
 /// An image that the driver has loaded.

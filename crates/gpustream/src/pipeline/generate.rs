@@ -1,7 +1,7 @@
 //! Pieces that the device generates, without input.
 
-use gpustream_core::memory::{Kind, byte_len};
-use gpustream_core::operation::{named, on_behalf, operation};
+use gpustream_core::memory::{MemoryKind, byte_len};
+use gpustream_core::operation::{call_site, named, on_behalf};
 use gpustream_hal::{Error, Result};
 
 use super::turns::take_turns;
@@ -50,7 +50,7 @@ impl Pipeline<'_> {
         mut work: impl FnMut(&Stream, &mut ViewMut<'_, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let operation = operation("pipeline");
+        let operation = call_site("pipeline");
         if pieces == 0 {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Pipeline<'_> {
             depth,
             || {
                 let piece = compute.alloc_for(&compute.enter(operation)?, len)?;
-                Ok((piece, Pinned::zeroed_for(&device, len, Kind::Pinned, operation)?))
+                Ok((piece, Pinned::zeroed_for(&device, len, MemoryKind::Pinned, operation)?))
             },
             |index, (piece, host)| {
                 if index == pieces {

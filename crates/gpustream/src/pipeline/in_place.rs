@@ -1,6 +1,6 @@
 //! Pieces of pinned memory, each brought to the device and back to where it was.
 
-use gpustream_core::operation::{Waited, operation};
+use gpustream_core::operation::{HostWait, call_site};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{Pipeline, report};
@@ -43,7 +43,7 @@ impl Pipeline<'_> {
         arrays: [&mut A; N],
         mut work: impl FnMut(&Stream, &mut [ViewMut<'_, T>; N]) -> Result<()>,
     ) -> Result<()> {
-        let operation = operation("in_place");
+        let operation = call_site("in_place");
         let arrays = arrays.map(|array| AsView::view(&*array));
         let Some(&first) = arrays.first() else { return Ok(()) };
         if let Some(other) = arrays.iter().find(|array| array.len() != first.len()) {
@@ -55,7 +55,7 @@ impl Pipeline<'_> {
                     other.len()
                 ),
             )
-            .with_operation(operation));
+            .with_call_site(operation));
         }
         let chunk = self.chunk_of::<T>();
         let (lanes, progress) = self.open_lanes(operation)?;
@@ -68,9 +68,9 @@ impl Pipeline<'_> {
             let len = host[0].len();
             let turn = index % lanes.len();
             let (stream, entry, places) = lanes[turn].places(len, operation)?;
-            stream.submit_copies(&entry, &host, &places, Waited::WithNext)?;
+            stream.submit_copies(&entry, &host, &places, HostWait::WithNext)?;
             work(stream, &mut places.map(ViewMut::new))?;
-            stream.submit_copies(&entry, &places, &host, Waited::Alone)?;
+            stream.submit_copies(&entry, &places, &host, HostWait::Alone)?;
             index += 1;
             done += len;
             report(progress, done);

@@ -3,8 +3,8 @@
 use std::array;
 
 use gpustream_core::memory::layout_of;
-use gpustream_core::queue::Entry;
-use gpustream_hal::{Operation, Result};
+use gpustream_core::stream::StreamEntry;
+use gpustream_hal::{CallSite, Result};
 
 use crate::buffer::{Buffer, Owned};
 use crate::device::Device;
@@ -29,8 +29,8 @@ impl Lane {
     pub(super) fn places<T: Plain, const N: usize>(
         &mut self,
         len: usize,
-        operation: Operation,
-    ) -> Result<(&Stream, Entry<'_>, [View<'_, T>; N])> {
+        operation: CallSite,
+    ) -> Result<(&Stream, StreamEntry<'_>, [View<'_, T>; N])> {
         let layout = layout_of::<T>(len)?;
         let Self { stream, memory } = self;
         let entry = stream.enter(operation)?;

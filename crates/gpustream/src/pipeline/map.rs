@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use gpustream_core::memory::{Kind, byte_len};
-use gpustream_core::operation::{named, on_behalf, operation};
-use gpustream_hal::{Error, ErrorKind, Operation, Result};
+use gpustream_core::memory::{MemoryKind, byte_len};
+use gpustream_core::operation::{call_site, named, on_behalf};
+use gpustream_hal::{CallSite, Error, ErrorKind, Result};
 
 use super::turns::take_turns;
 use super::{Pipeline, report};
@@ -29,7 +29,7 @@ pub struct Piece<'a, T, U> {
 }
 
 /// The memory of a piece under way.
-struct Slot<T, U> {
+struct PieceMemory<T, U> {
     host_input: Pinned<T>,
     input: Buffer<T>,
     output: Buffer<U>,
@@ -64,7 +64,7 @@ impl Pipeline<'_> {
                     output.len()
                 ),
             )
-            .with_operation(operation("pipeline")));
+            .with_call_site(call_site("pipeline")));
         }
         // No more places than there are pieces.
         let depth = self.depth.min(input.len().div_ceil(self.chunk_of::<T>())).max(1);
@@ -81,7 +81,7 @@ impl Pipeline<'_> {
             taken += values.len();
             Ok(())
         };
-        self.run_in(depth, operation("pipeline"), source, work, sink).map(drop)
+        self.run_in(depth, call_site("pipeline"), source, work, sink).map(drop)
     }
 
     /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
@@ -101,14 +101,14 @@ impl Pipeline<'_> {
         work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
         sink: impl FnMut(usize, &[U]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        self.run_in(self.depth, operation("pipeline"), source, work, sink)
+        self.run_in(self.depth, call_site("pipeline"), source, work, sink)
     }
 
     /// Runs pieces as [`run`](Self::run) does, in `depth` places.
     fn run_in<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
         depth: usize,
-        operation: Operation,
+        operation: CallSite,
         mut source: impl FnMut(&mut [T]) -> Result<usize, E>,
         mut work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
@@ -121,9 +121,9 @@ impl Pipeline<'_> {
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
         let (mut total, mut finished) = (0_usize, 0_usize);
-        take_turns::<Slot<T, U>, E>(
+        take_turns::<PieceMemory<T, U>, E>(
             depth,
-            || Ok(Slot::new(&device, stream(0), chunk, capacity, operation)?),
+            || Ok(PieceMemory::new(&device, stream(0), chunk, capacity, operation)?),
             |index, slot| {
                 let taken = source(&mut on_behalf(operation, || slot.host_input.write())?)?.min(chunk);
                 if taken > 0 {
@@ -149,20 +149,20 @@ impl Pipeline<'_> {
     }
 }
 
-impl<T: Plain, U: Plain> Slot<T, U> {
+impl<T: Plain, U: Plain> PieceMemory<T, U> {
     fn new(
         device: &Device,
         stream: &Stream,
         chunk: usize,
         capacity: usize,
-        operation: Operation,
+        operation: CallSite,
     ) -> Result<Self> {
         let entry = stream.enter(operation)?;
         Ok(Self {
-            host_input: Pinned::zeroed_for(device, chunk, Kind::Pinned, operation)?,
+            host_input: Pinned::zeroed_for(device, chunk, MemoryKind::Pinned, operation)?,
             input: stream.alloc_for(&entry, chunk)?,
             output: stream.alloc_for(&entry, capacity)?,
-            host_output: Pinned::zeroed_for(device, capacity, Kind::Pinned, operation)?,
+            host_output: Pinned::zeroed_for(device, capacity, MemoryKind::Pinned, operation)?,
             taken: 0,
             given: 0,
         })
@@ -171,7 +171,7 @@ impl<T: Plain, U: Plain> Slot<T, U> {
     fn submit(
         &mut self,
         stream: &Stream,
-        (index, operation): (usize, Operation),
+        (index, operation): (usize, CallSite),
         taken: usize,
         given: usize,
         work: &mut impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,

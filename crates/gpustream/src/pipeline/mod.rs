@@ -8,8 +8,8 @@ mod turns;
 
 use std::fmt;
 
-use gpustream_core::operation::{on_behalf, operation};
-use gpustream_hal::{Operation, Result};
+use gpustream_core::operation::{call_site, on_behalf};
+use gpustream_hal::{CallSite, Result};
 
 use crate::device::Device;
 use crate::stream::Stream;
@@ -121,7 +121,7 @@ impl<'p> Pipeline<'p> {
     /// As for [`Device::stream`], where the streams are not made yet.
     #[track_caller]
     pub fn streams(&mut self) -> Result<impl ExactSizeIterator<Item = &Stream>> {
-        Ok(self.open_lanes(operation("streams"))?.0.iter().map(|lane| &lane.stream))
+        Ok(self.open_lanes(call_site("streams"))?.0.iter().map(|lane| &lane.stream))
     }
 
     /// Returns the number of elements of `T` in a piece.
@@ -133,7 +133,7 @@ impl<'p> Pipeline<'p> {
     }
 
     /// Returns the lanes that pieces take turns on, made where they are missing, and the closure for progress.
-    fn open_lanes(&mut self, operation: Operation) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+    fn open_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let count = self.depth.min(LANES);
         while self.lanes.len() < count {
             self.lanes.push(on_behalf(operation, || Lane::new(&self.device))?);
@@ -142,7 +142,7 @@ impl<'p> Pipeline<'p> {
     }
 
     /// Refuses lanes that are being captured, as [`open_lanes`](Self::open_lanes) returns them: the host waits for pieces.
-    fn open_running_lanes(&mut self, operation: Operation) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+    fn open_running_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let (lanes, progress) = self.open_lanes(operation)?;
         let what = "wait for a pipeline's pieces; pieces `in_place` are not waited for";
         lanes.iter().try_for_each(|lane| lane.stream.enter(operation)?.check_running(what))?;

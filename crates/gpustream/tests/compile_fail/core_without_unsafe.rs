@@ -6,7 +6,7 @@ use gpustream::DeviceOptions;
 use gpustream_core::device_core::DeviceCore;
 use gpustream_core::environment::Environment;
 use gpustream_core::module_core::ModuleCore;
-use gpustream_core::queue::{Origin, StreamCore, StreamTable};
+use gpustream_core::stream::{Origin, StreamCore, StreamTable};
 use gpustream_core::record::NodeAdder;
 
 fn promises(raw: Arc<dyn Device>, environment: Environment) {

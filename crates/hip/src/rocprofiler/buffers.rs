@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use gpustream_hal::lock::lock;
 
 use super::api::{rocprofiler_buffer_id_t, rocprofiler_context_id_t, rocprofiler_record_header_t};
-use super::record::{self, Part, Record, TRACING};
+use super::record::{self, Activity, Record, TRACING};
 
 /// The length of the library's buffer, in bytes: some twenty thousand operations. It has two of them.
 pub(crate) const SIZE: usize = 4 << 20;
@@ -21,7 +21,7 @@ pub(crate) const WATERMARK: usize = SIZE / 2;
 const MOST: usize = 1 << 18;
 
 /// A record of an operation; without a part where the record has no times.
-pub(crate) type Came = (u64, Option<Part>);
+pub(crate) type Came = (u64, Option<Activity>);
 
 /// The records that nobody took yet, in the order in which they came.
 #[derive(Default)]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn records_that_nobody_takes_are_bounded_and_counted() {
-        let part = Part { operation: 1, kernel: None, work: RanWork::Other, start: 1, end: 2 };
+        let part = Activity { operation: 1, kernel: None, work: RanWork::Other, start: 1, end: 2 };
         let mut full = Delivered::default();
         for _ in 0..MOST + 7 {
             full.add((1, Some(part)));

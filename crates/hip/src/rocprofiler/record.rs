@@ -48,7 +48,7 @@ mod offset {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record {
     /// A device ran something for an operation.
-    Ran(Part),
+    Ran(Activity),
     /// A device ran something for this operation, and the record does not tell when.
     Untimed(u64),
     /// A record that is shorter than that of any known version.
@@ -59,7 +59,7 @@ pub(crate) enum Record {
 
 /// One thing that a device ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct Activity {
     /// Not 0.
     pub(crate) operation: u64,
     /// The kernel's number; `None` of anything but kernels.
@@ -99,7 +99,7 @@ pub(crate) unsafe fn read(kind: u32, record: *const u8) -> Record {
     } else {
         (None, record.copy())
     };
-    Record::Ran(Part { operation, kernel, work, start, end })
+    Record::Ran(Activity { operation, kernel, work, start, end })
 }
 
 /// A record of a known version with all fields of its kind. Only [`read`] makes one.

@@ -9,7 +9,7 @@ use gpustream_hal::{Error, ErrorKind, Ran, Result};
 
 use super::api::Library;
 use super::clock::{Clock, Pair};
-use super::record::Part;
+use super::record::Activity;
 use super::tool::{Services, Tool};
 use super::whole::Whole;
 use super::{buffers, names, operation};
@@ -111,7 +111,7 @@ impl Rocprofiler {
         // Records that came before a failure are handed out all the same.
         let flushed = self.flush();
         let clock = *lock(&self.clock);
-        let mut hand_out = |part: &Part, last| {
+        let mut hand_out = |part: &Activity, last| {
             let label = part.kernel.and_then(names::of);
             each(&Ran {
                 operation: part.operation,

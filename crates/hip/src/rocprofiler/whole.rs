@@ -5,27 +5,27 @@
 
 use std::collections::BTreeMap;
 
-use super::record::Part;
+use super::record::Activity;
 
 /// The most operations that are held. Far fewer run at once, so any more wait for records that do not come.
 const MOST: usize = 1 << 14;
 
 /// The operations that lack records, by their numbers, which count up.
 #[derive(Default)]
-pub(crate) struct Whole(BTreeMap<u64, Held>);
+pub(crate) struct Whole(BTreeMap<u64, IncompleteOperation>);
 
 /// An operation that lacks records.
 #[derive(Default)]
-struct Held {
+struct IncompleteOperation {
     /// The number of its records; `None` while its thread is still in the call.
     all: Option<u32>,
     /// The records that came, timed or not.
     came: u32,
     /// The records with times, in the order in which they came.
-    parts: Vec<Part>,
+    parts: Vec<Activity>,
 }
 
-impl Held {
+impl IncompleteOperation {
     fn is_whole(&self) -> bool {
         self.all.is_some_and(|all| self.came >= all)
     }
@@ -33,14 +33,19 @@ impl Held {
 
 impl Whole {
     /// Takes in how many records an operation has. Hands the records to `each` if they are all there.
-    pub(crate) fn expect(&mut self, operation: u64, records: u32, each: &mut dyn FnMut(&Part, bool)) {
+    pub(crate) fn expect(&mut self, operation: u64, records: u32, each: &mut dyn FnMut(&Activity, bool)) {
         self.0.entry(operation).or_default().all = Some(records);
         self.settle(operation, each);
     }
 
     /// Takes in a record of an operation; one without times is none to hand out. Hands the operation's records to `each`, the last
     /// of them with `true`, if they are all there.
-    pub(crate) fn add(&mut self, operation: u64, part: Option<Part>, each: &mut dyn FnMut(&Part, bool)) {
+    pub(crate) fn add(
+        &mut self,
+        operation: u64,
+        part: Option<Activity>,
+        each: &mut dyn FnMut(&Activity, bool),
+    ) {
         let held = self.0.entry(operation).or_default();
         held.came = held.came.saturating_add(1);
         held.parts.extend(part);
@@ -48,7 +53,7 @@ impl Whole {
     }
 
     /// Hands out what is there of all operations.
-    pub(crate) fn release(&mut self, each: &mut dyn FnMut(&Part, bool)) {
+    pub(crate) fn release(&mut self, each: &mut dyn FnMut(&Activity, bool)) {
         self.0.retain(|_, held| {
             hand_out(held, each);
             // The records of an operation that has none may come yet.
@@ -56,8 +61,8 @@ impl Whole {
         });
     }
 
-    fn settle(&mut self, operation: u64, each: &mut dyn FnMut(&Part, bool)) {
-        if self.0.get(&operation).is_some_and(Held::is_whole) {
+    fn settle(&mut self, operation: u64, each: &mut dyn FnMut(&Activity, bool)) {
+        if self.0.get(&operation).is_some_and(IncompleteOperation::is_whole) {
             self.0.remove(&operation).iter().for_each(|held| hand_out(held, each));
         } else if self.0.len() > MOST
             && let Some((_, oldest)) = self.0.pop_first()
@@ -67,7 +72,7 @@ impl Whole {
     }
 }
 
-fn hand_out(held: &Held, each: &mut dyn FnMut(&Part, bool)) {
+fn hand_out(held: &IncompleteOperation, each: &mut dyn FnMut(&Activity, bool)) {
     let count = held.parts.len();
     for (at, part) in held.parts.iter().enumerate() {
         each(part, held.is_whole() && at + 1 == count);
@@ -80,12 +85,12 @@ mod tests {
 
     use super::*;
 
-    fn part(operation: u64, start: u64) -> Part {
-        Part { operation, kernel: None, work: RanWork::Other, start, end: start + 1 }
+    fn part(operation: u64, start: u64) -> Activity {
+        Activity { operation, kernel: None, work: RanWork::Other, start, end: start + 1 }
     }
 
     /// Runs `work`, and returns what it handed out: operation, start, and whether it is the last.
-    fn given(work: impl FnOnce(&mut dyn FnMut(&Part, bool))) -> Vec<(u64, u64, bool)> {
+    fn given(work: impl FnOnce(&mut dyn FnMut(&Activity, bool))) -> Vec<(u64, u64, bool)> {
         let mut given = Vec::new();
         work(&mut |part, last| given.push((part.operation, part.start, last)));
         given

@@ -3,7 +3,7 @@
 use std::fs;
 
 use fake_hip::{Rocprofiler, RocprofilerRan};
-use gpustream::timeline::{Clock, Timeline, Work};
+use gpustream::timeline::{Clock, Timeline, WorkKind};
 use gpustream::{Device, DeviceOptions};
 use gpustream_timeline_view::perfetto;
 
@@ -51,7 +51,7 @@ fn traced_process_has_times_and_parts_of_operations() {
             let ran = operation.ran.clone().unwrap();
             assert!(ran.start + device.error >= operation.submitted.start);
             let pieces: Vec<_> = operation.pieces.iter().map(|piece| (&*piece.label, piece.work)).collect();
-            let work = Work::Kernel { grid: [1, 1, 1], block: [64, 1, 1] };
+            let work = WorkKind::Kernel { grid: [1, 1, 1], block: [64, 1, 1] };
             assert_eq!(pieces, [("vendor::gemm", work), ("", work)]);
         }
     });

@@ -1,4 +1,4 @@
-//! Files in Perfetto's format, which [`Writer`](gpustream_timeline::perfetto::Writer) writes and [`read`] reads.
+//! Files in Perfetto's format, which [`Writer`](gpustream_timeline::perfetto::Writer) writes and [`read`](fn@read) reads.
 //!
 //! ```
 //! use gpustream_timeline::perfetto::Writer;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gpustream_timeline::perfetto::format::{Key, Kind};
-use gpustream_timeline::{Place, Point, Work};
+use gpustream_timeline::{Point, SourceLine, WorkKind};
 
 use super::parse;
 use super::schema::{Annotation, Value};
@@ -47,9 +47,9 @@ impl<'a> Noted<'a> {
         Ok(Point { stream: self.uint(Key::Stream)?, number: self.uint(Key::Number)? })
     }
 
-    pub(super) fn place(&self) -> Read<Place> {
+    pub(super) fn place(&self) -> Read<SourceLine> {
         if !self.has(Key::Source) {
-            return Ok(Place::default());
+            return Ok(SourceLine::default());
         }
         parse::place(self.text(Key::Source)?).ok_or("a place in the source without a line")
     }
@@ -70,21 +70,21 @@ impl<'a> Noted<'a> {
         entries.iter().map(field).collect()
     }
 
-    pub(super) fn work(&self) -> Read<Work> {
+    pub(super) fn work(&self) -> Read<WorkKind> {
         let extent = |key| parse::extent_of(self.text(key)?).ok_or("a grid that is none");
         Ok(match self.text(Key::Work)? {
-            "kernel" => Work::Kernel { grid: extent(Key::Grid)?, block: extent(Key::Block)? },
-            "copy" => Work::Copy {
+            "kernel" => WorkKind::Kernel { grid: extent(Key::Grid)?, block: extent(Key::Block)? },
+            "copy" => WorkKind::Copy {
                 direction: parse::direction(self.text(Key::Direction)?).ok_or("a copy from nowhere")?,
                 bytes: self.uint(Key::Bytes)?,
                 pageable: self.bool(Key::Pageable)?,
             },
-            "fill" => Work::Fill { bytes: self.uint(Key::Bytes)? },
-            "host" => Work::Host,
-            "graph" => Work::Graph { operations: self.small(Key::Operations)? },
-            "step" => Work::Step { operations: self.small(Key::Operations)? },
-            "external" => Work::External,
-            "other" => Work::Other,
+            "fill" => WorkKind::Fill { bytes: self.uint(Key::Bytes)? },
+            "host" => WorkKind::Host,
+            "graph" => WorkKind::Graph { operations: self.small(Key::Operations)? },
+            "step" => WorkKind::Step { operations: self.small(Key::Operations)? },
+            "external" => WorkKind::External,
+            "other" => WorkKind::Other,
             _ => return Err("work of an unknown kind"),
         })
     }

@@ -1,7 +1,7 @@
 //! What the words of a file mean.
 
 use gpustream_timeline::perfetto::format::{CLOCKS, Category, DIRECTIONS};
-use gpustream_timeline::{Device, Direction, Place, Point, Stream, Thread};
+use gpustream_timeline::{Device, Direction, Point, SourceLine, Stream, Thread};
 
 pub(super) fn category(word: &str) -> Option<Category> {
     Category::ALL.iter().copied().find(|category| category.word() == word)
@@ -15,9 +15,9 @@ fn meaning<T: Copy>(words: &[(T, &'static str)], word: &str) -> Option<T> {
     words.iter().find(|(_, known)| *known == word).map(|(meaning, _)| *meaning)
 }
 
-pub(super) fn place(source: &str) -> Option<Place> {
+pub(super) fn place(source: &str) -> Option<SourceLine> {
     let (file, line) = source.rsplit_once(':')?;
-    Some(Place { file: file.to_owned().into(), line: line.parse().ok()? })
+    Some(SourceLine { file: file.to_owned().into(), line: line.parse().ok()? })
 }
 
 pub(super) fn extent_of(text: &str) -> Option<[u32; 3]> {

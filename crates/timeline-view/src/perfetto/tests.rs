@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
 use gpustream_timeline::perfetto::format::{CLEARED, Kind, PACKET_TAG};
-use gpustream_timeline::{Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work};
+use gpustream_timeline::{Nanos, Operation, Piece, Point, Record, SourceLine, Span, SpanKind, WorkKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
@@ -125,11 +125,11 @@ fn operation(stream: u64, number: u64, ran: Range<Nanos>) -> Operation {
     Operation {
         point: Point { stream, number },
         label: format!("{stream}:{number}").into(),
-        place: Place::default(),
+        place: SourceLine::default(),
         thread: 1,
         submitted: 1..2,
         ran: Some(ran),
-        work: Work::Other,
+        work: WorkKind::Other,
         after: vec![],
         pieces: vec![],
     }
@@ -142,7 +142,7 @@ fn after(points: &[(u64, u64)], operation: Operation) -> Record {
 
 fn wait(stream: u64, number: u64, time: Range<Nanos>) -> Record {
     let kind = SpanKind::Wait(Some(Point { stream, number }));
-    Record::Span(Span { thread: 1, time, label: "wait".into(), place: Place::default(), kind })
+    Record::Span(Span { thread: 1, time, label: "wait".into(), place: SourceLine::default(), kind })
 }
 
 fn time() -> impl Strategy<Value = Range<Nanos>> {
@@ -175,7 +175,7 @@ proptest! {
             let piece = |(nth, ran): (usize, &Range<Nanos>)| {
                 let label = format!("{number}.{nth}");
                 expect("piece", label.clone(), ran);
-                Piece { label: label.into(), ran: ran.clone(), work: Work::Other }
+                Piece { label: label.into(), ran: ran.clone(), work: WorkKind::Other }
             };
             let pieces = pieces.iter().enumerate().map(piece).collect();
             let submitted = submitted.clone();
@@ -199,7 +199,7 @@ proptest! {
 
 #[test]
 fn pieces_that_overlap_are_on_other_tracks_than_those_that_follow() {
-    let piece = |label: &'static str, ran| Piece { label: label.into(), ran, work: Work::Other };
+    let piece = |label: &'static str, ran| Piece { label: label.into(), ran, work: WorkKind::Other };
     let pieces =
         vec![piece("a", 10..20), piece("b", 20..40), piece("beside b", 25..35), piece("after b", 40..50)];
     let shown = shown(&encoded(&[Record::Operation(Operation { pieces, ..operation(1, 1, 10..50) })]));

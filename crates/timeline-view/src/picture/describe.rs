@@ -7,16 +7,16 @@ use crate::lookup::Lookup;
 use crate::report::bytes;
 use crate::text::{Bytes, Time, rate};
 use gpustream_timeline::{
-    Direction, Instant, InstantKind, Nanos, Place, Point, Span, SpanKind, Timeline, Work,
+    Direction, Instant, InstantKind, Nanos, Point, SourceLine, Span, SpanKind, Timeline, WorkKind,
 };
 
 /// Returns a place as people write it, or nothing where no line is known.
-pub(super) fn place(place: &Place) -> String {
+pub(super) fn place(place: &SourceLine) -> String {
     if place.line == 0 { String::new() } else { format!("{}:{}", place.file, place.line) }
 }
 
 /// Returns what work is, in a few words: `1 MiB at 24.5 GB/s to the device`, `grid 256, block 128`.
-fn work(work: &Work, time: Nanos) -> String {
+fn work(work: &WorkKind, time: Nanos) -> String {
     let (bytes, rate) = (bytes(work), rate(bytes(work), time));
     let words = work_without_bytes(work);
     match (bytes, &*rate) {
@@ -27,10 +27,10 @@ fn work(work: &Work, time: Nanos) -> String {
 }
 
 /// Returns what work is, in a few words without bytes and rate.
-pub(super) fn work_without_bytes(work: &Work) -> String {
+pub(super) fn work_without_bytes(work: &WorkKind) -> String {
     match work {
-        Work::Kernel { grid, block } => format!("grid {}, block {}", extent(*grid), extent(*block)),
-        Work::Copy { direction, pageable, .. } => {
+        WorkKind::Kernel { grid, block } => format!("grid {}, block {}", extent(*grid), extent(*block)),
+        WorkKind::Copy { direction, pageable, .. } => {
             let direction = match direction {
                 Direction::Up => "to the device",
                 Direction::Down => "to the host",
@@ -40,11 +40,11 @@ pub(super) fn work_without_bytes(work: &Work) -> String {
             };
             format!("{direction}{}", if *pageable { ", pageable" } else { "" })
         }
-        Work::Fill { .. } => "filled".to_owned(),
-        Work::Host => "a function of the host's".to_owned(),
-        Work::Graph { operations } => format!("a graph of {operations} operations"),
-        Work::Step { operations } => format!("a step of {operations} operations"),
-        Work::External => "another library's".to_owned(),
+        WorkKind::Fill { .. } => "filled".to_owned(),
+        WorkKind::Host => "a function of the host's".to_owned(),
+        WorkKind::Graph { operations } => format!("a graph of {operations} operations"),
+        WorkKind::Step { operations } => format!("a step of {operations} operations"),
+        WorkKind::External => "another library's".to_owned(),
         _ => String::new(),
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use gpustream_timeline::{Direction, SpanKind, Work};
+use gpustream_timeline::{Direction, SpanKind, WorkKind};
 
 /// The kind of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,16 +66,16 @@ impl Kind {
         Self::User,
     ];
 
-    pub(super) fn of_work(work: &Work) -> Self {
+    pub(super) fn of_work(work: &WorkKind) -> Self {
         match work {
-            Work::Kernel { .. } => Self::Kernel,
-            Work::Copy { direction: Direction::Up, .. } => Self::Up,
-            Work::Copy { direction: Direction::Down, .. } => Self::Down,
-            Work::Copy { .. } => Self::Inside,
-            Work::Fill { .. } => Self::Fill,
-            Work::Host => Self::Host,
-            Work::Graph { .. } | Work::Step { .. } => Self::Graph,
-            Work::External => Self::External,
+            WorkKind::Kernel { .. } => Self::Kernel,
+            WorkKind::Copy { direction: Direction::Up, .. } => Self::Up,
+            WorkKind::Copy { direction: Direction::Down, .. } => Self::Down,
+            WorkKind::Copy { .. } => Self::Inside,
+            WorkKind::Fill { .. } => Self::Fill,
+            WorkKind::Host => Self::Host,
+            WorkKind::Graph { .. } | WorkKind::Step { .. } => Self::Graph,
+            WorkKind::External => Self::External,
             _ => Self::Other,
         }
     }

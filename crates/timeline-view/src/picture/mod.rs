@@ -127,7 +127,7 @@ impl<'a> Picture<'a> {
     }
 
     /// Returns the timelines with what is drawn of each.
-    fn prepared(&self) -> Vec<Part<'a>> {
+    fn prepared(&self) -> Vec<Panel<'a>> {
         let part = |&(name, timeline): &(&'a str, &'a Timeline)| {
             let lookup = Lookup::new(timeline);
             let mut rows = rows(timeline, &lookup);
@@ -139,13 +139,13 @@ impl<'a> Picture<'a> {
             for row in &mut rows {
                 row.begin_at(extent.start);
             }
-            Part { name, timeline, lookup, rows, extent }
+            Panel { name, timeline, lookup, rows, extent }
         };
         self.parts.iter().map(part).collect()
     }
 
     /// Returns the times that are shown, in nanoseconds from the beginning of each timeline.
-    fn window(&self, parts: &[Part<'_>]) -> Range<Nanos> {
+    fn window(&self, parts: &[Panel<'_>]) -> Range<Nanos> {
         let longest = parts.iter().map(|part| part.extent.end.saturating_sub(part.extent.start)).max();
         let end = self.to.unwrap_or(longest.unwrap_or(0));
         self.from.min(end.saturating_sub(1))..end.max(1)
@@ -153,7 +153,7 @@ impl<'a> Picture<'a> {
 }
 
 /// A timeline of a picture.
-struct Part<'a> {
+struct Panel<'a> {
     name: &'a str,
     timeline: &'a Timeline,
     lookup: Lookup<'a>,
@@ -163,7 +163,7 @@ struct Part<'a> {
 }
 
 /// Returns the heading of a group of rows.
-fn group_name(part: &Part<'_>, group: Group) -> String {
+fn group_name(part: &Panel<'_>, group: Group) -> String {
     match group {
         Group::Device(id) => {
             part.lookup.device(id).map_or_else(|| format!("device {id}"), |device| device.name.clone())

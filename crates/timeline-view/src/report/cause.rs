@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::device::{Devices, Engine, is_most};
 use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
-use gpustream_timeline::{Nanos, Operation, Place, Timeline, Work};
+use gpustream_timeline::{Nanos, Operation, SourceLine, Timeline, WorkKind};
 
 /// The reason that a device or a stream stood still between two operations: the one that accounts for the greatest part.
 ///
@@ -60,7 +60,7 @@ pub struct Culprit {
     /// The operation's label, or the call's name.
     pub label: Cow<'static, str>,
     /// The line.
-    pub place: Place,
+    pub place: SourceLine,
     /// The stream's name, for an operation.
     pub stream: Option<String>,
 }
@@ -159,7 +159,7 @@ impl<'a> Causes<'a> {
         let waited_for = self.waited_for(next, operation);
         let done = in_gap(waited_for.map_or(0, |(end, _)| end));
         let mut submitted = in_gap(operation.submitted.end);
-        if matches!(operation.work, Work::Copy { pageable: true, .. }) {
+        if matches!(operation.work, WorkKind::Copy { pageable: true, .. }) {
             // The driver moves such a copy through memory of its own, from the beginning of the call on.
             submitted = in_gap(operation.submitted.start);
             if is_most(gap.end - done.max(submitted), gap) {

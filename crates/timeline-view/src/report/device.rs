@@ -8,7 +8,7 @@ use super::cause::Cause;
 use super::gap::Gaps;
 use crate::intervals::Intervals;
 use crate::lookup::{Lookup, is_its_pieces, ran};
-use gpustream_timeline::{Direction, Nanos, Operation, Timeline, Work};
+use gpustream_timeline::{Direction, Nanos, Operation, Timeline, WorkKind};
 
 /// A part of a device that works beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,13 +28,15 @@ pub enum Engine {
 
 impl Engine {
     /// Returns the engine that work keeps busy. A wait for a flag, or a prefetch, has none.
-    pub fn of(work: &Work) -> Option<Self> {
+    pub fn of(work: &WorkKind) -> Option<Self> {
         Some(match work {
-            Work::Kernel { .. } | Work::Graph { .. } | Work::Step { .. } | Work::External => Self::Kernels,
-            Work::Copy { direction: Direction::Up, .. } => Self::Up,
-            Work::Copy { direction: Direction::Down, .. } => Self::Down,
-            Work::Copy { .. } | Work::Fill { .. } => Self::Inside,
-            Work::Host => Self::Host,
+            WorkKind::Kernel { .. } | WorkKind::Graph { .. } | WorkKind::Step { .. } | WorkKind::External => {
+                Self::Kernels
+            }
+            WorkKind::Copy { direction: Direction::Up, .. } => Self::Up,
+            WorkKind::Copy { direction: Direction::Down, .. } => Self::Down,
+            WorkKind::Copy { .. } | WorkKind::Fill { .. } => Self::Inside,
+            WorkKind::Host => Self::Host,
             _ => return None,
         })
     }
@@ -254,7 +256,7 @@ impl Devices {
 }
 
 impl Load {
-    fn add(&mut self, operation: usize, part: &Work, time: Option<Range<Nanos>>) {
+    fn add(&mut self, operation: usize, part: &WorkKind, time: Option<Range<Nanos>>) {
         let Some(engine) = Engine::of(part) else { return };
         let work = self.engines.entry(engine).or_default();
         work.operations += 1;
@@ -283,9 +285,9 @@ impl EngineWork {
 }
 
 /// Returns the bytes that work copies or fills.
-pub(crate) fn bytes(work: &Work) -> u64 {
+pub(crate) fn bytes(work: &WorkKind) -> u64 {
     match *work {
-        Work::Copy { bytes, .. } | Work::Fill { bytes } => bytes,
+        WorkKind::Copy { bytes, .. } | WorkKind::Fill { bytes } => bytes,
         _ => 0,
     }
 }
@@ -293,7 +295,7 @@ pub(crate) fn bytes(work: &Work) -> u64 {
 /// Calls `each` for the pieces that stand for an operation, or for the operation.
 pub(super) fn each_part<'a>(
     operation: &'a Operation,
-    mut each: impl FnMut(&'a Cow<'static, str>, &Work, Option<Range<Nanos>>),
+    mut each: impl FnMut(&'a Cow<'static, str>, &WorkKind, Option<Range<Nanos>>),
 ) {
     if is_its_pieces(operation) {
         operation.pieces.iter().for_each(|piece| each(&piece.label, &piece.work, Some(piece.ran.clone())));

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::device::{Engine, bytes, each_part};
-use gpustream_timeline::{Nanos, Timeline, Work};
+use gpustream_timeline::{Nanos, Timeline, WorkKind};
 
 /// The figures of all operations of one label.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl LabelReport {
 pub(crate) fn labels(timeline: &Timeline) -> Vec<LabelReport> {
     let mut labels: HashMap<(&Cow<'static, str>, Option<Engine>), LabelReport> = HashMap::new();
     let mut sum = 0.0;
-    let mut add = |label, work: &Work, time: Nanos| {
+    let mut add = |label, work: &WorkKind, time: Nanos| {
         let engine = Engine::of(work);
         let entry = labels.entry((label, engine)).or_insert_with(|| LabelReport {
             label: label.clone(),

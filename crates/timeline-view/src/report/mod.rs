@@ -16,7 +16,7 @@ pub(crate) use device::bytes;
 pub use device::{CauseReport, DeviceReport, Engine, EngineReport, Overlap};
 pub use gap::{Gap, GapOf, StreamReport};
 pub use label::LabelReport;
-pub use path::{Link, Path, PathLabel, Step};
+pub use path::{Link, Path, PathLabel, PathStep};
 pub use thread::ThreadReport;
 
 /// The figures of a timeline, made by [`Report::of`]. They are printed as tables by [`Display`](std::fmt::Display).

@@ -20,7 +20,7 @@ use gpustream_timeline::{Nanos, Operation, SpanKind, Timeline};
 #[non_exhaustive]
 pub struct Path {
     /// The operations, from the first on.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PathStep>,
     /// The time from the first thing that the first step's thread did to the last step's end: the sum of the next three.
     pub time: Nanos,
     /// The sum of the steps' `ran`.
@@ -36,7 +36,7 @@ pub struct Path {
 /// An operation of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Step {
+pub struct PathStep {
     /// The operation's place in [`Timeline::operations`].
     pub operation: usize,
     /// The reason that the operation did not start earlier.
@@ -90,7 +90,7 @@ pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads, 
         };
         let waited = ran_at.start.saturating_sub(from);
         let ran = ran_at.end.saturating_sub(ran_at.start.max(from));
-        path.steps.push(Step { operation: at, link, waited, ran });
+        path.steps.push(PathStep { operation: at, link, waited, ran });
         path.running = path.running.saturating_add(ran);
         let idle = if link == Link::Host { &mut path.host } else { &mut path.device };
         *idle = idle.saturating_add(waited);
@@ -159,7 +159,7 @@ impl Search<'_> {
     }
 }
 
-fn labels(timeline: &Timeline, steps: &[Step]) -> Vec<PathLabel> {
+fn labels(timeline: &Timeline, steps: &[PathStep]) -> Vec<PathLabel> {
     let mut labels: HashMap<_, (u64, Nanos)> = HashMap::new();
     for step in steps {
         let Some(operation) = timeline.operations.get(step.operation) else { continue };

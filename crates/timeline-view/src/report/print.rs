@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{Culprit, Engine, Gap, GapOf, Overlap, Report};
 use crate::text::{Bytes, Table, Time, percent, rate};
-use gpustream_timeline::{Nanos, Place};
+use gpustream_timeline::{Nanos, SourceLine};
 
 /// The rows that lists of labels and gaps have at most.
 const ROWS: usize = 10;
@@ -220,7 +220,7 @@ fn engine(engine: Option<Engine>) -> String {
 }
 
 /// Returns an operation or call with its line, and its stream.
-fn described(label: &str, place: &Place, stream: Option<&str>) -> String {
+fn described(label: &str, place: &SourceLine, stream: Option<&str>) -> String {
     let line = match place.line {
         0 => String::new(),
         line => format!(" ({}:{line})", place.file),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::intervals::Intervals;
 use crate::lookup::{Lookup, around, ran};
-use gpustream_timeline::{Nanos, SpanKind, Timeline, Work};
+use gpustream_timeline::{Nanos, SpanKind, Timeline, WorkKind};
 
 /// The figures of a thread.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ impl Threads {
             let thread = threads.entry(operation.thread).or_default();
             thread.reach(time);
             thread.submissions.add(time, at);
-            if matches!(operation.work, Work::Copy { pageable: true, .. }) {
+            if matches!(operation.work, WorkKind::Copy { pageable: true, .. }) {
                 thread.pageable.add(time, at);
             }
         }
@@ -125,7 +125,7 @@ impl Threads {
 
     /// Returns the time in which any thread was busy, or a host function ran.
     pub(crate) fn busy(&self, timeline: &Timeline) -> Intervals {
-        let functions = timeline.operations.iter().filter(|operation| operation.work == Work::Host);
+        let functions = timeline.operations.iter().filter(|operation| operation.work == WorkKind::Host);
         let threads = self.0.values().flat_map(Thread::busy);
         threads.chain(functions.filter_map(ran)).collect()
     }

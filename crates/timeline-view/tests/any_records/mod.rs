@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use gpustream_timeline::{
-    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record,
-    Span, SpanKind, Stream, Thread, Work,
+    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Point, Record,
+    SourceLine, Span, SpanKind, Stream, Thread, WorkKind,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -35,26 +35,26 @@ fn point() -> impl Strategy<Value = Point> {
     (id(), id()).prop_map(|(stream, number)| Point { stream, number })
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    (label(), prop_oneof![Just(0), any::<u32>()]).prop_map(|(file, line)| Place { file, line })
+fn place() -> impl Strategy<Value = SourceLine> {
+    (label(), prop_oneof![Just(0), any::<u32>()]).prop_map(|(file, line)| SourceLine { file, line })
 }
 
-fn work() -> impl Strategy<Value = Work> {
+fn work() -> impl Strategy<Value = WorkKind> {
     let direction =
         prop::sample::select(vec![Direction::Up, Direction::Down, Direction::Inside, Direction::Peer]);
     prop_oneof![
-        any::<([u32; 3], [u32; 3])>().prop_map(|(grid, block)| Work::Kernel { grid, block }),
-        (direction, any::<u64>(), any::<bool>()).prop_map(|(direction, bytes, pageable)| Work::Copy {
+        any::<([u32; 3], [u32; 3])>().prop_map(|(grid, block)| WorkKind::Kernel { grid, block }),
+        (direction, any::<u64>(), any::<bool>()).prop_map(|(direction, bytes, pageable)| WorkKind::Copy {
             direction,
             bytes,
             pageable
         }),
-        any::<u64>().prop_map(|bytes| Work::Fill { bytes }),
-        any::<u32>().prop_map(|operations| Work::Graph { operations }),
-        any::<u32>().prop_map(|operations| Work::Step { operations }),
-        Just(Work::Host),
-        Just(Work::External),
-        Just(Work::Other),
+        any::<u64>().prop_map(|bytes| WorkKind::Fill { bytes }),
+        any::<u32>().prop_map(|operations| WorkKind::Graph { operations }),
+        any::<u32>().prop_map(|operations| WorkKind::Step { operations }),
+        Just(WorkKind::Host),
+        Just(WorkKind::External),
+        Just(WorkKind::Other),
     ]
 }
 

@@ -5,21 +5,21 @@
 use std::ops::Range;
 
 use gpustream_timeline::{
-    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Span,
-    SpanKind, Stream, Thread, Timeline, Work,
+    Clock, Counter, Device, Direction, Instant, InstantKind, Nanos, Operation, Piece, Point, SourceLine,
+    Span, SpanKind, Stream, Thread, Timeline, WorkKind,
 };
 
 /// The work of a kernel of 256 blocks of 128 threads.
-pub const KERNEL: Work = Work::Kernel { grid: [256, 1, 1], block: [128, 1, 1] };
+pub const KERNEL: WorkKind = WorkKind::Kernel { grid: [256, 1, 1], block: [128, 1, 1] };
 
 /// Returns the work of a copy from or to page-locked memory.
-pub fn copy(direction: Direction, bytes: u64) -> Work {
-    Work::Copy { direction, bytes, pageable: false }
+pub fn copy(direction: Direction, bytes: u64) -> WorkKind {
+    WorkKind::Copy { direction, bytes, pageable: false }
 }
 
 /// Returns the line of `src/main.rs` with this number.
-pub fn line(line: u32) -> Place {
-    Place { file: "src/main.rs".into(), line }
+pub fn line(line: u32) -> SourceLine {
+    SourceLine { file: "src/main.rs".into(), line }
 }
 
 /// Returns a timeline with one device, the streams 1, 2, … of it, and the thread 1, `main`.
@@ -47,7 +47,7 @@ pub fn add<'a>(
     timeline: &'a mut Timeline,
     stream: u64,
     label: &'static str,
-    work: Work,
+    work: WorkKind,
     submitted: Range<Nanos>,
     ran: Range<Nanos>,
 ) -> &'a mut Operation {
@@ -156,23 +156,24 @@ pub fn everything() -> Timeline {
     user(&mut made, 0..420_000, "epoch");
     user(&mut made, 2_000..118_000, "load batch");
     add(&mut made, 1, "copy", copy(Direction::Up, 4 << 20), 5_000..9_000, 12_000..92_000);
-    add(&mut made, 2, "fill", Work::Fill { bytes: 1 << 20 }, 10_000..13_000, 15_000..25_000);
+    add(&mut made, 2, "fill", WorkKind::Fill { bytes: 1 << 20 }, 10_000..13_000, 15_000..25_000);
     let point = Point { stream: 1, number: 1 };
     add(&mut made, 2, "normalize", KERNEL, 14_000..18_000, 95_000..150_000).after.push(point);
     add(&mut made, 2, "copy", copy(Direction::Inside, 8 << 20), 19_000..23_000, 151_000..170_000);
-    let step = add(&mut made, 1, "step", Work::Step { operations: 3 }, 24_000..30_000, 172_000..290_000);
+    let step = add(&mut made, 1, "step", WorkKind::Step { operations: 3 }, 24_000..30_000, 172_000..290_000);
     step.after.push(Point { stream: 2, number: 3 });
     step.pieces = [(172_000..210_000, "gemm"), (205_000..240_000, "softmax"), (240_000..289_000, "gemm")]
         .map(|(ran, label)| Piece { label: label.into(), ran, work: KERNEL })
         .into();
     add(&mut made, 1, "copy", copy(Direction::Down, 2 << 20), 31_000..35_000, 292_000..340_000);
-    add(&mut made, 1, "report progress", Work::Host, 36_000..38_000, 342_000..360_000);
-    let pageable = Work::Copy { direction: Direction::Up, bytes: 1 << 20, pageable: true };
+    add(&mut made, 1, "report progress", WorkKind::Host, 36_000..38_000, 342_000..360_000);
+    let pageable = WorkKind::Copy { direction: Direction::Up, bytes: 1 << 20, pageable: true };
     add(&mut made, 3, "copy from a Vec", pageable, 40_000..110_000, 96_000..112_000);
     add(&mut made, 2, "copy", copy(Direction::Peer, 1 << 20), 112_000..114_000, 180_000..200_000);
-    add(&mut made, 2, "cublasSgemm", Work::External, 115_000..118_000, 210_000..260_000);
-    add(&mut made, 2, "wait for a flag", Work::Other, 119_000..120_000, 262_000..300_000);
-    let graph = add(&mut made, 4, "graph", Work::Graph { operations: 2 }, 121_000..124_000, 130_000..190_000);
+    add(&mut made, 2, "cublasSgemm", WorkKind::External, 115_000..118_000, 210_000..260_000);
+    add(&mut made, 2, "wait for a flag", WorkKind::Other, 119_000..120_000, 262_000..300_000);
+    let graph =
+        add(&mut made, 4, "graph", WorkKind::Graph { operations: 2 }, 121_000..124_000, 130_000..190_000);
     graph.thread = 2;
     graph.after.push(Point { stream: 3, number: 1 });
     let lost = add(&mut made, 4, "never ran", KERNEL, 400_000..403_000, 0..0);

@@ -8,7 +8,8 @@ use super::format::{self, Category, Key};
 use super::packets::{Notes, Packets};
 use super::tracks::{self, Tracks};
 use crate::{
-    Counter, Instant, InstantKind, Nanos, Operation, Piece, Place, Point, Record, Span, SpanKind, Work,
+    Counter, Instant, InstantKind, Nanos, Operation, Piece, Point, Record, SourceLine, Span, SpanKind,
+    WorkKind,
 };
 
 /// The packets of records. Its memory of earlier records is bounded.
@@ -239,7 +240,7 @@ fn note_point(notes: &mut Notes<'_>, point: Point) {
     notes.uint(Key::Number, point.number);
 }
 
-fn note_place(notes: &mut Notes<'_>, place: &Place) {
+fn note_place(notes: &mut Notes<'_>, place: &SourceLine) {
     note_source(notes, format::source(place).as_deref());
 }
 
@@ -255,23 +256,23 @@ fn note_fields(notes: &mut Notes<'_>, fields: &[(Cow<'static, str>, String)]) {
     }
 }
 
-fn note_work(notes: &mut Notes<'_>, work: Work, time: &Range<Nanos>) {
+fn note_work(notes: &mut Notes<'_>, work: WorkKind, time: &Range<Nanos>) {
     notes.text(Key::Work, format::work_word(work));
     match work {
-        Work::Kernel { grid, block } => {
+        WorkKind::Kernel { grid, block } => {
             notes.text(Key::Grid, &format::extent(grid));
             notes.text(Key::Block, &format::extent(block));
         }
-        Work::Copy { direction, bytes, pageable } => {
+        WorkKind::Copy { direction, bytes, pageable } => {
             notes.text(Key::Direction, format::direction_word(direction));
             note_bytes(notes, bytes, time);
             notes.bool(Key::Pageable, pageable);
         }
-        Work::Fill { bytes } => note_bytes(notes, bytes, time),
-        Work::Graph { operations } | Work::Step { operations } => {
+        WorkKind::Fill { bytes } => note_bytes(notes, bytes, time),
+        WorkKind::Graph { operations } | WorkKind::Step { operations } => {
             notes.uint(Key::Operations, u64::from(operations));
         }
-        Work::Host | Work::External | Work::Other => {}
+        WorkKind::Host | WorkKind::External | WorkKind::Other => {}
     }
 }
 
@@ -299,11 +300,11 @@ mod tests {
             let operation = Operation {
                 point: Point { stream, number },
                 label: format!("{stream}:{number}").into(),
-                place: Place::default(),
+                place: SourceLine::default(),
                 thread: number,
                 submitted: 1..2,
                 ran: Some(start..start + 10),
-                work: Work::Other,
+                work: WorkKind::Other,
                 after: vec![missing],
                 pieces: vec![],
             };

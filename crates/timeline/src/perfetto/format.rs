@@ -1,6 +1,6 @@
 //! The words in a file by which a reader knows again what the writer wrote: for `gpustream-timeline-view` of the same version.
 
-use crate::{Clock, Device, Direction, Place, Point, Stream, Thread, Work};
+use crate::{Clock, Device, Direction, Point, SourceLine, Stream, Thread, WorkKind};
 
 pub use super::packets::first;
 
@@ -123,16 +123,16 @@ pub(super) fn direction_word(direction: Direction) -> &'static str {
     word(&DIRECTIONS, direction)
 }
 
-pub(super) fn work_word(work: Work) -> &'static str {
+pub(super) fn work_word(work: WorkKind) -> &'static str {
     match work {
-        Work::Kernel { .. } => "kernel",
-        Work::Copy { .. } => "copy",
-        Work::Fill { .. } => "fill",
-        Work::Host => "host",
-        Work::Graph { .. } => "graph",
-        Work::Step { .. } => "step",
-        Work::External => "external",
-        Work::Other => "other",
+        WorkKind::Kernel { .. } => "kernel",
+        WorkKind::Copy { .. } => "copy",
+        WorkKind::Fill { .. } => "fill",
+        WorkKind::Host => "host",
+        WorkKind::Graph { .. } => "graph",
+        WorkKind::Step { .. } => "step",
+        WorkKind::External => "external",
+        WorkKind::Other => "other",
     }
 }
 
@@ -141,8 +141,8 @@ fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], meaning: T) -> &'stati
 }
 
 /// Returns `FILE:LINE`, or nothing where neither is known.
-pub(super) fn source(place: &Place) -> Option<String> {
-    (*place != Place::default()).then(|| format!("{}:{}", place.file, place.line))
+pub(super) fn source(place: &SourceLine) -> Option<String> {
+    (*place != SourceLine::default()).then(|| format!("{}:{}", place.file, place.line))
 }
 
 /// Returns `X x Y x Z`.

@@ -7,7 +7,7 @@ use gpustream::Result;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use crate::broken::invalid;
+use crate::failure::invalid;
 
 /// The fewest bytes of a secret.
 const SHORTEST: usize = 16;

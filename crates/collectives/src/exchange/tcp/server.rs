@@ -32,14 +32,14 @@ const STACK: usize = 256 << 10;
 /// The threads that serve a store to other ranks, until this is dropped.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     /// Its end wakes the thread that accepts. `None` in `drop` alone.
     wake: Option<PipeWriter>,
     /// `None` in `drop` alone.
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ServerState {
     store: Store,
     secret: Key,
     connections: Mutex<Connections>,
@@ -66,7 +66,7 @@ impl Server {
         // The standard library's queue is short, and a connection that finds it full tries again after seconds.
         rustix::net::listen(&listener, MAX_CONNECTIONS as i32)?;
         let (asleep, wake) = io::pipe()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             store: Store::default(),
             secret,
             connections: Mutex::default(),
@@ -103,7 +103,7 @@ impl Drop for Server {
 }
 
 /// Accepts connections until the pipe's other end is dropped.
-fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &Shared) {
+fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &ServerState) {
     thread::scope(|threads| {
         while shared.wait_for_room() {
             let mut ready = [PollFd::new(asleep, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
@@ -130,7 +130,7 @@ fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &Shared) {
     });
 }
 
-impl Shared {
+impl ServerState {
     /// Waits until one more connection may be accepted. Returns false at the end.
     fn wait_for_room(&self) -> bool {
         let full = |connections: &mut Connections| {
@@ -158,7 +158,7 @@ impl Shared {
 
 /// A connection that counts among the open ones until it is dropped.
 struct Connection<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     stream: Arc<TcpStream>,
     number: u64,
     trusted: bool,
@@ -166,7 +166,7 @@ struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     /// Returns an accepted connection, or `None` at the end.
-    fn begin(shared: &'a Shared, stream: TcpStream) -> Option<Self> {
+    fn begin(shared: &'a ServerState, stream: TcpStream) -> Option<Self> {
         let stream = Arc::new(stream);
         let mut connections = shared.lock();
         if connections.closed {

@@ -39,8 +39,8 @@ impl Arena {
                 let span = &self.spans[id as usize];
                 assert_eq!((span.start, span.left, span.slab), (at, left, index as u32));
                 assert!(self.size(id) > 0 && self.size(id).is_multiple_of(GRANULE));
-                assert_ne!(span.state, State::Vacant);
-                if let State::Free(list) = span.state {
+                assert_ne!(span.state, RangeState::Vacant);
+                if let RangeState::Free(list) = span.state {
                     counts[list as usize] += 1;
                     free += self.size(id);
                     assert_eq!(list != 0, span.used, "idle means without uses");

@@ -7,10 +7,10 @@ use gpustream_hal::{
 };
 
 use super::Source;
-use crate::inside;
-use crate::memory::{self, Kind, PAGE_LOCKED};
+use crate::memory::{self, MemoryKind, PAGE_LOCKED};
 use crate::pool::ALIGNED;
 use crate::pool::arena::Slab;
+use crate::reentrancy;
 
 pub(in crate::pool) struct Allocators(Arc<dyn hal::Device>);
 
@@ -21,7 +21,7 @@ impl Allocators {
 }
 
 impl Source for Allocators {
-    fn alloc(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
+    fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         let slab = self.ask(kind, size, bytes)?;
         // The host makes references there. Only of device memory drivers say how it is aligned.
         let least = if self.0.info().checked { 1 << bytes.trailing_zeros().min(8) } else { ALIGNED };
@@ -39,17 +39,19 @@ impl Source for Allocators {
         Err(Error::new(ErrorKind::Driver, message))
     }
 
-    unsafe fn free(&self, kind: Kind, slab: Slab) {
+    unsafe fn free(&self, kind: MemoryKind, slab: Slab) {
         memory::note_return();
         let device = self.0.clone();
-        inside::outside(move || {
+        reentrancy::outside(move || {
             // SAFETY: this function's contract. A failure leaves nothing to do.
             let _ = unsafe {
                 match kind {
-                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined | Kind::Registered | Kind::Array | Kind::Texels => {
-                        device.pinned_free(slab.host as HostPtr)
-                    }
+                    MemoryKind::Device | MemoryKind::Managed => device.free(RawBuffer(slab.start)),
+                    MemoryKind::Pinned
+                    | MemoryKind::WriteCombined
+                    | MemoryKind::Registered
+                    | MemoryKind::Array
+                    | MemoryKind::Texels => device.pinned_free(slab.host as HostPtr),
                 }
             };
         });
@@ -57,21 +59,23 @@ impl Source for Allocators {
 }
 
 impl Allocators {
-    fn ask(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
+    fn ask(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         let Self(device) = self;
         let options = match kind {
-            Kind::Device => {
+            MemoryKind::Device => {
                 let start = device.alloc(bytes)?.0;
                 return Ok(Slab { start, size, host: 0 });
             }
-            Kind::Managed => {
+            MemoryKind::Managed => {
                 self.check_room(bytes)?;
                 let start = device.managed_alloc(bytes)?.0;
                 PAGE_LOCKED.include(start, size);
                 return Ok(Slab { start, size, host: start });
             }
-            Kind::Pinned | Kind::Registered | Kind::Array | Kind::Texels => PinnedOptions::default(),
-            Kind::WriteCombined => PinnedOptions::default().write_combined(true),
+            MemoryKind::Pinned | MemoryKind::Registered | MemoryKind::Array | MemoryKind::Texels => {
+                PinnedOptions::default()
+            }
+            MemoryKind::WriteCombined => PinnedOptions::default().write_combined(true),
         };
         let host = device.pinned_alloc(bytes, options)?;
         PAGE_LOCKED.include(host.addr(), size);
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_aligned_goes_back() {
         for (align, fits) in [(64, false), (128, false), (256, true), (1024, true)] {
-            for kind in [Kind::Device, Kind::Pinned, Kind::WriteCombined] {
+            for kind in [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::WriteCombined] {
                 let model = Arc::new(Crooked(align, AtomicI32::new(0)));
                 let source =
                     Allocators::new(Arc::new(Noop::new(model.clone(), DeviceInfo::new("crooked", 0))));

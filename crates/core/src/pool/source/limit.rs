@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpustream_hal::Result;
 
 use super::Source;
-use crate::memory::{Budget, Kind, Share};
+use crate::memory::{Budget, BudgetShare, MemoryKind};
 use crate::pool::arena::Slab;
 
 pub(in crate::pool) struct Limit<S> {
@@ -14,10 +14,10 @@ pub(in crate::pool) struct Limit<S> {
 }
 
 /// Returns whether memory of the kind counts: `DeviceOptions::memory_limit` has the reasons.
-const fn counts(kind: Kind) -> bool {
+const fn counts(kind: MemoryKind) -> bool {
     match kind {
-        Kind::Device | Kind::Managed | Kind::Array | Kind::Texels => true,
-        Kind::Pinned | Kind::WriteCombined | Kind::Registered => false,
+        MemoryKind::Device | MemoryKind::Managed | MemoryKind::Array | MemoryKind::Texels => true,
+        MemoryKind::Pinned | MemoryKind::WriteCombined | MemoryKind::Registered => false,
     }
 }
 
@@ -30,12 +30,12 @@ impl<S> Limit<S> {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) beyond the limit; nothing is counted then.
-    pub(in crate::pool) fn take(&self, kind: Kind, size: usize) -> Result<()> {
+    pub(in crate::pool) fn take(&self, kind: MemoryKind, size: usize) -> Result<()> {
         if counts(kind) { self.budget.take(size) } else { Ok(()) }
     }
 
     /// Counts `size` bytes no longer.
-    pub(in crate::pool) fn give_back(&self, kind: Kind, size: usize) {
+    pub(in crate::pool) fn give_back(&self, kind: MemoryKind, size: usize) {
         if counts(kind) {
             self.budget.give_back(size);
         }
@@ -45,18 +45,18 @@ impl<S> Limit<S> {
     ///
     /// # Errors
     /// As for [`take`](Self::take).
-    pub(in crate::pool) fn share(&self, bytes: usize) -> Result<Share> {
+    pub(in crate::pool) fn share(&self, bytes: usize) -> Result<BudgetShare> {
         self.budget.share(bytes)
     }
 }
 
 impl<S: Source> Source for Limit<S> {
-    fn alloc(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
+    fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         self.take(kind, size)?;
         self.source.alloc(kind, size, bytes).inspect_err(|_| self.give_back(kind, size))
     }
 
-    unsafe fn free(&self, kind: Kind, slab: Slab) {
+    unsafe fn free(&self, kind: MemoryKind, slab: Slab) {
         // SAFETY: handed on.
         unsafe { self.source.free(kind, slab) };
         self.give_back(kind, slab.size);
@@ -73,29 +73,32 @@ mod tests {
     struct Small;
 
     impl Source for Small {
-        fn alloc(&self, _: Kind, size: usize, bytes: usize) -> Result<Slab> {
+        fn alloc(&self, _: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
             if bytes > 100 {
                 return Err(Error::new(ErrorKind::OutOfMemory, "small"));
             }
             Ok(Slab { start: 512, size, host: 0 })
         }
 
-        unsafe fn free(&self, _: Kind, _: Slab) {}
+        unsafe fn free(&self, _: MemoryKind, _: Slab) {}
     }
 
     #[test]
     fn a_limit_counts_device_memory_and_what_is_refused_does_not_count() {
         let limit = Limit::new(Small, Some(150));
-        let slab = limit.alloc(Kind::Device, 100, 100).unwrap();
-        assert_eq!(limit.alloc(Kind::Device, 51, 51).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        assert!(limit.alloc(Kind::Pinned, 100, 100).is_ok() && limit.alloc(Kind::Managed, 100, 100).is_err());
-        let other = limit.alloc(Kind::Device, 50, 50).unwrap();
+        let slab = limit.alloc(MemoryKind::Device, 100, 100).unwrap();
+        assert_eq!(limit.alloc(MemoryKind::Device, 51, 51).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert!(
+            limit.alloc(MemoryKind::Pinned, 100, 100).is_ok()
+                && limit.alloc(MemoryKind::Managed, 100, 100).is_err()
+        );
+        let other = limit.alloc(MemoryKind::Device, 50, 50).unwrap();
         // SAFETY: nobody uses the slabs.
         unsafe {
-            limit.free(Kind::Device, slab);
-            limit.free(Kind::Device, other);
+            limit.free(MemoryKind::Device, slab);
+            limit.free(MemoryKind::Device, other);
         }
-        assert!(limit.alloc(Kind::Device, 150, 150).is_err(), "the source has no room");
-        assert!(limit.alloc(Kind::Device, 150, 100).is_ok(), "what the source refused is not counted");
+        assert!(limit.alloc(MemoryKind::Device, 150, 150).is_err(), "the source has no room");
+        assert!(limit.alloc(MemoryKind::Device, 150, 100).is_ok(), "what the source refused is not counted");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Result};
 
 use super::Source;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::pool::arena::Slab;
 use crate::trace;
 
@@ -21,12 +21,12 @@ impl<S> Log<S> {
 }
 
 impl<S: Source> Source for Log<S> {
-    fn alloc(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab> {
+    fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         let ask = || self.source.alloc(kind, size, bytes);
         if trace::is_on() { trace::allocation(&self.device, bytes as u64, ask) } else { ask() }
     }
 
-    unsafe fn free(&self, kind: Kind, slab: Slab) {
+    unsafe fn free(&self, kind: MemoryKind, slab: Slab) {
         // SAFETY: handed on.
         unsafe { self.source.free(kind, slab) }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Result};
 
 use super::arena::Slab;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use allocators::Allocators;
 pub(super) use limit::Limit;
 use log::Log;
@@ -20,13 +20,13 @@ pub(super) trait Source {
     ///
     /// # Errors
     /// [`OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) where there is no room.
-    fn alloc(&self, kind: Kind, size: usize, bytes: usize) -> Result<Slab>;
+    fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab>;
 
     /// Gives a slab back.
     ///
     /// # Safety
     /// The slab came from here. All its uses are done, and nobody holds any of it.
-    unsafe fn free(&self, kind: Kind, slab: Slab);
+    unsafe fn free(&self, kind: MemoryKind, slab: Slab);
 }
 
 /// The source of a device's memory.

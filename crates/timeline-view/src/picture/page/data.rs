@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use super::super::kind::{Kind, Look};
 use super::super::row::{Row, Source};
-use super::super::{Part, Picture, describe, group_name, marks};
+use super::super::{Panel, Picture, describe, group_name, marks};
 use super::json::{List, Text};
 use crate::report::bytes;
-use gpustream_timeline::{Nanos, Operation, SpanKind, Work};
+use gpustream_timeline::{Nanos, Operation, SpanKind, WorkKind};
 
 /// Strings that are written once, and referred to by number.
 #[derive(Default)]
@@ -62,7 +62,7 @@ fn mark(mark: marks::Mark) -> String {
     format!("{{\"name\":{},\"class\":{},\"path\":{}}}", Text(mark.name()), Text(class), Text(path))
 }
 
-fn write_part(part: &Part<'_>, is_one_of_several: bool, strings: &mut Strings) -> String {
+fn write_part(part: &Panel<'_>, is_one_of_several: bool, strings: &mut Strings) -> String {
     let length = part.extent.end.saturating_sub(part.extent.start);
     let several = part.timeline.devices.len() > 1 || !is_one_of_several;
     let mut pieces = Vec::new();
@@ -89,7 +89,7 @@ fn write_part(part: &Part<'_>, is_one_of_several: bool, strings: &mut Strings) -
 
 /// Returns the columns of a row: starts as differences, and sources as 4 × the record's place + its kind.
 fn write_row(
-    part: &Part<'_>,
+    part: &Panel<'_>,
     row: &Row<'_>,
     heading: &str,
     strings: &mut Strings,
@@ -146,7 +146,7 @@ fn differences(times: impl Iterator<Item = Nanos> + Clone) -> impl Iterator<Item
 }
 
 /// Returns the columns of the operations: everything known of them apart from their slices.
-fn operations(part: &Part<'_>, strings: &mut Strings) -> String {
+fn operations(part: &Panel<'_>, strings: &mut Strings) -> String {
     let operations = &part.timeline.operations;
     let places: Vec<_> = operations.iter().map(|one| strings.number(&describe::place(&one.place))).collect();
     let work: Vec<_> = operations.iter().map(|one| write_work(&one.work, strings)).collect();
@@ -167,13 +167,13 @@ fn operations(part: &Part<'_>, strings: &mut Strings) -> String {
 }
 
 /// Returns the number of a few words about work, and its bytes. The page adds the rate.
-fn write_work(work: &Work, strings: &mut Strings) -> (usize, u64) {
+fn write_work(work: &WorkKind, strings: &mut Strings) -> (usize, u64) {
     let bytes = bytes(work);
     (strings.number(&describe::work_without_bytes(work)), bytes)
 }
 
 /// Returns place, text, and the operation that was waited for or -1.
-fn write_span(part: &Part<'_>, span: &gpustream_timeline::Span, strings: &mut Strings) -> String {
+fn write_span(part: &Panel<'_>, span: &gpustream_timeline::Span, strings: &mut Strings) -> String {
     let place = strings.number(&describe::place(&span.place));
     let text = strings.number(&describe::span(span).join("\n"));
     let point = match span.kind {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::row::Row;
-use super::super::{Part, Picture, group_name};
+use super::super::{Panel, Picture, group_name};
 use super::CHARACTER;
 use crate::text::Time;
 
@@ -37,11 +37,11 @@ pub(super) struct Layout<'p> {
 /// Something that takes height.
 pub(super) enum Item<'p> {
     Heading { y: f64, text: String, class: &'static str },
-    Row { part: &'p Part<'p>, row: &'p Row<'p>, y: f64, height: f64 },
+    Row { part: &'p Panel<'p>, row: &'p Row<'p>, y: f64, height: f64 },
 }
 
 impl<'p> Layout<'p> {
-    pub(super) fn new(picture: &Picture<'_>, parts: &'p [Part<'p>]) -> Self {
+    pub(super) fn new(picture: &Picture<'_>, parts: &'p [Panel<'p>]) -> Self {
         let names = parts.iter().flat_map(|part| part.rows.iter().map(|row| row.name.chars().count()));
         let most = f64::from(picture.width) / 4.0;
         let gutter = (names.max().unwrap_or(0) as f64 * CHARACTER + 28.0).clamp(70.0, most.max(70.0)).round();
@@ -53,7 +53,7 @@ impl<'p> Layout<'p> {
         layout
     }
 
-    fn add(&mut self, part: &'p Part<'p>, is_one_of_several: bool) {
+    fn add(&mut self, part: &'p Panel<'p>, is_one_of_several: bool) {
         if !part.name.is_empty() {
             let length = Time(part.extent.end.saturating_sub(part.extent.start));
             self.heading(format!("{}: {length}", part.name), "part");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::Part;
+use super::super::Panel;
 use super::super::describe;
 use super::super::escape::Xml;
 use super::super::marks::Mark;
@@ -11,7 +11,7 @@ use super::{Drawing, Used};
 
 impl Drawing<'_> {
     /// Draws the instants of a row, only the first of several that are within few pixels of each other.
-    pub(super) fn marks(&self, svg: &mut String, part: &Part<'_>, row: &Row<'_>, y: f64, used: &mut Used) {
+    pub(super) fn marks(&self, svg: &mut String, part: &Panel<'_>, row: &Row<'_>, y: f64, used: &mut Used) {
         let origin = part.extent.start;
         let mut drawn: Vec<(f64, Mark, Vec<String>, usize)> = Vec::new();
         for instant in row.instants.iter().filter_map(|&at| part.timeline.instants.get(at)) {

@@ -13,7 +13,7 @@ use super::escape::Xml;
 use super::kind::{Kind, patterns, rules};
 use super::marks::Mark;
 use super::scale::Scale;
-use super::{Part, Picture};
+use super::{Panel, Picture};
 use layout::{Item, Layout};
 
 /// The length of the text that a picture is kept below, by drawing less of it one by one.
@@ -46,7 +46,7 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
 /// Everything that is known of a picture before it is drawn.
 struct Drawing<'d> {
     picture: &'d Picture<'d>,
-    parts: &'d [Part<'d>],
+    parts: &'d [Panel<'d>],
     layout: &'d Layout<'d>,
     scale: &'d Scale,
     /// The pixels from which on a slice is drawn by itself.

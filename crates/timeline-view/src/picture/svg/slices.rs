@@ -6,7 +6,7 @@ use super::super::describe;
 use super::super::escape::Xml;
 use super::super::merge::{Run, Shape, shapes};
 use super::super::row::{Row, Slice};
-use super::super::{Part, kind::Look};
+use super::super::{Panel, kind::Look};
 use super::layout::{BETWEEN, LANE, MARKS, cut};
 use super::{CHARACTER, Drawing, Used};
 use crate::text::percent;
@@ -16,7 +16,7 @@ impl Drawing<'_> {
     pub(super) fn row(
         &self,
         svg: &mut String,
-        part: &Part<'_>,
+        part: &Panel<'_>,
         row: &Row<'_>,
         y: f64,
         height: f64,
@@ -40,7 +40,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn slice(&self, svg: &mut String, part: &Part<'_>, slice: &Slice<'_>, y: f64, used: &mut Used) {
+    fn slice(&self, svg: &mut String, part: &Panel<'_>, slice: &Slice<'_>, y: f64, used: &mut Used) {
         let Look { class, glyph, framed, .. } = slice.kind.look();
         used.kinds.push(slice.kind);
         let (x, end) = (self.scale.x(slice.time.start), self.scale.x(slice.time.end));

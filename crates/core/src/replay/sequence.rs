@@ -1,0 +1,452 @@
+//! A sequence of operations, kept as values that can be compared with later ones, changed, and run.
+#![allow(
+    clippy::inline_always,
+    reason = "the comparison is most of the cost of an operation that is held back"
+)]
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{CallSite, Copy3d, LaunchConfig, RawFunction, Work};
+
+use super::Uses;
+use super::arguments::Arguments;
+use super::epoch::SegmentEpoch;
+use crate::launch::LaunchRequest;
+use crate::memory::Access;
+use crate::module_core::ModuleCore;
+use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained};
+use crate::record::attributes::attributes;
+use crate::track::{Mode, StreamId};
+
+/// An operation that can be kept: a node of a graph whose effects are all in its accesses.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    operation: CallSite,
+    work: BorrowedWork<'a>,
+    accesses: &'a [&'a Access<'a>],
+}
+
+/// An operation's work, as it is compared.
+#[derive(Clone, Copy)]
+enum BorrowedWork<'a> {
+    Kernel(BorrowedKernel<'a>),
+    Copy3d(&'a Copy3d),
+    Other(Work<'static>),
+}
+
+#[derive(Clone, Copy)]
+struct BorrowedKernel<'a> {
+    function: RawFunction,
+    request: &'a LaunchRequest,
+    config: &'a LaunchConfig,
+    args: &'a [*mut c_void],
+    /// The sizes of the parameters in bytes.
+    sizes: &'a Arc<[usize]>,
+    module: &'a Arc<ModuleCore>,
+}
+
+impl<'a> Candidate<'a> {
+    /// Returns the operation of `submission`, or the reason for which it cannot be kept.
+    #[inline]
+    pub(super) fn of(submission: &Operation<'a>) -> Result<Self, &'static str> {
+        let &Operation { caller, accesses, ref call, kept, .. } = submission;
+        let DriverCalls::Work(work) = call else { return Err("it takes several calls to the driver") };
+        let work = match (*work, kept) {
+            (
+                Work::Kernel { function, config, args },
+                Retained::Kernel { module, sizes: Some(sizes), request },
+            ) => {
+                if accesses.iter().any(|access| access.mode == Mode::Shared) {
+                    return Err("it takes a flag, and the host may wait for the flag");
+                }
+                BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module })
+            }
+            (Work::Kernel { .. }, _) => return Err("the sizes of its parameters are not known"),
+            (Work::CopyToDevice { dst, src, bytes }, _) => {
+                BorrowedWork::Other(Work::CopyToDevice { dst, src, bytes })
+            }
+            (Work::CopyToHost { dst, src, bytes }, _) => {
+                BorrowedWork::Other(Work::CopyToHost { dst, src, bytes })
+            }
+            (Work::CopyOnDevice { dst, src, bytes }, _) => {
+                BorrowedWork::Other(Work::CopyOnDevice { dst, src, bytes })
+            }
+            (Work::Copy3d(copy), _) => BorrowedWork::Copy3d(copy),
+            (Work::Fill { dst, pattern, count }, _) => {
+                BorrowedWork::Other(Work::Fill { dst, pattern, count })
+            }
+            _ => return Err("a graph cannot have it as a node"),
+        };
+        Ok(Self { operation: caller.call_site, work, accesses })
+    }
+
+    #[inline]
+    pub(super) fn operation(&self) -> CallSite {
+        self.operation
+    }
+
+    /// Returns the uses that other operations must be ordered with.
+    fn touched(&self) -> impl Iterator<Item = AddressUse> + Clone {
+        let whole_device = match self.work {
+            BorrowedWork::Kernel(kernel) if kernel.config.cooperative => Some(AddressUse::WHOLE_DEVICE),
+            _ => None,
+        };
+        let accesses = self.accesses.iter().filter(|access| access.mode != Mode::Shared);
+        accesses.map(|access| AddressUse::of(access)).chain(whole_device)
+    }
+}
+
+/// A use of memory, by the device's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AddressUse {
+    pub(super) range: Range<usize>,
+    pub(super) mode: Mode,
+}
+
+impl AddressUse {
+    /// The use of a kernel whose blocks wait for each other: two of them at once might each have a part of the device.
+    /// No memory has this address.
+    const WHOLE_DEVICE: Self = Self { range: usize::MAX - 1..usize::MAX, mode: Mode::Write };
+
+    #[inline(always)]
+    fn of(access: &Access<'_>) -> Self {
+        let start = access.block.address.0;
+        Self { range: start + access.range.start..start + access.range.end, mode: access.mode }
+    }
+
+    #[inline(always)]
+    fn is(&self, access: &Access<'_>) -> bool {
+        *self == Self::of(access)
+    }
+}
+
+/// The difference between a kept operation and another one, from the least to the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Difference {
+    None,
+    /// Other scalars, another shape, or another source of a copy whose memory needs no order.
+    Values,
+    /// Other memory.
+    Memory,
+    /// Another kernel or kind of operation, which a node cannot be changed to.
+    Kind,
+}
+
+/// The part of a kept operation that its node does not have yet, from the least to the greatest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lag {
+    #[default]
+    None,
+    /// Values of a kernel's arguments, its memory's addresses among them.
+    Values,
+    /// Anything.
+    Work,
+}
+
+/// A kept kernel.
+#[derive(Clone)]
+pub(super) struct DeferredKernel {
+    function: RawFunction,
+    request: LaunchRequest,
+    /// The shape that this launch has.
+    config: LaunchConfig,
+    args: Arguments,
+    /// Kept loaded, so that no other kernel gets the handle.
+    module: Arc<ModuleCore>,
+}
+
+/// A kept operation's work.
+#[derive(Clone)]
+pub(super) enum DeferredWork {
+    Kernel(DeferredKernel),
+    Copy3d(Box<Copy3d>),
+    /// Everything else, which holds no borrow.
+    Other(Work<'static>),
+}
+
+#[derive(Clone)]
+struct DeferredOperation {
+    operation: CallSite,
+    work: DeferredWork,
+    touched: Box<[AddressUse]>,
+}
+
+/// The operations of a segment, in the order of their submission.
+#[derive(Clone, Default)]
+pub(super) struct Sequence {
+    entries: Vec<DeferredOperation>,
+}
+
+// SAFETY: an entry's work holds addresses that the sequence never follows, and for which the caller that runs the work
+// vouches, and pointers to the values of arguments, which the entry owns.
+unsafe impl Send for Sequence {}
+// SAFETY: the sequence never follows the addresses in an entry's work, and `&Sequence` only reads the values of
+// arguments.
+unsafe impl Sync for Sequence {}
+
+impl Sequence {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn operation(&self, index: usize) -> Option<CallSite> {
+        self.entries.get(index).map(|entry| entry.operation)
+    }
+
+    pub(super) fn touched(&self, index: usize) -> &[AddressUse] {
+        &self.entries[index].touched
+    }
+
+    /// Whether operation `index` is a kernel. Drivers look at the memory of the others when they become nodes.
+    pub(super) fn is_kernel(&self, index: usize) -> bool {
+        matches!(self.entries[index].work, DeferredWork::Kernel(_))
+    }
+
+    /// Adds an operation.
+    pub(super) fn push(&mut self, offer: &Candidate<'_>) {
+        let work = match offer.work {
+            BorrowedWork::Other(work) => DeferredWork::Other(work),
+            BorrowedWork::Copy3d(copy) => DeferredWork::Copy3d(Box::new(*copy)),
+            BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module }) => {
+                // SAFETY: the arguments of a submission have the sizes of the kernel's parameters.
+                let args = unsafe { Arguments::new(sizes, args) };
+                let (request, config, module) = (*request, *config, module.clone());
+                DeferredWork::Kernel(DeferredKernel { function, request, config, args, module })
+            }
+        };
+        self.entries.push(DeferredOperation {
+            operation: offer.operation,
+            work,
+            touched: offer.touched().collect(),
+        });
+    }
+
+    /// Compares operation `index` with a launch. Returns `None` if more than values differs, or if a stream but `stream` may
+    /// have used memory that has no epoch. Values are taken on the way, in one walk, and `lag` says so: where the walk ends
+    /// early the operation is left with some of them, and its node lags behind all the same.
+    ///
+    /// # Safety
+    /// As for [`DeferredOperation::follow`](crate::stream::StreamEntry::follow).
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "it is taken in where it is called")]
+    pub(super) unsafe fn follow<'a, A>(
+        &mut self,
+        index: usize,
+        launch: &KernelLaunch<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        resolved: impl Fn() -> Option<LaunchConfig>,
+        epoch: SegmentEpoch,
+        stream: StreamId,
+        lag: &mut Lag,
+    ) -> Option<Uses> {
+        let DeferredOperation { operation, work: DeferredWork::Kernel(kept), touched } =
+            self.entries.get_mut(index)?
+        else {
+            return None;
+        };
+        if kept.function != launch.function || kept.args.len() != launch.args.len() {
+            return None;
+        }
+        if kept.request != *launch.request {
+            let config = resolved()?;
+            if attributes(&kept.config) != attributes(&config) {
+                return None;
+            }
+            (kept.request, kept.config) = (*launch.request, config);
+            *lag = Lag::Work;
+        }
+        let mut uses = Uses::Sealed;
+        let mut touched = touched.iter();
+        for (value, arg) in kept.args.values().zip(launch.args) {
+            let bytes = match shown(arg)? {
+                Argument::Value { bytes, size } if size == value.size => bytes,
+                Argument::Memory { address, access } if value.size == size_of::<usize>() => {
+                    let history = &access.block.history;
+                    if !touched.next()?.is(access) {
+                        return None;
+                    }
+                    if !epoch.covers(history.epoch(), access.mode) {
+                        if history.hint() != Some(stream.get())
+                            || access.block.in_graph.load(Ordering::Acquire)
+                        {
+                            return None;
+                        }
+                        uses = Uses::New;
+                    }
+                    std::ptr::from_ref(address).cast()
+                }
+                _ => return None,
+            };
+            // SAFETY: both have this size. Nobody else has the value.
+            if unsafe { value.replace(bytes) } {
+                *lag = (*lag).max(Lag::Values);
+            }
+        }
+        if touched.next().is_some() {
+            return None;
+        }
+        *operation = launch.caller.call_site;
+        Some(uses)
+    }
+
+    /// Compares operation `index` with another one.
+    pub(super) fn difference(&self, index: usize, offer: &Candidate<'_>) -> Difference {
+        self.compare(index, offer.work, offer.touched())
+    }
+
+    /// Compares operation `index` with the same call_site of `other`.
+    pub(super) fn difference_from(&self, other: &Self, index: usize) -> Difference {
+        if index >= self.len().min(other.len()) {
+            return Difference::Kind;
+        }
+        self.compare(index, other.lend(index), other.touched(index).iter().cloned())
+    }
+
+    #[inline]
+    fn compare(
+        &self,
+        index: usize,
+        work: BorrowedWork<'_>,
+        mut touched: impl Iterator<Item = AddressUse> + Clone,
+    ) -> Difference {
+        let entry = &self.entries[index];
+        let same_values = match (&entry.work, work) {
+            (
+                DeferredWork::Kernel(kept),
+                BorrowedWork::Kernel(BorrowedKernel { function, config, args, .. }),
+            ) => {
+                if kept.function != function
+                    || attributes(&kept.config) != attributes(config)
+                    || kept.args.len() != args.len()
+                {
+                    return Difference::Kind;
+                }
+                // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
+                kept.config == *config && unsafe { kept.args.are(args) }
+            }
+            (DeferredWork::Copy3d(kept), BorrowedWork::Copy3d(new)) => **kept == *new,
+            (DeferredWork::Other(kept), BorrowedWork::Other(new)) => match same_work(kept, &new) {
+                Some(same) => same,
+                None => return Difference::Kind,
+            },
+            _ => return Difference::Kind,
+        };
+        let all = touched.clone();
+        for touch in self.touched(index) {
+            match touched.next() {
+                Some(other) if other == *touch => {}
+                _ if all.count() == entry.touched.len() => return Difference::Memory,
+                _ => return Difference::Kind,
+            }
+        }
+        match touched.next() {
+            Some(_) => Difference::Kind,
+            None if same_values => Difference::None,
+            None => Difference::Values,
+        }
+    }
+
+    /// Puts another operation, which differs by no more than its memory, in the place of operation `index`. Returns how far
+    /// the node lags behind then.
+    pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>) -> Lag {
+        let entry = &mut self.entries[index];
+        entry.touched.iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
+        entry.operation = offer.operation;
+        entry.work.replace(offer.work)
+    }
+
+    /// Puts the values of operation `index` of `other`, which differs by no more than these, in the place of ours. Returns
+    /// how far the node lags behind then.
+    pub(super) fn take_values(&mut self, other: &Self, index: usize) -> Lag {
+        self.entries[index].work.replace(other.lend(index))
+    }
+
+    /// Notes the place in the source that an equal operation came from.
+    #[inline]
+    pub(super) fn came_from(&mut self, index: usize, operation: CallSite) {
+        self.entries[index].operation = operation;
+    }
+
+    /// Returns the work of operation `index`.
+    #[inline]
+    pub(super) fn work(&self, index: usize) -> Work<'_> {
+        self.entries[index].work.as_work()
+    }
+
+    fn lend(&self, index: usize) -> BorrowedWork<'_> {
+        match &self.entries[index].work {
+            DeferredWork::Kernel(DeferredKernel { function, request, config, args, module }) => {
+                BorrowedWork::Kernel(BorrowedKernel {
+                    function: *function,
+                    request,
+                    config,
+                    args: args.pointers(),
+                    sizes: args.sizes(),
+                    module,
+                })
+            }
+            DeferredWork::Copy3d(copy) => BorrowedWork::Copy3d(copy),
+            DeferredWork::Other(work) => BorrowedWork::Other(*work),
+        }
+    }
+
+    /// Returns the first `len` operations.
+    pub(super) fn first(&self, len: usize) -> Self {
+        Self { entries: self.entries[..len].to_vec() }
+    }
+}
+
+impl DeferredWork {
+    #[inline(always)]
+    pub(super) fn as_work(&self) -> Work<'_> {
+        match self {
+            Self::Kernel(DeferredKernel { function, config, args, .. }) => {
+                Work::Kernel { function: *function, config, args: args.pointers() }
+            }
+            Self::Copy3d(copy) => Work::Copy3d(copy),
+            Self::Other(work) => *work,
+        }
+    }
+
+    /// Puts work of the same kind, or a launch of the same kernel, in the place of this.
+    fn replace(&mut self, work: BorrowedWork<'_>) -> Lag {
+        match (self, work) {
+            (Self::Kernel(kept), BorrowedWork::Kernel(BorrowedKernel { request, config, args, .. })) => {
+                let lag = if kept.config == *config { Lag::Values } else { Lag::Work };
+                (kept.request, kept.config) = (*request, *config);
+                // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
+                unsafe { kept.args.store(args) };
+                return lag;
+            }
+            (Self::Copy3d(kept), BorrowedWork::Copy3d(new)) => **kept = *new,
+            (Self::Other(kept), BorrowedWork::Other(new)) => *kept = new,
+            _ => {}
+        }
+        Lag::Work
+    }
+}
+
+/// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.
+fn same_work(one: &Work<'_>, other: &Work<'_>) -> Option<bool> {
+    Some(match (*one, *other) {
+        (Work::CopyToDevice { dst, src, bytes }, Work::CopyToDevice { dst: to, src: from, bytes: len }) => {
+            (dst, src, bytes) == (to, from, len)
+        }
+        (Work::CopyToHost { dst, src, bytes }, Work::CopyToHost { dst: to, src: from, bytes: len }) => {
+            (dst, src, bytes) == (to, from, len)
+        }
+        (Work::CopyOnDevice { dst, src, bytes }, Work::CopyOnDevice { dst: to, src: from, bytes: len }) => {
+            (dst, src, bytes) == (to, from, len)
+        }
+        (Work::Fill { dst, pattern, count }, Work::Fill { dst: to, pattern: value, count: len }) => {
+            if pattern.width() != value.width() {
+                return None;
+            }
+            (dst, pattern, count) == (to, value, len)
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,219 @@
+//! A shape of a segment: the operations that came, and the graph that was made of them.
+
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, CallSite, DriverNode, GraphNode, RawGraphNode, RawStream, Result};
+use smallvec::SmallVec;
+
+use super::ReplayRecording;
+use super::order::Order;
+use super::sequence::{Candidate, Difference, Lag, Sequence};
+use crate::memory;
+use crate::record::{OwnedExec, OwnedGraph};
+
+/// A shape of a segment.
+pub(super) struct Shape {
+    pub(super) sequence: Sequence,
+    /// None where the driver refused to change it, and before the first launch.
+    pub(super) graph: Option<Built>,
+    /// The part of each operation that its node lacks.
+    lags: Vec<Lag>,
+    /// Whether any node lags behind.
+    any_lags: bool,
+    /// The number that [`memory::returned`] gave at the last launch.
+    returned: u64,
+    /// The operation that last got other memory since the graph's order was compared with the sequence's.
+    moved: Option<CallSite>,
+    /// The cause of the graph that is there, or of the next.
+    pub(super) cause: ReplayRecording,
+    /// Whether the graph runs its operations one after the other.
+    pub(super) chained: bool,
+    /// The number of launches.
+    pub(super) launches: u64,
+    /// The number of the last run that used the shape.
+    pub(super) last_run: u64,
+    /// The index of the shape that took the segment's next run.
+    pub(super) next: usize,
+}
+
+/// A graph made of a sequence.
+pub(super) struct Built {
+    exec: OwnedExec,
+    /// Alive as long as the executable, whose nodes are named by this graph's.
+    _graph: OwnedGraph,
+    /// They refer to the arguments of the sequence, which belongs to the same shape.
+    nodes: Vec<DriverNode>,
+    pub(super) order: Order,
+}
+
+/// The work that the driver had with a launch.
+#[derive(Default)]
+pub(super) struct Effort {
+    /// Whether a graph was made.
+    pub(super) built: bool,
+    /// Whether the graph had all nodes as they should be, so that the launch alone was left.
+    pub(super) ready: bool,
+    /// The number of nodes that were set.
+    pub(super) set: u64,
+    /// A graph that another has replaced, and whose launches may be pending.
+    pub(super) replaced: Option<Built>,
+}
+
+impl Shape {
+    pub(super) fn new(sequence: Sequence, cause: ReplayRecording, in_order: bool, run: u64) -> Self {
+        Self {
+            lags: vec![Lag::None; sequence.len()],
+            any_lags: false,
+            returned: memory::returned(),
+            sequence,
+            graph: None,
+            moved: None,
+            cause,
+            chained: in_order,
+            launches: 0,
+            last_run: run,
+            next: 0,
+        }
+    }
+
+    /// Puts an operation that differs from operation `index` in its place.
+    pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>, difference: Difference) {
+        let lag = self.sequence.replace(index, offer);
+        if difference == Difference::Memory {
+            self.moved = Some(offer.operation());
+        }
+        self.note_lag(index, lag);
+    }
+
+    /// Takes the values of the first `len` operations from `other`, whose operations differ by no more.
+    pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
+        for index in 0..len {
+            if self.sequence.difference_from(other, index) != Difference::None {
+                let lag = self.sequence.take_values(other, index);
+                self.note_lag(index, lag);
+            }
+        }
+    }
+
+    /// Has the nodes of copies and fills set anew if memory went back to the driver since they were set: the driver looks
+    /// at their memory, and an address may mean other memory now.
+    fn check_memory(&mut self) {
+        let returned = memory::returned();
+        if std::mem::replace(&mut self.returned, returned) == returned {
+            return;
+        }
+        for index in 0..self.sequence.len() {
+            if !self.sequence.is_kernel(index) {
+                self.note_lag(index, Lag::Work);
+            }
+        }
+    }
+
+    /// Notes that a node lags behind its operation.
+    #[inline]
+    pub(super) fn note_lag(&mut self, index: usize, lag: Lag) {
+        self.lags[index] = self.lags[index].max(lag);
+        self.any_lags = true;
+    }
+
+    /// Launches the sequence's operations as one graph.
+    ///
+    /// # Safety
+    /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.
+    pub(super) unsafe fn launch(
+        &mut self,
+        device: &Arc<dyn hal::Device>,
+        stream: RawStream,
+        effort: &mut Effort,
+    ) -> Result<()> {
+        self.check_memory();
+        if let Some(operation) = self.moved.take()
+            && let Some(built) = &self.graph
+            && !built.order.suits(&self.sequence)
+        {
+            // A chain suits all memory. Two graphs for one shape are enough.
+            self.chained = true;
+            self.cause = ReplayRecording::new("other dependencies", operation);
+            effort.replaced = self.graph.take();
+        }
+        let built = match &mut self.graph {
+            Some(built) => {
+                if std::mem::take(&mut self.any_lags) {
+                    let (sequence, lags) = (&self.sequence, &mut self.lags);
+                    // SAFETY: the sequence has only changed in what the nodes lack; the rest is this function's contract.
+                    unsafe { built.set_nodes(&**device, sequence, lags, &mut effort.set) }?;
+                }
+                built
+            }
+            none => {
+                self.lags.fill(Lag::None);
+                self.any_lags = false;
+                effort.built = true;
+                // SAFETY: by this function's contract.
+                none.insert(unsafe { Built::new(device, &self.sequence, self.chained) }?)
+            }
+        };
+        effort.ready = true;
+        // SAFETY: both are alive, and so is everything that the operations refer to.
+        unsafe { device.graph_launch(built.exec.raw, stream) }?;
+        self.launches += 1;
+        Ok(())
+    }
+}
+
+impl Built {
+    /// Makes a graph of a sequence.
+    ///
+    /// # Safety
+    /// Everything that the operations refer to is alive.
+    unsafe fn new(device: &Arc<dyn hal::Device>, sequence: &Sequence, in_order: bool) -> Result<Self> {
+        let order = Order::of(sequence, in_order);
+        let graph = OwnedGraph { raw: device.graph_create()?, device: device.clone() };
+        let mut nodes: Vec<DriverNode> = Vec::with_capacity(sequence.len());
+        for index in 0..sequence.len() {
+            let before: SmallVec<[RawGraphNode; 4]> =
+                order.after(index).iter().map(|&before| nodes[before].raw).collect();
+            let work = sequence.work(index);
+            // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
+            let node = unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(work)) }?;
+            nodes.push(device.describe_node(node, &work));
+        }
+        Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
+    }
+
+    /// Sets the nodes that lag behind, and adds their number to `set`.
+    ///
+    /// # Safety
+    /// `sequence` is the one that the graph was made of, and everything that its operations refer to is alive.
+    unsafe fn set_nodes(
+        &mut self,
+        device: &dyn hal::Device,
+        sequence: &Sequence,
+        lags: &mut [Lag],
+        set: &mut u64,
+    ) -> Result<()> {
+        let mut any_stale = false;
+        for (index, (node, lag)) in self.nodes.iter_mut().zip(lags).enumerate() {
+            match std::mem::take(lag) {
+                Lag::None => {}
+                Lag::Values if node.is_described() => {
+                    node.stale = true;
+                    any_stale = true;
+                }
+                Lag::Values | Lag::Work => {
+                    let work = sequence.work(index);
+                    // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
+                    unsafe { device.graph_set_node(self.exec.raw, node.raw, &work) }?;
+                    *node = device.describe_node(node.raw, &work);
+                    *set += 1;
+                }
+            }
+        }
+        if any_stale {
+            // SAFETY: the executable is alive and was made of the nodes; each node was described when it got its work,
+            // whose arguments the sequence keeps; the rest is this function's contract.
+            *set += unsafe { device.graph_set_values(self.exec.raw, &mut self.nodes) }?;
+        }
+        Ok(())
+    }
+}

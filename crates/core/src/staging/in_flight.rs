@@ -1,0 +1,105 @@
+//! The limit on the pinned memory that a stream may have under way.
+//!
+//! Uploads return before the device has copied, so without a limit a host that runs ahead would page-lock all memory.
+//! Each stream has a limit of its own: a thread that reaches the limit waits for the oldest piece of that stream, which
+//! depends on nothing that the new piece does not depend on too. A wait for a piece of another stream could last for
+//! ever.
+
+use std::collections::{HashMap, VecDeque};
+
+use gpustream_hal::Result;
+
+use crate::stream::StreamCore;
+use crate::sync::{Mutex, lock};
+use crate::track::StreamId;
+
+#[derive(Default)]
+struct StreamBytes {
+    /// Bytes granted and not known to be copied.
+    bytes: usize,
+    /// Submitted pieces, oldest first: number in the stream, and bytes.
+    submitted: VecDeque<(u64, usize)>,
+}
+
+/// The bytes that streams have under way, and the limit for each stream.
+pub struct InFlight {
+    limit: usize,
+    accounts: Mutex<HashMap<StreamId, StreamBytes>>,
+}
+
+/// The permission to have some bytes under way, given back when the value is dropped or, after
+/// [`submitted`](Self::submitted), when the work is done.
+pub struct Grant<'a> {
+    in_flight: &'a InFlight,
+    stream: &'a StreamCore,
+    bytes: usize,
+}
+
+impl InFlight {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, accounts: Mutex::default() }
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Grants `bytes` bytes to a stream. Blocks while the stream has as much under way as it may.
+    pub fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
+        loop {
+            let mut accounts = lock(&self.accounts);
+            let account = accounts.entry(stream.id).or_default();
+            account.forget_done(stream);
+            let oldest =
+                if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
+            let Some((number, freed)) = oldest else {
+                // No piece is left to wait for: other threads are filling the pieces that exceed the limit.
+                account.bytes += bytes;
+                return Ok(Grant { in_flight: self, stream, bytes });
+            };
+            drop(accounts);
+            let outcome = stream.wait_number(number);
+            self.give_back(stream.id, freed);
+            outcome?;
+        }
+    }
+
+    fn give_back(&self, stream: StreamId, bytes: usize) {
+        let mut accounts = lock(&self.accounts);
+        if let Some(account) = accounts.get_mut(&stream) {
+            account.bytes -= bytes;
+            if account.bytes == 0 {
+                accounts.remove(&stream);
+            }
+        }
+    }
+}
+
+impl StreamBytes {
+    /// Forgets the pieces that are known to be done.
+    fn forget_done(&mut self, stream: &StreamCore) {
+        while let Some(&(number, bytes)) = self.submitted.front()
+            && stream.known_done(number)
+        {
+            self.submitted.pop_front();
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl Grant<'_> {
+    /// Notes that the work for the bytes has been submitted, up to `number`: the bytes count until that work is done.
+    pub fn submitted(self, number: u64) {
+        let mut accounts = lock(&self.in_flight.accounts);
+        let account = accounts.entry(self.stream.id).or_default();
+        account.submitted.push_back((number, self.bytes));
+        drop(accounts);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        self.in_flight.give_back(self.stream.id, self.bytes);
+    }
+}

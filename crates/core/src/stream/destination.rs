@@ -1,0 +1,192 @@
+//! The places that a stream's operations go to.
+
+use std::sync::Arc;
+
+use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawStream, Result};
+
+use super::capture::Capture;
+use super::{StreamCore, StreamEntry};
+use crate::operation::{Argument, KernelLaunch, Operation, refused};
+use crate::record::scope::Scope;
+use crate::record::{Condition, NodeAdder, NodeSetter};
+use crate::track::Point;
+
+/// The place that a stream's operations go to. A stream keeps its destination for life.
+pub struct Destination(DestinationKind);
+
+enum DestinationKind {
+    /// To the driver's stream, or into the capture that the stream takes part in.
+    Driver,
+    /// Into a new node.
+    Node(Arc<NodeAdder>),
+    /// Into a node of an executable.
+    Set(Arc<NodeSetter>),
+}
+
+/// The recording that a stream takes part in. Changed under the stream's lock.
+#[derive(Default)]
+pub enum Recording {
+    /// Nothing: operations run.
+    #[default]
+    None,
+    /// A driver's capture, and the handle that the driver captures: the stream's, or its proxy's. Set together with the
+    /// driver's state and cleared after the driver's: until then only the capturing thread's calls reach the driver.
+    Capture(Arc<Capture>, RawStream),
+    /// A node under construction. The driver has no such stream, and operations cannot run.
+    Node,
+}
+
+impl Destination {
+    pub(super) const DRIVER: Self = Self(DestinationKind::Driver);
+
+    /// The destination of a stream that stands for nodes under construction.
+    pub fn node(adder: Arc<NodeAdder>) -> Self {
+        Self(DestinationKind::Node(adder))
+    }
+
+    /// The destination of a stream that stands for a node of an executable.
+    pub fn set(setter: Arc<NodeSetter>) -> Self {
+        Self(DestinationKind::Set(setter))
+    }
+
+    #[inline]
+    pub(super) fn is_driver(&self) -> bool {
+        matches!(self.0, DestinationKind::Driver)
+    }
+}
+
+impl StreamEntry<'_> {
+    /// Puts one operation where it goes, for which [`begin`](Self::begin) has returned nothing.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    pub unsafe fn submit_elsewhere(&self, submission: &mut Operation<'_>) -> Result<()> {
+        // SAFETY: handed on, to each destination.
+        self.named(unsafe {
+            match &self.stream.destination.0 {
+                DestinationKind::Driver => self.submit_otherwise(submission),
+                DestinationKind::Node(adder) => adder.submit(submission),
+                DestinationKind::Set(setter) => setter.submit(submission),
+            }
+        })
+    }
+
+    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
+    /// driver. Errors do not name the operation yet.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_otherwise(&self, submission: &mut Operation<'_>) -> Result<()> {
+        let state = self.stream.state.lock();
+        let Recording::Capture(capture, _) = &state.recording else {
+            // SAFETY: handed on.
+            return unsafe { self.submit_unexpected(state, submission) };
+        };
+        let capture = capture.clone();
+        drop(state);
+        // Only the capturing thread gets further, and only that thread ends the capture.
+        // SAFETY: handed on.
+        unsafe { capture.submit(self.stream, submission) }
+    }
+
+    /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] on a stream that is neither captured nor stands for a node or body.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for the word and for each operation of the body.
+    pub unsafe fn condition(
+        &self,
+        condition: &Condition<'_>,
+        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
+    ) -> Result<()> {
+        // SAFETY: handed on, to each destination.
+        self.named(unsafe {
+            match &self.stream.destination.0 {
+                DestinationKind::Driver => match self.stream.capture() {
+                    Some(capture) => capture.condition(self, condition, fill),
+                    None => Err(no_graph()),
+                },
+                DestinationKind::Node(adder) => adder.condition(&self.caller, condition, fill),
+                DestinationKind::Set(_) => {
+                    Err(refused("put a condition into a node that is there; build the graph anew"))
+                }
+            }
+        })
+    }
+
+    /// Has a step hold back a launch that is the one which it expects, on memory that nobody but this stream has used, or a node
+    /// take the launch that it expects. Returns `None` for any other, which is to be checked and [submitted](Self::submit). The
+    /// expected one needs no checks: the launch that it equals had them, and where a step gets another shape, `resolved` is
+    /// called.
+    ///
+    /// # Safety
+    /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
+    /// stream's device. `resolved` returns the shape, if it is one that the kernel takes. Neither calls the driver nor waits.
+    /// Otherwise as for [`submit`](Self::submit).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub unsafe fn follow<'a, A>(
+        &self,
+        launch: &KernelLaunch<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        resolved: impl Fn() -> Option<LaunchConfig>,
+    ) -> Option<Result<()>> {
+        // SAFETY: handed on, to each destination.
+        unsafe {
+            match &self.stream.destination.0 {
+                DestinationKind::Driver => self.follow_step(launch, shown, resolved),
+                DestinationKind::Node(_) => None,
+                DestinationKind::Set(setter) => setter.follow(launch, shown),
+            }
+        }
+    }
+
+    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
+    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
+    /// executable.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    pub(crate) fn in_scope<T>(
+        &self,
+        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
+    ) -> Result<Option<T>> {
+        match &self.stream.destination.0 {
+            // Only the capturing thread gets further, and only that thread ends the capture.
+            DestinationKind::Driver => {
+                self.stream.capture().map(|capture| capture.in_scope(self.stream, work)).transpose()
+            }
+            DestinationKind::Node(adder) => Ok(Some(adder.in_scope(work))),
+            DestinationKind::Set(_) => Ok(None),
+        }
+    }
+}
+
+impl StreamCore {
+    /// Whether a launch may be the one that a step or a node expects: see [`follow`](StreamEntry::follow).
+    #[inline]
+    pub fn expects_a_launch(&self) -> bool {
+        self.is_in_step() || matches!(self.destination.0, DestinationKind::Set(_))
+    }
+
+    /// Whether an operation may be several calls of the driver's.
+    pub fn takes_several_calls(&self) -> bool {
+        self.destination.is_driver()
+    }
+}
+
+/// Returns the error for a condition outside a graph.
+#[cold]
+fn no_graph() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
+         stream that `GraphBuilder::node` gives",
+    )
+}

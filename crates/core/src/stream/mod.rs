@@ -1,0 +1,470 @@
+//! Streams: the numbers of submissions, their order, and how far each stream has come.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `entry` | what a call of the program's has shown on its way in |
+//! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
+//! | `mark` | events recorded at a stream's end, by which others wait for it |
+//! | `watcher` | operations that somebody watches, by events that are recorded late |
+//! | `progress` | known, poll, wait: how far the stream has come |
+//! | `capture` | streams whose operations a driver records |
+//! | `proxy` | events beside a capture, where the driver captures in a way that forbids their use |
+//! | `destination` | the places that operations go to |
+//! | `table` | the process's streams, by number |
+//! | `context` | captures beside waits for a whole context |
+//! | `wait` | host access to memory |
+//! | `replay` | operations that are held back for a graph |
+//! | `short_copies` | pinned memory that a stream keeps for short copies |
+//!
+//! One rule prevents deadlock and inversion: a stream takes a number and calls the driver under its own lock, and no thread
+//! ever holds two streams' locks. A hand-over therefore records on the other stream first (under that stream's lock), lets
+//! go, and takes its own.
+//!
+//! Another thread may begin to capture a stream whenever the stream's lock is free, and the driver would then put
+//! everything it is given into that thread's graph. So a caller trusts only the state that it sees under the lock with
+//! which it calls the driver, and looks again each time it takes the lock again. A capture begins under the lock together
+//! with the driver's, and the stream runs again only after the driver's capture has ended.
+//!
+//! This layer knows memory, operations and recordings. It knows neither pools nor devices nor the handles that users hold.
+
+mod capture;
+mod capture_order;
+mod context;
+mod destination;
+mod entry;
+mod mark;
+mod progress;
+mod proxy;
+mod replay;
+mod short_copies;
+mod submit;
+mod table;
+mod wait;
+mod watcher;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
+
+use crate::failures::Failures;
+use crate::fast_path_mutex::{FastPathMutex, FastPathMutexGuard};
+use crate::operation::refused;
+use crate::reentrancy::{self, OutsideClosures};
+use crate::replay::ReplayStep;
+use crate::sync::thread::{self, ThreadId};
+use crate::trace::{self, InStream};
+use crate::track::{Clock, Point, StreamId};
+use mark::Owed;
+
+pub use capture::{Capture, CapturedPoint};
+pub(crate) use context::ContextHold;
+pub use destination::{Destination, Recording};
+pub use entry::StreamEntry;
+pub use mark::{EventCell, EventContents, EventKind, Mark};
+pub use replay::ReplayRun;
+pub(crate) use short_copies::ShortCopies;
+pub use short_copies::{Chunk, Up};
+pub use submit::Begun;
+pub(crate) use table::Adopting;
+pub use table::{StreamTable, known_done, prune};
+pub use wait::{is_done, wait_for};
+pub use watcher::StreamWatcher;
+
+/// The most points that are noted as waited for: a stream may wait often, and be given nothing.
+const MOST_WAITED: usize = 64;
+
+/// The state of a stream that is locked.
+pub type StateGuard<'a> = FastPathMutexGuard<'a, StreamState>;
+
+/// The part of a stream that changes under the stream's lock.
+#[derive(Default)]
+pub struct StreamState {
+    /// The last number given out.
+    number: u64,
+    /// The number of events recorded so far.
+    records: u64,
+    /// The points of other streams that this stream comes after.
+    pub clock: Clock,
+    /// Whether the last operation, once its calls are made, leaves something to do: it touches memory that the host may wait
+    /// for, or somebody waits for it, or other threads.
+    concludes: bool,
+    /// The points that the stream has waited for since its last operation, while somebody listens.
+    waited: Vec<Point>,
+    /// Recorded events, oldest first.
+    marks: VecDeque<Mark>,
+    /// The events that tell when exactly the last operation is done, of which none has been recorded. One is, before the next
+    /// submission; for host memory only where that does not touch the same memory in the same way.
+    owed: Vec<Owed>,
+    /// Driver events that nobody else holds.
+    free: Vec<Arc<EventCell>>,
+    /// The contents of dropped `gpustream::Event`s, for the next ones.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    spare: Vec<Box<EventContents>>,
+    recording: Recording,
+    /// The step whose run is going on, if there is one.
+    step: Option<Box<ReplayStep>>,
+}
+
+/// A stream, shared by its `Stream`s and by everything that waits for its work.
+pub struct StreamCore {
+    pub id: StreamId,
+    /// The driver's handle. Calls that put something into the stream, or ask about its end, take the handle from
+    /// [`caught_up`](Self::caught_up).
+    raw: RawStream,
+    pub device: Arc<dyn hal::Device>,
+    /// The fast path is enabled while the run of a step goes on.
+    pub state: FastPathMutex<StreamState>,
+    pub short_path: ShortCopies,
+    /// The last number given out, readable without the lock.
+    counted: AtomicU64,
+    /// Whether the stream's operations are recorded instead of run, readable without the lock.
+    recorded: AtomicBool,
+    /// Whether others may submit to the driver's stream: they made it, or the program has its handle.
+    shared: AtomicBool,
+    /// Everything up to this number is known to be done.
+    completed: AtomicU64,
+    /// The failures that the next wait reports.
+    pub failures: Arc<Failures>,
+    destination: Destination,
+    origin: Origin,
+    /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
+    handles: AtomicUsize,
+    /// The way in which host threads wait for the stream's events.
+    wait: WaitPolicy,
+    /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
+    retired: AtomicBool,
+    /// The driver's stream that is captured in place of this one. Made when it is first needed.
+    proxy: OnceLock<RawStream>,
+}
+
+/// The maker of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This library, which destroys it.
+    Ours,
+    /// This library; the work of the stream and of the legacy default stream wait for each other.
+    Blocking,
+    /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
+    Foreign,
+    /// The driver: it is the default stream of that thread, on which alone the driver's handle means this stream.
+    Thread(ThreadId),
+    /// Nobody: it stands for a node of a graph, and the driver has no such stream.
+    Node,
+}
+
+impl Origin {
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::Blocking)
+    }
+
+    /// The default stream of the calling thread. Other threads go by events: each submission to it gets one.
+    pub fn this_thread() -> Self {
+        Self::Thread(thread::current().id())
+    }
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            let (device, raw, proxy) = (self.device.clone(), self.raw, self.proxy.take());
+            reentrancy::outside(move || {
+                for raw in proxy.into_iter().chain([raw]) {
+                    // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it. An
+                    // proxy has no work, and no capture: a capture holds its streams.
+                    let _ = unsafe { device.stream_destroy(raw) };
+                }
+            });
+        }
+    }
+}
+
+impl StreamCore {
+    /// Makes the core of a driver's stream.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+        origin: Origin,
+    ) -> Self {
+        Self::with_sink(raw, device, wait, origin, Destination::DRIVER)
+    }
+
+    /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn of_nodes(destination: Destination, device: Arc<dyn hal::Device>) -> Self {
+        Self::with_sink(RawStream(0), device, WaitPolicy::default(), Origin::Node, destination)
+    }
+
+    fn with_sink(
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+        origin: Origin,
+        destination: Destination,
+    ) -> Self {
+        let recording = if origin == Origin::Node { Recording::Node } else { Recording::None };
+        let state = StreamState { recording, ..StreamState::default() };
+        Self {
+            id: StreamId::next(),
+            raw,
+            device,
+            recorded: AtomicBool::new(state.is_recorded()),
+            shared: AtomicBool::new(!origin.is_ours()),
+            state: FastPathMutex::new(state),
+            short_path: ShortCopies::default(),
+            counted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            failures: Arc::default(),
+            destination,
+            origin,
+            handles: AtomicUsize::new(1),
+            wait,
+            retired: AtomicBool::new(false),
+            proxy: OnceLock::new(),
+        }
+    }
+
+    /// Whether this is a stream of `device`'s context, which several opened devices may share.
+    pub(crate) fn is_in_context_of(&self, device: &dyn hal::Device) -> bool {
+        self.device.context() == device.context() && self.device.info().backend == device.info().backend
+    }
+
+    /// Whether both stand for the same driver stream.
+    pub(super) fn is_same_stream(&self, other: &Self) -> bool {
+        self.raw == other.raw && self.thread() == other.thread() && self.is_in_context_of(&*other.device)
+    }
+
+    /// Whether only one thread may use this stream.
+    pub(crate) fn is_one_threads(&self) -> bool {
+        matches!(self.origin, Origin::Thread(_))
+    }
+
+    /// Returns the driver's handle, for the calls of an operation that has [`begun`](StreamEntry::begin).
+    #[inline]
+    pub fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    /// Returns the number of multiprocessors of a stream on a part of the device. Captured nodes run on that part too.
+    pub fn part(&self) -> Option<u32> {
+        if !self.is_ours() {
+            return None;
+        }
+        // SAFETY: the stream is alive, and of this device.
+        unsafe { self.device.stream_multiprocessors(self.raw) }
+    }
+
+    #[inline]
+    fn thread(&self) -> Option<ThreadId> {
+        if let Origin::Thread(thread) = self.origin { Some(thread) } else { None }
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        self.thread().is_some_and(is_another)
+    }
+
+    /// Refuses another thread's default stream, and every stream inside a host closure.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; [`ErrorKind::InvalidArgument`] for the
+    /// default stream of another thread.
+    #[inline]
+    pub fn check_thread(&self) -> Result<OutsideClosures> {
+        let outside = reentrancy::check_outside()?;
+        if self.is_elsewhere() { Err(another_threads()) } else { Ok(outside) }
+    }
+
+    /// Whether this library made the driver's stream.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.origin.is_ours()
+    }
+
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether calls with `raw` reach this stream.
+    #[inline]
+    pub(crate) fn is_reachable(&self) -> bool {
+        !self.is_elsewhere() && !self.is_retired()
+    }
+
+    /// Counts one more `Stream` that refers to this core; `false` if the core is retired, and another is to take its place.
+    /// A retired core whose stream is being captured comes back instead: another core would not know that the driver puts
+    /// its work into the graph.
+    pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
+        if self.is_retired() {
+            let state = self.state.lock();
+            if !state.is_recorded() {
+                return false;
+            }
+            // With the lock held, so that the capture lasts until then.
+            self.retired.store(false, Ordering::Release);
+        }
+        self.handles.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts one `Stream` less on a stream that is not ours. After the last one the owner may destroy the driver's stream:
+    /// from then on only events recorded on it are asked.
+    pub fn let_go(&self) {
+        // Held until it is retired, so that a core that takes its place finds nothing left to be recorded.
+        let _adopting = StreamTable::shared().adopting();
+        if self.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let mut state = self.state.lock();
+        // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
+        if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
+            // SAFETY: the stream is alive.
+            let ended =
+                self.caught_up(&mut state).and_then(|raw| unsafe { self.device.stream_synchronize(raw) });
+            if ended.is_ok() {
+                self.set_done(state.number);
+            }
+        }
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Everything that an operation submitted now would come after.
+    pub fn past(&self) -> Clock {
+        let state = self.state.lock();
+        let mut past = state.clock.clone();
+        past.advance(Point { stream: self.id, number: state.number });
+        past
+    }
+
+    /// Returns the place of an operation, for a trace.
+    pub(super) fn place(&self, number: u64, after: Vec<Point>) -> InStream {
+        let point = Point { stream: self.id, number };
+        InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
+    }
+
+    /// Whether others may submit to the driver's stream.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether the stream's operations are all known here, and wait only for operations that are known here.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.origin == Origin::Ours && !self.is_shared()
+    }
+
+    /// Returns the number that an event recorded now stands for. Where others use the stream the number is new: their
+    /// work has no number of its own, and a wait for the event waits for that work as well.
+    #[inline]
+    pub fn number_of_end(&self, state: &mut StreamState) -> u64 {
+        if self.is_shared() {
+            state.number += 1;
+            self.counted.store(state.number, Ordering::Release);
+        }
+        state.number
+    }
+
+    /// The number of the last submission that the driver was given.
+    pub fn submitted(&self) -> u64 {
+        let mut state = self.state.lock();
+        // An operation that the driver refuses never runs.
+        let _ = self.caught_up(&mut state);
+        state.number
+    }
+
+    /// The number of the last submission, which the driver may not have been given yet. Takes no lock: a thread that
+    /// submits may hold it while it waits for room in the stream.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Acquire)
+    }
+
+    /// The state, unless somebody has it.
+    pub(crate) fn try_state(&self) -> Option<StateGuard<'_>> {
+        self.state.try_lock()
+    }
+
+    /// Whether only the table holds the stream.
+    pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+
+    /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
+    /// closure.
+    pub fn running(&self, what: &str) -> Result<StateGuard<'_>> {
+        // Before the lock: its holder may wait for this very closure.
+        reentrancy::check_outside()?;
+        let state = self.state.lock();
+        if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
+    }
+
+    /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Returns the capture that the stream takes part in.
+    fn capture(&self) -> Option<Arc<Capture>> {
+        match self.state.lock().recording() {
+            Recording::Capture(capture, _) => Some(capture.clone()),
+            _ => None,
+        }
+    }
+
+    /// Changes what becomes of the stream's operations.
+    fn set_recording(&self, state: &mut StreamState, recording: Recording) {
+        state.recording = recording;
+        self.recorded.store(state.is_recorded(), Ordering::Release);
+    }
+}
+
+impl StreamState {
+    /// Returns the party that takes the stream's operations.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Notes for listeners that the stream has been made to wait for `point`.
+    #[inline]
+    pub fn note_wait(&mut self, point: Point) {
+        if trace::is_on() && self.waited.len() < MOST_WAITED {
+            self.waited.push(point);
+        }
+    }
+
+    /// Whether operations are recorded instead of run.
+    pub fn is_recorded(&self) -> bool {
+        !matches!(self.recording, Recording::None)
+    }
+
+    /// Removes the points that are known to be done from a long clock.
+    pub fn prune_clock(&mut self) {
+        if self.clock.len() > 16 {
+            self.clock.retain(|point| !known_done(point));
+        }
+    }
+}
+
+#[cold]
+fn is_another(thread: ThreadId) -> bool {
+    thread != thread::current().id()
+}
+
+#[cold]
+fn another_threads() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "this is the default stream of another thread; take this thread's, or make a stream, which all threads can use",
+    )
+}

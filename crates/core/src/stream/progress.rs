@@ -1,0 +1,276 @@
+//! How far a stream has come: three verbs, each for the whole stream, for a submission's number or for a mark.
+//!
+//! | verb | the driver | the stream's end | a number | a mark |
+//! |---|---|---|---|---|
+//! | known | is not asked | | [`known_done`](StreamCore::known_done) | |
+//! | poll | is asked, and the host goes on | [`poll`](StreamCore::poll) | [`poll_number`](StreamCore::poll_number) | [`poll_mark`](StreamCore::poll_mark) |
+//! | wait | makes the host wait | [`wait`](StreamCore::wait), [`wait_end`](StreamCore::wait_end) | [`wait_number`](StreamCore::wait_number) | |
+//!
+//! Each answer is kept (`set_done`): work that was seen to be done is known to be done.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use super::{EventCell, Mark, StateGuard, StreamCore, StreamTable};
+use crate::failures;
+use crate::reentrancy;
+use crate::trace;
+use crate::track::{Clock, Point};
+
+impl StreamCore {
+    /// Whether everything up to `number` is known to be done.
+    #[inline]
+    pub fn known_done(&self, number: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= number
+    }
+
+    /// Whether nobody need wait for `number`: it is known to be done, or the host closure that this thread is in comes
+    /// after it, or the stream is retired, so that no wait may be possible any more, and its last mark is reached.
+    #[inline]
+    pub(crate) fn needs_no_wait(&self, number: u64) -> bool {
+        self.known_done(number)
+            || reentrancy::is_past(Point { stream: self.id, number })
+            || self.is_retired() && self.poll_last_mark(number).is_ok_and(|clock| clock.is_some())
+    }
+
+    /// Everything up to `number` is done.
+    pub(crate) fn set_done(&self, number: u64) {
+        // Not `fetch_max`, which ThreadSanitizer does not see.
+        let mut done = self.completed.load(Ordering::Relaxed);
+        while done < number {
+            match self.completed.compare_exchange_weak(done, number, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => done = now,
+            }
+        }
+    }
+
+    /// The mark has been reached, and with it everything that it is ordered after.
+    pub fn set_reached(&self, mark: &Mark) {
+        self.set_done(mark.number);
+        StreamTable::shared().set_done(&mark.clock);
+    }
+
+    /// Asks whether everything submitted is done. The answer is no for a stream that is being captured, and for one that
+    /// another thread is using at this moment: that thread may wait for room in the stream.
+    pub(crate) fn poll(&self) -> Result<bool> {
+        let clock = self.poll_clock()?;
+        if let Some(clock) = &clock {
+            StreamTable::shared().set_done(clock);
+        }
+        Ok(clock.is_some())
+    }
+
+    /// As [`poll`](Self::poll); the caller is given the clock by which other streams' work is done as well.
+    pub(crate) fn poll_clock(&self) -> Result<Option<Clock>> {
+        let Some(state) = self.try_state() else { return Ok(None) };
+        // The answer lets nobody wait, so operations may stay held back.
+        if state.is_recorded() || state.holds_any() {
+            return Ok(None);
+        }
+        self.poll_caught_up(state)
+    }
+
+    /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed; the failure of an operation that was held back.
+    pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
+        self.caught_up(&mut state)?;
+        self.poll_caught_up(state)
+    }
+
+    /// As [`poll_locked`](Self::poll_locked), for a stream that holds nothing back. The run of a step that is going on is not
+    /// cut.
+    fn poll_caught_up(&self, state: StateGuard<'_>) -> Result<Option<Clock>> {
+        let number = state.number;
+        if !self.is_reachable() {
+            drop(state);
+            return self.poll_last_mark(number);
+        }
+        // SAFETY: the stream is alive: one that is not ours cannot retire while its lock is held.
+        let done = unsafe { self.device.stream_query(self.raw) }?;
+        if done {
+            self.set_done(number);
+        }
+        Ok(done.then(|| state.clock.clone()))
+    }
+
+    /// As [`poll_clock`](Self::poll_clock), for a stream that is out of reach.
+    #[cold]
+    fn poll_last_mark(&self, number: u64) -> Result<Option<Clock>> {
+        if self.known_done(number) {
+            return Ok(Some(Clock::default()));
+        }
+        let Some(mark) = self.last_mark().filter(|mark| mark.number >= number) else { return Ok(None) };
+        Ok(self.poll_mark(&mark)?.then_some(mark.clock))
+    }
+
+    /// As [`poll`](Self::poll), and marks the stream's end where it is not done, so that the next poll can tell more.
+    pub(crate) fn poll_and_mark(&self) {
+        // An error says nothing about being done; the next waiter is told.
+        if !matches!(self.poll(), Ok(false)) {
+            return;
+        }
+        if let Some(mut state) = self.try_state()
+            && !state.is_recorded()
+            && !state.holds_any()
+        {
+            self.forget_marks(&mut state);
+            let _ = self.mark_end(&mut state);
+        }
+    }
+
+    /// Asks whether the submission of that number is done.
+    pub(crate) fn poll_number(&self, number: u64) -> Result<bool> {
+        if self.needs_no_wait(number) {
+            return Ok(true);
+        }
+        self.mark_for(number)?.map_or(Ok(true), |mark| self.poll_event(&mark))
+    }
+
+    /// Asks whether the mark has been reached.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
+    pub fn poll_mark(&self, mark: &Mark) -> Result<bool> {
+        // The number alone does not say so where the stream has waited for others: that may have been after it.
+        if self.known_done(mark.number) && mark.clock.len() == 0 {
+            return Ok(true);
+        }
+        self.poll_event(mark)
+    }
+
+    /// As [`poll_mark`](Self::poll_mark), but asks the driver in any case.
+    ///
+    /// # Errors
+    /// As for [`poll_mark`](Self::poll_mark).
+    pub fn poll_event(&self, mark: &Mark) -> Result<bool> {
+        let reached = match self.query(&mark.cell) {
+            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
+            Err(error) if self.is_retired() && error.kind() != ErrorKind::DeviceLost => true,
+            answer => answer?,
+        };
+        if reached {
+            self.set_reached(mark);
+        }
+        Ok(reached)
+    }
+
+    /// Reports failures that the driver does not know of: this stream's, and those of work on other streams that it comes after.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostPanic`] where a host closure panicked, and what others have kept.
+    #[inline]
+    pub fn report_failures(&self) -> Result<()> {
+        self.failures.report()?;
+        if failures::any_placed() { self.report_others() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn report_others(&self) -> Result<()> {
+        let clock = self.state.lock().clock.clone();
+        failures::report_before(self.id, &clock)
+    }
+
+    /// Blocks until everything submitted is done, and reports failures that the driver does not know of.
+    ///
+    /// # Errors
+    /// Those of [`check_thread`](Self::check_thread), [`mark`](Self::mark) and [`report_failures`](Self::report_failures);
+    /// [`ErrorKind::DeviceLost`] where the device failed.
+    #[track_caller]
+    pub fn wait(&self) -> Result<()> {
+        let place = Location::caller();
+        self.check_thread()?;
+        let mut state = self.running("make the host wait for a stream that is being captured")?;
+        // The wait is for an event: another thread may capture the stream before the driver hears of the wait. And the
+        // context, which others share, says how a driver waits for a stream; for an event this library does.
+        let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
+        drop(state);
+        let end = Some(Point { stream: self.id, number });
+        trace::waiting("synchronize", place, end, || self.synchronize(&cell))?;
+        StreamTable::shared().set_done(&clock);
+        self.pass(number, cell);
+        self.report_failures()
+    }
+
+    /// Blocks until the submission of that number is done, and reports failures that the driver does not know of.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure that does not come after the submission; otherwise as for
+    /// [`wait`](Self::wait).
+    #[track_caller]
+    pub fn wait_number(&self, number: u64) -> Result<()> {
+        let place = Location::caller();
+        if self.needs_no_wait(number) {
+            // A host closure leaves the report to the next wait outside.
+            return if reentrancy::is_inside() { Ok(()) } else { self.report_failures() };
+        }
+        let point = Some(Point { stream: self.id, number });
+        let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
+        trace::waiting("wait for memory", place, point, || self.synchronize(&cell))?;
+        self.pass(number, cell);
+        self.report_failures()
+    }
+
+    /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.is_ours() {
+            // SAFETY: the stream is alive.
+            return unsafe { self.device.stream_synchronize(self.raw) };
+        }
+        self.wait_end()
+    }
+
+    /// Blocks until everything submitted so far is done. Waits for an event, since the stream may be captured
+    /// meanwhile, or its owner may destroy it once the last `Stream` is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
+    pub(crate) fn wait_end(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let number = state.number;
+        if self.known_done(number) {
+            return Ok(());
+        }
+        if self.is_reachable() && !state.is_recorded() {
+            self.mark_end(&mut state)?;
+        }
+        let mark = state.marks.back().filter(|mark| mark.number >= number).cloned();
+        drop(state);
+        let Some(mark) = mark else {
+            return Err(Error::new(
+                ErrorKind::Driver,
+                "no event tells when the stream's last operations are done",
+            ));
+        };
+        self.synchronize(&mark.cell)?;
+        self.set_done(number);
+        Ok(())
+    }
+
+    /// The mark of that number and event has been reached; it and those before it make room.
+    fn pass(&self, number: u64, cell: Arc<EventCell>) {
+        self.set_done(number);
+        let mut state = self.state.lock();
+        // Not all of its number: the stream may have waited for others between two marks.
+        let Some(last) = state.marks.iter().position(|mark| Arc::ptr_eq(&mark.cell, &cell)) else { return };
+        drop(cell);
+        for _ in 0..=last {
+            if let Some(mark) = state.marks.pop_front() {
+                StreamTable::shared().set_done(&mark.clock);
+                state.recycle(mark.cell);
+            }
+        }
+    }
+
+    /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
+    fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
+        reentrancy::check_outside()?;
+        let mut state = self.state.lock();
+        Ok(self.covering(&mut state, number)?.map(|mark| (mark.number, mark.cell.clone())))
+    }
+}

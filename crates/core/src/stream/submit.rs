@@ -1,0 +1,499 @@
+//! Submitting: the waits that an operation needs, its driver call, and the use that it leaves behind.
+
+use std::borrow::Borrow;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::cold_path::cold_path;
+use gpustream_hal::{self as hal, RawStream, Result};
+use smallvec::SmallVec;
+
+use super::mark::Owed;
+use super::{Mark, StateGuard, StreamCore, StreamEntry, StreamState, StreamTable, prune};
+use crate::memory::{Access, Remembered, check_guards, enter_graph_memory};
+use crate::operation::{DriverCalls, HostWait, Operation, hazard};
+use crate::record::GraphUses;
+use crate::sync::{LatchGuard, RawMutexGuard};
+use crate::trace;
+use crate::track::{Clock, History, Point, Tracking, Use};
+
+/// An operation that has its place in a stream, which is locked until the operation's calls have been made.
+///
+/// The party that submits makes the calls, with as few functions as possible around them. Drivers call deeper than processors
+/// remember returns (16 to 32 levels), so that each function around a driver's call returns to a place that the processor did
+/// not expect, which costs 10 to 40 ns. This is one pointer, which comes in a register.
+pub struct Begun<'s> {
+    pub(super) state: StateGuard<'s>,
+}
+
+impl<'s> StreamEntry<'s> {
+    /// Puts an operation that keeps nothing but its memory, and that host access waits for alone, into the stream's destination.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub unsafe fn submit_call<'a>(
+        &'a self,
+        accesses: &'a [&'a Access<'a>],
+        call: DriverCalls<'a>,
+    ) -> Result<()> {
+        // SAFETY: handed on.
+        unsafe { self.submit(&mut Operation::new(&self.caller, accesses, call)) }
+    }
+
+    /// Puts one operation into the stream's destination. An operation that runs gets the waits that its accesses need, then the
+    /// driver's call, and leaves its use behind.
+    ///
+    /// # Errors
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) where another thread captures the stream, and for what no recording
+    /// takes; the driver's refusal. All name the call.
+    ///
+    /// # Safety
+    /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
+    /// alive. A closure is kept by recordings alone: with one, the stream is recorded. The submission is this entry's.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub unsafe fn submit(&self, submission: &mut Operation<'_>) -> Result<()> {
+        let &mut Operation { accesses, waited, .. } = submission;
+        if let Some(begun) = self.begin(accesses)? {
+            // SAFETY: the stream is alive, and the accesses are ordered.
+            let result = unsafe { submission.call.enqueue(&*self.stream.device, self.stream.raw) };
+            return self.finish(begun, accesses.iter().copied(), waited, result);
+        }
+        cold_path();
+        // SAFETY: handed on.
+        unsafe { self.submit_elsewhere(submission) }
+    }
+
+    /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
+    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit) but for the driver's refusal.
+    #[inline(never)]
+    pub fn begin(&self, accesses: &[&Access<'_>]) -> Result<Option<Begun<'s>>> {
+        let stream = self.stream;
+        if trace::is_on() || !stream.destination.is_driver() || stream.is_in_step() {
+            cold_path();
+            return Ok(None);
+        }
+        let state = stream.state.lock();
+        if state.step.is_some() || state.is_recorded() {
+            cold_path();
+            return Ok(None);
+        }
+        match self.prepare(state, accesses.iter().copied()) {
+            Ok(begun) => Ok(Some(begun)),
+            Err(error) => self.named(Err(error)),
+        }
+    }
+
+    /// Ends the submission of an operation whose calls had this result.
+    ///
+    /// # Errors
+    /// That of `result`, and those of the wait where each call_site is waited for.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    pub fn finish<'a>(
+        &self,
+        begun: Begun<'_>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: HostWait,
+        result: Result<()>,
+    ) -> Result<()> {
+        let Begun { state } = begun;
+        if result.is_ok() && !state.concludes {
+            state.unlock();
+            return Ok(());
+        }
+        cold_path();
+        self.named(self.conclude(state, accesses, waited, result))
+    }
+
+    /// Makes an operation's calls, which are `traced` if somebody traces, and ends the submission.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    fn run<'a>(
+        &self,
+        mut begun: Begun<'_>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: HostWait,
+        traced: Option<trace::WorkKind>,
+        call: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let result = match traced {
+            None => call(),
+            Some(work) => {
+                let mut call = Some(call);
+                let call = &mut || call.take().map_or(Ok(()), |call| call());
+                self.trace(&mut begun.state, work, call)
+            }
+        };
+        self.finish(begun, accesses, waited, result)
+    }
+
+    /// Makes the calls of an operation that somebody traces.
+    #[cold]
+    fn trace(
+        &self,
+        state: &mut StreamState,
+        work: trace::WorkKind,
+        call: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let at = self.stream.place(state.number, std::mem::take(&mut state.waited));
+        trace::submission(&self.stream.device, at, self.caller.call_site, work, call)
+    }
+
+    /// As [`submit`](Self::submit), for an call_site that no recording can take; `what` completes the error "one cannot …".
+    ///
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the call_site, which is `work` to traces.
+    ///
+    /// # Errors
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) on a stream that is recorded; otherwise as for
+    /// [`submit`](Self::submit).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub fn submit_outside_captures<'a, I>(
+        &self,
+        what: &str,
+        work: trace::WorkKind,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        let of_place = accesses.clone();
+        let prepare = |state| self.prepare(state, of_place);
+        self.named(self.submit_prepared(what, work, accesses, prepare, call))
+    }
+
+    /// Runs a graph of so many operations. Its memory is not borrowed, so host guards may be held there.
+    ///
+    /// # Errors
+    /// [`HostBorrowed`](gpustream_hal::ErrorKind::HostBorrowed) if one that is held conflicts with `uses`; otherwise as for
+    /// [`submit_outside_captures`](Self::submit_outside_captures).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    pub fn launch_graph(
+        &self,
+        operations: u32,
+        uses: &GraphUses,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        let check = || if uses.touch_host_memory() { check_guards(uses.accesses()) } else { Ok(()) };
+        let prepare = |mut state: StateGuard<'s>| {
+            self.stream.pay(&mut state, &uses.accesses())?;
+            self.prepare_among_others(state, uses.accesses(), check)
+        };
+        let work = trace::WorkKind::Graph { operations };
+        self.named(self.submit_prepared("launch a graph inside it", work, uses.accesses(), prepare, call))
+    }
+
+    /// Submits an operation that no recording can take, and that gets its place by `prepare`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+    fn submit_prepared<'a>(
+        &self,
+        what: &str,
+        work: trace::WorkKind,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        prepare: impl FnOnce(StateGuard<'s>) -> Result<Begun<'s>>,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        let stream = self.stream;
+        let mut state = stream.running(what)?;
+        stream.caught_up_for(&mut state, self.caller.call_site)?;
+        let traced = trace::is_on().then_some(work);
+        let begun = prepare(state)?;
+        self.run(begun, accesses, HostWait::Alone, traced, || call(&*stream.device, stream.raw))
+    }
+
+    /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    pub(super) fn prepare<'a, I>(&self, mut state: StateGuard<'s>, accesses: I) -> Result<Begun<'s>>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        self.stream.pay(&mut state, &accesses)?;
+        // The usual case: nobody but this stream has used the memory.
+        let is_usual = accesses.clone().all(|access| {
+            let block = access.borrow().block;
+            block.history.hint() == Some(self.stream.id.get()) && !block.in_graph.load(Ordering::Acquire)
+        });
+        if is_usual {
+            self.enter_all(&mut state, accesses);
+            return Ok(Begun { state });
+        }
+        cold_path();
+        self.prepare_among_others(state, accesses, || Ok(()))
+    }
+
+    /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to. With graphs, `check` has the last
+    /// word, under the lock under which the uses are entered.
+    #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn prepare_among_others<'a>(
+        &self,
+        mut state: StateGuard<'s>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Begun<'s>> {
+        let in_graph = accesses.clone().any(|access| access.borrow().block.in_graph.load(Ordering::Acquire));
+        let mut entering = in_graph.then(enter_graph_memory);
+        // With graphs, only now does nobody enter uses beside this look.
+        if !accesses.clone().all(|access| access.borrow().block.history.hint() == Some(self.stream.id.get()))
+        {
+            state = self.order(state, accesses.clone(), &mut entering)?;
+        }
+        check()?;
+        self.enter_all(&mut state, accesses);
+        Ok(Begun { state })
+    }
+
+    /// Counts an operation, and enters its uses.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    fn enter_all<'a>(&self, state: &mut StreamState, accesses: impl Iterator<Item: Borrow<Access<'a>>>) {
+        let Self { stream, caller } = self;
+        // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
+        // panics.
+        state.number += 1;
+        let point = Point { stream: stream.id, number: state.number };
+        stream.counted.store(point.number, Ordering::Release);
+        state.concludes = caller.rules.blocking || stream.is_one_threads();
+        for access in accesses {
+            let access = access.borrow();
+            state.concludes |= access.is_the_hosts();
+            self.enter(access, point);
+        }
+    }
+
+    /// Makes the call of an operation that has its place.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub(super) unsafe fn call(&self, begun: Begun<'_>, submission: &mut Operation<'_>) -> Result<()> {
+        let &mut Operation { accesses, ref mut call, waited, .. } = submission;
+        let traced = traced(call);
+        // SAFETY: the stream is alive, and the accesses are ordered.
+        let call = || unsafe { call.enqueue(&*self.stream.device, self.stream.raw) };
+        self.run(begun, accesses.iter().copied(), waited, traced, call)
+    }
+
+    /// Enters a use that this stream's next submission makes.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    fn enter(&self, access: &Access<'_>, point: Point) {
+        let new = || Use::new(point, self.caller.call_site);
+        let mut history = access.block.history.lock();
+        if history.hint() != Some(self.stream.id.get()) {
+            cold_path();
+            return enter_among_others(history, access, new());
+        }
+        // Uses of the whole by one stream replace each other.
+        if history.insert(&access.range, access.mode, new) {
+            cold_path();
+            if history.is_crowded() {
+                prune(&mut history);
+            }
+        }
+    }
+
+    /// Ends the submission of an operation that failed, or that somebody waits for. Apart from the usual case, whose
+    /// code then lies close together.
+    #[inline(never)]
+    fn conclude<'a>(
+        &self,
+        mut state: StateGuard<'_>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        waited: HostWait,
+        result: Result<()>,
+    ) -> Result<()> {
+        let Self { stream, caller } = self;
+        if stream.is_one_threads() {
+            // Other threads wait by this event. Also on failure: the driver may have enqueued part.
+            let marked = stream.mark(&mut state);
+            if result.is_ok() {
+                marked?;
+            }
+        } else if result.is_ok() && waited == HostWait::Alone {
+            // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
+            state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
+            for access in accesses {
+                if access.borrow().is_the_hosts() {
+                    state.owed.push(Owed::Use(Remembered::of(access.borrow())));
+                }
+            }
+        }
+        if caller.rules.blocking && result.is_ok() {
+            let cell = stream.mark(&mut state).map(|mark| mark.cell.clone());
+            drop(state);
+            cell.and_then(|cell| stream.synchronize(&cell))?;
+        }
+        result
+    }
+
+    /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
+    #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn order<'a>(
+        &self,
+        mut state: StateGuard<'s>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        entering: &mut Option<RawMutexGuard<'static>>,
+    ) -> Result<StateGuard<'s>> {
+        let mut missing = self.missing(&state, accesses.clone());
+        if missing.is_empty() {
+            return Ok(state);
+        }
+        while !missing.is_empty() {
+            let in_graph = entering.take().is_some();
+            // This lets go of the lock meanwhile, so that new uses may have come.
+            state = self.order_after(state, &missing)?;
+            *entering = in_graph.then(enter_graph_memory);
+            missing = self.missing(&state, accesses.clone());
+        }
+        // Only now: the points that this operation relies on must stay until it is entered.
+        state.prune_clock();
+        Ok(state)
+    }
+
+    /// The uses that an operation with these accesses must be ordered after and is not.
+    fn missing<'a>(
+        &self,
+        state: &StreamState,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+    ) -> SmallVec<[Use; 4]> {
+        let id = self.stream.id;
+        let mut missing = SmallVec::new();
+        for access in accesses {
+            let access = access.borrow();
+            let history = access.block.history.lock();
+            history.conflicts(&access.range, access.mode, |old| {
+                if old.point.stream != id && !state.clock.covers(old.point) {
+                    missing.push(*old);
+                }
+            });
+            if history.is_only(id) {
+                history.set_hint(Some(id.get()));
+            }
+        }
+        missing
+    }
+
+    /// Makes this stream wait for `missing`.
+    ///
+    /// # Errors
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
+    #[cold]
+    fn order_after(&self, state: StateGuard<'s>, missing: &[Use]) -> Result<StateGuard<'s>> {
+        drop(state);
+        let Self { stream, caller } = self;
+        let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
+        let mut running: SmallVec<[(Point, Arc<StreamCore>); 4]> = SmallVec::new();
+        for old in missing {
+            let other = StreamTable::shared()
+                .get(old.point.stream)
+                .filter(|other| !other.needs_no_wait(old.point.number));
+            match (other, caller.rules.tracking) {
+                (None, _) => waits.push((old.point, None)),
+                (Some(_), Some(Tracking::Strict)) if !old.recycled => {
+                    return Err(hazard(caller.call_site, old.operation));
+                }
+                (Some(_), None) if !old.recycled => waits.push((old.point, None)),
+                (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
+                    Some((point, _)) => point.number = point.number.max(old.point.number),
+                    None => running.push((old.point, other)),
+                },
+            }
+        }
+        for (point, other) in without_implied(running) {
+            match other.mark_for(point.number)? {
+                Some(mark) => waits.push((Point { stream: other.id, number: mark.number }, Some(mark))),
+                None => waits.push((point, None)),
+            }
+        }
+        let began = "submit to it from another thread than the one that captures, which began meanwhile";
+        let mut state = stream.running(began)?;
+        stream.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        let raw = stream.caught_up(&mut state)?;
+        for (point, mark) in waits {
+            if let Some(mark) = mark
+                && !state.clock.covers(point)
+            {
+                // SAFETY: both are alive, and the event has been recorded.
+                if let Err(refusal) = unsafe { stream.device.stream_wait_event(raw, mark.cell.raw) } {
+                    let Some(other) = StreamTable::shared().get(point.stream) else { return Err(refusal) };
+                    drop(state);
+                    other.outlast_capture(refusal)?;
+                    // The caller looks again at what is missing.
+                    return stream.running(began);
+                }
+                state.clock.merge(&mark.clock);
+                state.note_wait(point);
+            }
+            state.clock.advance(point);
+        }
+        Ok(state)
+    }
+}
+
+impl StreamCore {
+    /// The points of other streams that a wait for submission `number` would wait for.
+    fn clock_at(&self, number: u64) -> Clock {
+        let state = self.state.lock();
+        let mark = state.marks.iter().find(|mark| mark.number >= number);
+        mark.map_or(&state.clock, |mark| &mark.clock).clone()
+    }
+}
+
+/// Returns what a trace says of an operation, where somebody listens.
+#[inline]
+fn traced(call: &DriverCalls<'_>) -> Option<trace::WorkKind> {
+    if !trace::is_on() {
+        return None;
+    }
+    cold_path();
+    Some(call.traced())
+}
+
+/// Enters a use of memory that other streams have used.
+#[inline(never)]
+pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
+    history.set_hint(None);
+    history.insert(&access.range, access.mode, || new);
+    if history.is_crowded() {
+        prune(&mut history);
+    }
+}
+
+/// Leaves out the points that come before others anyway, so that each wait is needed.
+fn without_implied(
+    mut points: SmallVec<[(Point, Arc<StreamCore>); 4]>,
+) -> SmallVec<[(Point, Arc<StreamCore>); 4]> {
+    if points.len() < 2 {
+        return points;
+    }
+    let clocks: SmallVec<[Clock; 4]> =
+        points.iter().map(|(point, stream)| stream.clock_at(point.number)).collect();
+    let mut kept: SmallVec<[bool; 4]> = SmallVec::from_elem(true, points.len());
+    for candidate in 0..points.len() {
+        kept[candidate] = false;
+        let covered =
+            |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
+        // All points left out so far are looked at again: the candidate may have covered one.
+        kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
+    }
+    let mut kept = kept.into_iter();
+    points.retain(|_| kept.next() == Some(true));
+    points
+}

@@ -1,0 +1,189 @@
+//! Sections: operations that follow each other in a stream, and the points by which a watcher sees how far they are.
+//!
+//! A point's event is recorded late: before the next submission, or once somebody asks. So operations that follow each other
+//! directly cost no event between them.
+
+use std::fmt;
+use std::iter;
+use std::sync::{Arc, OnceLock};
+
+use gpustream_hal::Result;
+
+use super::mark::Owed;
+use super::{Mark, StreamCore, StreamEntry, StreamState};
+use crate::memory::Access;
+use crate::operation::{Operation, call_site, named};
+use crate::reentrancy;
+
+const RECORDED: &str = "watch an operation in a graph; it runs when the graph is launched";
+
+/// A point in a stream, whose mark may have yet to be recorded. One that is recorded stays where it is.
+pub(super) type LatePoint = Arc<OnceLock<Mark>>;
+
+/// Operations that follow each other in a stream, and whose progress a program can watch. Returned by
+/// `Stream::external_section` of `gpustream`.
+///
+/// Dropping a section waits for nothing. It keeps the stream, and is `Send` and `Sync`.
+pub struct StreamWatcher {
+    stream: Arc<StreamCore>,
+    begin: LatePoint,
+    end: LatePoint,
+}
+
+impl StreamWatcher {
+    /// Returns whether the stream has come to the first operation. Never blocks.
+    ///
+    /// # Errors
+    /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed;
+    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that the library runs.
+    #[track_caller]
+    pub fn has_begun(&self) -> Result<bool> {
+        named(call_site("has_begun"), || self.stream.poll_late(&self.begin))
+    }
+
+    /// Returns whether the last operation is done, as far as that can be known without waiting: `false` also while another thread
+    /// submits to the stream and no event stands behind the operation yet. Never blocks. Nothing is added to the section from
+    /// here on.
+    ///
+    /// # Errors
+    /// Those of [`has_begun`](Self::has_begun).
+    #[track_caller]
+    pub fn is_done(&self) -> Result<bool> {
+        named(call_site("is_done"), || self.stream.poll_late(&self.end))
+    }
+}
+
+impl Drop for StreamWatcher {
+    /// Gives the events back to the stream, unless others have them or the stream is locked.
+    fn drop(&mut self) {
+        for point in [&mut self.begin, &mut self.end] {
+            let Some(mark) = Arc::get_mut(point).and_then(OnceLock::take) else { continue };
+            if let Some(mut state) = self.stream.try_state() {
+                state.recycle(mark.cell);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for StreamWatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Section").field("stream", &self.stream.id).finish_non_exhaustive()
+    }
+}
+
+impl StreamEntry<'_> {
+    /// Runs one operation at the end of `grown`, if that is the stream's end and nobody has asked for it, or else as a new
+    /// section, which is returned. `stream` is the entry's.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the call_site yet.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub unsafe fn submit_watched(
+        &self,
+        stream: &Arc<StreamCore>,
+        submission: &mut Operation<'_>,
+        grown: Option<&StreamWatcher>,
+    ) -> Result<Option<StreamWatcher>> {
+        let mut state = stream.running(RECORDED)?;
+        if !stream.is_exclusive() || state.step.is_some() {
+            // Others submit too, or a step holds operations back: only an event that is recorded now has its place.
+            drop(state);
+            // SAFETY: handed on.
+            return stream.watched(|| unsafe { self.submit(submission) }).map(Some);
+        }
+        // With memory that others have used, the stream may have to wait in front of the operation.
+        let is_own = |access: &&Access<'_>| access.block.history.hint() == Some(stream.id.get());
+        let is_own = submission.accesses.iter().all(is_own);
+        let grown = grown.filter(|grown| is_own && state.withdraw(&grown.end));
+        let end = grown.map_or_else(LatePoint::default, |grown| grown.end.clone());
+        let last = state.watched_point().cloned();
+        let mut begun = self.prepare(state, submission.accesses.iter().copied()).inspect_err(|_| {
+            if grown.is_some() {
+                stream.state.lock().owed.push(Owed::Point(end.clone()));
+            }
+        })?;
+        let begin = match grown {
+            Some(_) => None,
+            None => Some(stream.point_in_front(&mut begun.state, last)?),
+        };
+        begun.state.owed.push(Owed::Point(end.clone()));
+        // SAFETY: handed on.
+        unsafe { self.call(begun, submission) }?;
+        Ok(begin.map(|begin| StreamWatcher { stream: stream.clone(), begin, end }))
+    }
+}
+
+impl StreamCore {
+    /// Returns the point in front of the operation that has its place: `last`, the one behind the call_site before, or the last
+    /// mark, unless the stream has waited for others since.
+    fn point_in_front(&self, state: &mut StreamState, last: Option<LatePoint>) -> Result<LatePoint> {
+        let number = state.number - 1;
+        let is_in_front = |mark: &Mark| (mark.number, &mark.clock) == (number, &state.clock);
+        if let Some(last) = last
+            && last.get().is_some_and(is_in_front)
+        {
+            return Ok(last);
+        }
+        let mark = match state.marks.back().filter(|mark| is_in_front(mark)) {
+            Some(mark) => mark.clone(),
+            None => self.record_mark(state, self.raw, number)?,
+        };
+        Ok(LatePoint::new(mark.into()))
+    }
+
+    /// Does `work`, which submits to this stream, in a section of its own, between events that are recorded now.
+    ///
+    /// # Errors
+    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// recorded.
+    pub fn watched(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<StreamWatcher> {
+        let begin = self.marked_point()?;
+        work()?;
+        Ok(StreamWatcher { stream: self.clone(), begin, end: self.marked_point()? })
+    }
+
+    /// Records an event at the stream's end.
+    fn marked_point(&self) -> Result<LatePoint> {
+        let mut state = self.running(RECORDED)?;
+        Ok(LatePoint::new(self.mark(&mut state)?.clone().into()))
+    }
+
+    /// Asks whether a point has been reached, whose mark is recorded now if it is not yet.
+    fn poll_late(&self, point: &LatePoint) -> Result<bool> {
+        reentrancy::check_outside()?;
+        if point.get().is_none() {
+            // Another thread may wait for room in the stream, with the state locked.
+            let Some(mut state) = self.try_state() else { return Ok(false) };
+            if state.is_recorded() {
+                return Ok(self.known_done(state.number));
+            }
+            self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        }
+        point.get().map_or(Ok(false), |mark| self.poll_event(mark))
+    }
+}
+
+impl StreamState {
+    /// Whether somebody watches the last operation, behind which no event has been recorded.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched_point().is_some()
+    }
+
+    /// Takes back the debt of a point's event. Returns whether there was one.
+    fn withdraw(&mut self, point: &LatePoint) -> bool {
+        let is_owed = |owed: &Owed| matches!(owed, Owed::Point(owed) if Arc::ptr_eq(owed, point));
+        let at = self.owed.iter().position(is_owed);
+        at.map(|at| self.owed.remove(at)).is_some()
+    }
+
+    /// Returns the point behind the last operation, if somebody watches that.
+    fn watched_point(&self) -> Option<&LatePoint> {
+        self.owed.iter().find_map(|owed| match owed {
+            Owed::Point(point) => Some(point),
+            Owed::Use(_) | Owed::Any => None,
+        })
+    }
+}
