@@ -16,10 +16,10 @@ use crate::stream::Stream;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use gpustream::interop::{GraphWatcher, Section};
+/// use gpustream::interop::{GraphWatcher, StreamWatcher};
 /// # let device = gpustream::Device::open("cpu")?;
 /// # let stream = device.stream()?;
-/// let runs = Arc::new(Mutex::new(Vec::<Arc<Section>>::new()));
+/// let runs = Arc::new(Mutex::new(Vec::<Arc<StreamWatcher>>::new()));
 /// let watcher = Arc::new(GraphWatcher::new(|| Ok(()), {
 ///     let runs = runs.clone();
 ///     move |run, _failures| runs.lock().unwrap().push(run)

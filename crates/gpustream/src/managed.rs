@@ -29,9 +29,9 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// # let stream = device.stream()?;
 /// let mut table = device.managed::<u32>(1000)?;
 /// table.write()?[7] = 1;
-/// stream.prefetch(&table, gpustream::Place::Device)?;
+/// stream.prefetch(&table, gpustream::Location::Device)?;
 /// // launch kernels on it
-/// stream.prefetch(&table, gpustream::Place::Host)?;
+/// stream.prefetch(&table, gpustream::Location::Host)?;
 /// assert_eq!(table.read()?[7], 1);
 /// # Ok::<(), gpustream::Error>(())
 /// ```

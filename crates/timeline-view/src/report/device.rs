@@ -94,7 +94,7 @@ impl DeviceReport {
     /// #         let id = if number == 1 { 1 } else { stream };
     /// #         timeline.streams.push(Stream { id, device: 0, name: "made up".into(), legacy: false });
     /// #         timeline.operations.push(Operation {
-    /// #             point: Point { stream: id, number }, label: "copy".into(), place: Place::default(), thread: 1,
+    /// #             point: Point { stream: id, number }, label: "copy".into(), place: SourceLine::default(), thread: 1,
     /// #             submitted: 0..1, ran: Some(ran), work: Work::Copy { direction, bytes: 8, pageable: false },
     /// #             after: Vec::new(), pieces: Vec::new(),
     /// #         });
