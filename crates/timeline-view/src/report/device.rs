@@ -85,7 +85,7 @@ impl DeviceReport {
     ///
     /// ```
     /// # use gpustream_timeline_view::Report;
-    /// # use gpustream_timeline::{Clock, Device, Direction, Operation, Place, Point, Stream, Timeline, Work};
+    /// # use gpustream_timeline::{Clock, Device, Direction, Operation, Point, SourceLine, Stream, Timeline, WorkKind};
     /// # fn run(stream: u64, up: std::ops::Range<u64>, down: std::ops::Range<u64>) -> Timeline {
     /// #     let mut timeline = Timeline::default();
     /// #     let (name, reason) = ("made up".to_owned(), String::new());
@@ -95,7 +95,7 @@ impl DeviceReport {
     /// #         timeline.streams.push(Stream { id, device: 0, name: "made up".into(), legacy: false });
     /// #         timeline.operations.push(Operation {
     /// #             point: Point { stream: id, number }, label: "copy".into(), place: SourceLine::default(), thread: 1,
-    /// #             submitted: 0..1, ran: Some(ran), work: Work::Copy { direction, bytes: 8, pageable: false },
+    /// #             submitted: 0..1, ran: Some(ran), work: WorkKind::Copy { direction, bytes: 8, pageable: false },
     /// #             after: Vec::new(), pieces: Vec::new(),
     /// #         });
     /// #     }
