@@ -75,13 +75,13 @@ impl Report {
     ///     let name = format!("stream {id}");
     ///     timeline.add(Record::Stream(Stream { id, device: 0, name, legacy: false }));
     /// }
-    /// let copy = Work::Copy { direction: Direction::Up, bytes: 4096, pageable: false };
-    /// let kernel = Work::Kernel { grid: [16, 1, 1], block: [256, 1, 1] };
+    /// let copy = WorkKind::Copy { direction: Direction::Up, bytes: 4096, pageable: false };
+    /// let kernel = WorkKind::Kernel { grid: [16, 1, 1], block: [256, 1, 1] };
     /// for (stream, label, work, ran) in [(1, "copy", copy, 100..300), (2, "saxpy", kernel, 150..350)] {
     ///     timeline.add(Record::Operation(Operation {
     ///         point: Point { stream, number: 1 },
     ///         label: label.into(),
-    ///         place: Place { file: "src/main.rs".into(), line: 12 },
+    ///         place: SourceLine { file: "src/main.rs".into(), line: 12 },
     ///         thread: 1,
     ///         submitted: 0..50,
     ///         ran: Some(ran),

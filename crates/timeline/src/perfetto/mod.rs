@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use gpustream_timeline::perfetto::Writer;
-//! use gpustream_timeline::{Clock, Device, Operation, Place, Point, Record, Stream, Work};
+//! use gpustream_timeline::{Clock, Device, Operation, Point, Record, SourceLine, Stream, WorkKind};
 //!
 //! let records = [
 //!     Record::Device(Device { id: 0, name: "cpu:0".into(), clock: Clock::Host, error: 0, reason: String::new() }),
@@ -13,11 +13,11 @@
 //!     Record::Operation(Operation {
 //!         point: Point { stream: 1, number: 1 },
 //!         label: "saxpy".into(),
-//!         place: Place { file: "src/main.rs".into(), line: 42 },
+//!         place: SourceLine { file: "src/main.rs".into(), line: 42 },
 //!         thread: 1,
 //!         submitted: 1_000..1_400,
 //!         ran: Some(2_000..9_000),
-//!         work: Work::Kernel { grid: [64, 1, 1], block: [256, 1, 1] },
+//!         work: WorkKind::Kernel { grid: [64, 1, 1], block: [256, 1, 1] },
 //!         after: vec![],
 //!         pieces: vec![],
 //!     }),
