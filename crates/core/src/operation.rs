@@ -21,7 +21,7 @@ pub fn call_site(label: &'static str) -> CallSite {
     CallSite { label, location: Location::caller() }
 }
 
-/// Does `work`, and names the call_site in its error.
+/// Does `work`, and names the call in its error.
 ///
 /// # Errors
 /// That of `work`.
@@ -30,7 +30,7 @@ pub fn named<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result
     work().map_err(|error| error.with_call_site(operation))
 }
 
-/// Does `work`, which makes calls of the library's own interface, and names the call_site in its error instead of those.
+/// Does `work`, which makes calls of the library's own interface, and names this call in its error instead of those.
 ///
 /// # Errors
 /// That of `work`.
@@ -119,7 +119,7 @@ impl<'a> DriverCalls<'a> {
     /// Returns the work of a node.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for an call_site that cannot be a node.
+    /// [`ErrorKind::Captured`] for an operation that cannot be a node.
     #[inline]
     pub(crate) fn node(&self) -> Result<&Work<'a>> {
         match self {

@@ -143,7 +143,7 @@ impl<T: Plain> Buffer<T> {
     ///   dropped. The contents count as written. Where another library gives the address as a number, its cast to a pointer
     ///   (`address as *mut f32`) says the type.
     /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
-    ///   with `stream` waiting for it, and later as an [external call_site](Stream::external) that names the buffer.
+    ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
     #[track_caller]
     pub unsafe fn from_raw(
         stream: &Stream,

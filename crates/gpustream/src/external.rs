@@ -51,7 +51,7 @@ impl Stream {
     /// nothing. Take addresses before the call (`as_raw`), and allocate workspace with [`Stream::alloc`]: inside `call` the
     /// stream is locked, and calls to this library are errors.
     ///
-    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the call_site ends a segment, and
+    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the operation ends a segment, and
     /// `call` is called in every run. An explicit graph takes a driver's graph instead
     /// ([`GraphBuilder::child_from_raw`](crate::GraphBuilder::child_from_raw)).
     ///
@@ -116,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// As [`external`](Self::external), for work that is watched: also returns the call_site's [`StreamWatcher`] of the
+    /// As [`external`](Self::external), for work that is watched: also returns the operation's [`StreamWatcher`] of the
     /// stream, which tells whether it has begun and is done.
     ///
     /// Between sections the stream needs an event, of which the work behind takes notice: small kernels of an H100 take up to 2

@@ -96,7 +96,7 @@ impl Stream {
     /// [`synchronize`](Self::synchronize), and dropping the last handle of the device, block. A stream that waits
     /// holds up the streams that share its hardware queue, of which there may be few (`CUDA_DEVICE_MAX_CONNECTIONS`, and
     /// `GPU_MAX_HW_QUEUES` on HIP): a stream whose work is to end the wait should have that work first. Under
-    /// `GPUSTREAM_BLOCKING=1` the call blocks, as every call_site does, so that another thread has to set the flag.
+    /// `GPUSTREAM_BLOCKING=1` the call blocks, as every operation does, so that another thread has to set the flag.
     ///
     /// ```
     /// use gpustream::WaitValue;

@@ -54,7 +54,7 @@ pub struct Node {
 pub struct GraphBuilder {
     graph: OwnedGraph,
     adder: Arc<NodeAdder>,
-    /// The stream that `work` submits each node's call_site to.
+    /// The stream that `work` submits each node's operation to.
     stream: Stream,
     id: u64,
 }

@@ -162,7 +162,7 @@ impl Device {
 }
 
 impl<T: Plain> Pinned<T> {
-    /// Allocates memory of zeros; `call_site` counts as the holder.
+    /// Allocates memory of zeros; `operation` counts as the holder.
     pub(crate) fn zeroed_for(
         device: &Device,
         len: usize,

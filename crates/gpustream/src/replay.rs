@@ -92,7 +92,7 @@ impl Replay {
     /// [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and those on a part of the device.
     ///
     /// # Errors
-    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an call_site that the
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an operation that the
     /// driver refused after `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream
     /// reports what the driver refused.
     #[track_caller]

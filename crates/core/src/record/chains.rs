@@ -28,7 +28,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Returns a place in the chain of the first of `after` that is its chain's last call_site, else in a new chain. The
+    /// Returns a place in the chain of the first of `after` that is its chain's last operation, else in a new chain. The
     /// place comes after that operation, and not yet after the others.
     pub(crate) fn place(&self, after: &[usize]) -> ChainPosition {
         let is_last =
@@ -49,7 +49,7 @@ impl Chains {
         self.chains[chain(point)][point.number as usize - 1]
     }
 
-    /// Puts `place` after call_site `index`, and everything which that call_site comes after.
+    /// Puts `place` after operation `index`, and everything which that operation comes after.
     pub(crate) fn follow(&self, place: &mut ChainPosition, index: usize) {
         let Some(before) = self.places.get(index) else { return };
         let ChainPosition { point: Point { stream, .. }, clock } = place;
@@ -94,7 +94,7 @@ impl Chains {
         })
     }
 
-    /// Returns two operations that conflict and are not ordered, the earlier one first. `touched` returns what an call_site
+    /// Returns two operations that conflict and are not ordered, the earlier one first. `touched` returns what an operation
     /// touches: the memory's name, the range there, and the mode.
     pub(crate) fn unordered<'a, Name: Ord, Touched: Iterator<Item = (Name, &'a Range<usize>, Mode)>>(
         &self,

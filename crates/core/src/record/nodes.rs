@@ -108,7 +108,7 @@ impl NodeAdder {
     /// Makes a node of an operation.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit).
+    /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit).
     pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
         let &Operation { caller, accesses, ref call, kept, .. } = submission;
         let inner = &mut *lock(&self.inner);
@@ -178,7 +178,7 @@ impl NodeAdder {
     /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit), for the word and for each call_site of the body.
+    /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit), for the word and for each operation of the body.
     pub(crate) unsafe fn condition(
         &self,
         caller: &Caller,

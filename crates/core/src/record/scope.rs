@@ -76,7 +76,7 @@ impl Scope {
     }
 
     /// Hands out memory of this layout that was allocated inside from `pools`, whose owner is gone, and that has room for
-    /// as many bytes as `room` allows. All that the recording did there comes before the next call_site, as `is_before`
+    /// as many bytes as `room` allows. All that the recording did there comes before the next operation, as `is_before`
     /// says of each point.
     pub(crate) fn reuse(
         &mut self,

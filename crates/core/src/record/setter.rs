@@ -177,7 +177,7 @@ impl NodeSetter {
     /// the memory that the node has. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
     ///
     /// # Safety
-    /// As for [`Entry::follow`](crate::stream::StreamEntry::follow).
+    /// As for [`StreamEntry::follow`](crate::stream::StreamEntry::follow).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) unsafe fn follow<'a, A>(
@@ -234,7 +234,7 @@ impl NodeSetter {
     /// takes the operation, the node counts as doing either.
     ///
     /// # Safety
-    /// As for [`Entry::submit`](crate::stream::StreamEntry::submit).
+    /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit).
     pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
         let Some(Change { node, index, stage, order, expected, last_module }) = self.own() else {
             return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));

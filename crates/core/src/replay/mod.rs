@@ -15,7 +15,7 @@
 //! | `sequence` | a segment's operations as values, to compare, to change, to run |
 //! | `order` | which operations must follow which, by the bytes that they touch |
 //! | `shape` | one sequence with its graph |
-//! | `segment` | the shapes that a segment had, and which of them an call_site fits |
+//! | `segment` | the shapes that a segment had, and which of them an operation fits |
 //! | `epoch` | the uses that stand for those of later operations |
 //!
 //! This layer knows operations, memory and the driver's graphs, but no streams.
@@ -249,7 +249,7 @@ impl ReplayStep {
     /// Returns what becomes of its uses, or `None` if it is not held back.
     ///
     /// # Safety
-    /// As for [`Entry::follow`](crate::stream::StreamEntry::follow).
+    /// As for [`StreamEntry::follow`](crate::stream::StreamEntry::follow).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
     pub(crate) unsafe fn follow<'a, A>(

@@ -297,7 +297,7 @@ impl Sequence {
         self.compare(index, offer.work, offer.touched())
     }
 
-    /// Compares operation `index` with the same call_site of `other`.
+    /// Compares operation `index` with the same operation of `other`.
     pub(super) fn difference_from(&self, other: &Self, index: usize) -> Difference {
         if index >= self.len().min(other.len()) {
             return Difference::Kind;

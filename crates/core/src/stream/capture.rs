@@ -150,7 +150,7 @@ impl Capture {
         unsafe { call.record(&*stream.device, raw) }
     }
 
-    /// Calls `work` with the tracker, and with the question which points come before the next call_site of `stream`.
+    /// Calls `work` with the tracker, and with the question which points come before the next operation of `stream`.
     pub(crate) fn in_scope<T>(
         &self,
         stream: &StreamCore,
@@ -166,7 +166,7 @@ impl Capture {
     /// the body.
     ///
     /// # Safety
-    /// As for [`StreamEntry::submit`], for the word and for each call_site of the body.
+    /// As for [`StreamEntry::submit`], for the word and for each operation of the body.
     pub(super) unsafe fn condition(
         &self,
         StreamEntry { stream, caller }: &StreamEntry<'_>,

@@ -131,7 +131,7 @@ impl StreamCore {
         self.end_segment(state)
     }
 
-    /// As [`caught_up`](Self::caught_up), for an call_site that no graph takes.
+    /// As [`caught_up`](Self::caught_up), for an operation that no graph takes.
     pub(super) fn caught_up_for(&self, state: &mut StreamState, operation: CallSite) -> Result<RawStream> {
         let Some(step) = &state.step else { return Ok(self.raw) };
         step.say_cut(operation);

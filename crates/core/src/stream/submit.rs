@@ -97,7 +97,7 @@ impl<'s> StreamEntry<'s> {
     /// Ends the submission of an operation whose calls had this result.
     ///
     /// # Errors
-    /// That of `result`, and those of the wait where each call_site is waited for.
+    /// That of `result`, and those of the wait where each operation is waited for.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn finish<'a>(
@@ -150,9 +150,9 @@ impl<'s> StreamEntry<'s> {
         trace::submission(&self.stream.device, at, self.caller.call_site, work, call)
     }
 
-    /// As [`submit`](Self::submit), for an call_site that no recording can take; `what` completes the error "one cannot …".
+    /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
     ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the call_site, which is `work` to traces.
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation, which is `work` to traces.
     ///
     /// # Errors
     /// [`Captured`](gpustream_hal::ErrorKind::Captured) on a stream that is recorded; otherwise as for

@@ -77,7 +77,7 @@ impl StreamEntry<'_> {
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
-    /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the call_site yet.
+    /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the operation yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -117,7 +117,7 @@ impl StreamEntry<'_> {
 }
 
 impl StreamCore {
-    /// Returns the point in front of the operation that has its place: `last`, the one behind the call_site before, or the last
+    /// Returns the point in front of the operation that has its place: `last`, the one behind the operation before, or the last
     /// mark, unless the stream has waited for others since.
     fn point_in_front(&self, state: &mut StreamState, last: Option<LatePoint>) -> Result<LatePoint> {
         let number = state.number - 1;

@@ -13,7 +13,7 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View, ViewMut};
 
-/// Several copies for [`Stream::copy_batch`], which submits them as one call_site.
+/// Several copies for [`Stream::copy_batch`], which submits them as one operation.
 ///
 /// The batch borrows the memory of its copies, the destinations exclusively. So no copy writes what another one reads or
 /// writes, and the copies need no order among each other:

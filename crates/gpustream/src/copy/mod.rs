@@ -185,7 +185,7 @@ impl Stream {
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
-    /// [`copy_batch`](Self::copy_batch) makes many copies as one call_site.
+    /// [`copy_batch`](Self::copy_batch) makes many copies as one operation.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has
@@ -252,7 +252,7 @@ impl Stream {
         }
     }
 
-    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one call_site.
+    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
     pub(crate) fn submit_copies<T: Plain, const N: usize>(
         &self,
         entry: &StreamEntry<'_>,
