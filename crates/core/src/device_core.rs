@@ -163,7 +163,7 @@ impl DeviceCore {
         self.poll_own();
         self.drop_parked();
         for stream in self.own_streams() {
-            stream.short_path.take().for_each(|block| self.pools.release(block));
+            stream.short_copies.take().for_each(|block| self.pools.release(block));
         }
     }
 
@@ -333,7 +333,7 @@ impl Drop for DeviceCore {
                 }
             }
             drop(parked);
-            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.short_path.close());
+            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.short_copies.close());
             pools.close();
             drop(streams);
             StreamTable::shared().drop_orphans(&raw);

@@ -15,9 +15,10 @@
 //!
 //! | module | knows | does not know |
 //! |---|---|---|
+//! | [`copy`]: copies of ordinary host memory | devices, streams, staging | element types |
 //! | [`device_core`]: an opened device | streams, pools, staging | handles |
 //! | [`device_options`], [`environment`]: settings | the options of pools and staging | devices |
-//! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
+//! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the copies themselves |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
 //! | [`stream`]: streams, their order and captures, the way into one | memory, operations, recordings | pools, devices |
@@ -45,6 +46,7 @@
 
 pub mod checksum;
 pub mod compile_cache;
+pub mod copy;
 pub mod deferred_drop;
 pub mod device_core;
 pub mod device_options;

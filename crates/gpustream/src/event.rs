@@ -47,6 +47,11 @@ impl Event {
     }
 
     #[inline]
+    pub(crate) fn contents(&self) -> &EventContents {
+        &self.contents
+    }
+
+    #[inline]
     pub(crate) fn mark(&self) -> &Mark {
         &self.contents.mark
     }

@@ -343,13 +343,12 @@ impl Graph {
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
         named(call_site("prepare"), || {
             self.device.check_made(stream, "graph")?;
-            stream.core.check_thread()?;
-            let mut state = stream.core.running("prepare a graph inside it")?;
-            let raw = stream.core.caught_up(&mut state)?;
-            let GraphParts { exec, calls, .. } = &*self.parts;
-            let _alone = lock(calls);
-            // SAFETY: both are alive.
-            unsafe { exec.device.graph_upload(exec.raw, raw) }
+            stream.core.call_driver("prepare a graph inside it", |raw| {
+                let GraphParts { exec, calls, .. } = &*self.parts;
+                let _alone = lock(calls);
+                // SAFETY: both are alive.
+                unsafe { exec.device.graph_upload(exec.raw, raw) }
+            })
         })
     }
 

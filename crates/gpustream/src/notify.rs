@@ -163,8 +163,7 @@ impl Stream {
     pub fn synchronize_async(&self) -> Synchronize {
         let mark = || {
             self.core.check_thread()?;
-            let mut state = self.core.running("wait for a stream that is being captured")?;
-            let mark = self.core.mark(&mut state)?.clone();
+            let mark = self.core.end_mark("wait for a stream that is being captured")?;
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         };
         Synchronize::new(mark())

@@ -6,15 +6,11 @@ use std::sync::Arc;
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, MemoryKind};
-use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named, no_node, refused};
+use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named};
 use gpustream_core::reentrancy;
-use gpustream_core::stream::{
-    EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamEntry, StreamState,
-    StreamTable, known_done,
-};
+use gpustream_core::stream::{StreamCore, StreamEntry, StreamTable};
 use gpustream_core::trace;
-use gpustream_core::track::Point;
-use gpustream_hal::{CallSite, Error, ErrorKind, EventOptions, RawStream, Result, WaitPolicy, Work};
+use gpustream_hal::{CallSite, Error, ErrorKind, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
@@ -96,27 +92,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
-        named(call_site("record"), || {
-            self.core.check_thread()?;
-            let mut state = self.core.state.lock();
-            if state.is_recorded() {
-                return self.record_inside(state);
-            }
-            let contents = self.core.event(&mut state)?;
-            self.record_contents(&mut state, contents)
-        })
-    }
-
-    /// Records an event inside a capture: each launch of the graph reaches it anew.
-    #[cold]
-    fn record_inside(&self, state: StateGuard<'_>) -> Result<Event> {
-        let Recording::Capture(capture, _) = state.recording() else { return Err(no_node()) };
-        let capture = capture.clone();
-        drop(state);
-        capture.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::default())?;
-        let kind = EventKind::Captured(capture.record(&self.core, &cell)?);
-        Ok(Event::new(&self.core, EventContents::new(cell, kind)))
+        named(call_site("record"), || Ok(Event::new(&self.core, self.core.record_event()?)))
     }
 
     /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
@@ -126,26 +102,7 @@ impl Stream {
     /// As for [`record`](Self::record).
     #[track_caller]
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
-        named(call_site("record_with"), || {
-            self.core.check_thread()?;
-            let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
-            let mut state = self.core.state.lock();
-            if state.is_recorded() {
-                return self.record_inside(state);
-            }
-            self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
-        })
-    }
-
-    /// Records an event at the stream's end.
-    #[inline]
-    fn record_contents(&self, state: &mut StreamState, mut contents: Box<EventContents>) -> Result<Event> {
-        let raw = self.core.caught_up(state)?;
-        // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(contents.mark.cell.raw, raw) }?;
-        let number = self.core.number_of_end(state);
-        state.renew_mark(number, &mut contents.mark);
-        Ok(Event::new(&self.core, contents))
+        named(call_site("record_with"), || Ok(Event::new(&self.core, self.core.record_event_with(wait)?)))
     }
 
     /// Records an event that takes the device's time when this point is reached.
@@ -155,14 +112,7 @@ impl Stream {
     #[track_caller]
     pub fn record_timed(&self) -> Result<TimedEvent> {
         named(call_site("record_timed"), || {
-            self.core.check_thread()?;
-            let cell = EventCell::new(
-                &self.core.device,
-                EventOptions::default().timing(true).wait(self.device.0.wait),
-            )?;
-            let mut state =
-                self.core.running("take the time inside it; record timed events around a launch")?;
-            Ok(TimedEvent(self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))?))
+            Ok(TimedEvent(Event::new(&self.core, self.core.record_timed_event(self.device.0.wait)?)))
         })
     }
 
@@ -177,51 +127,8 @@ impl Stream {
             if self.device.info().backend != event.stream.device.info().backend {
                 return Err(self.foreign_event(&event.stream));
             }
-            self.core.check_thread()?;
-            if let EventKind::Captured(point) = event.kind() {
-                if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
-                    return Err(refused(
-                        "have a stream of another device join it; graphs stay on one device",
-                    ));
-                }
-                return point.capture.wait(&self.core, &event.mark().cell, point);
-            }
-            while let Some(refusal) = self.wait_once(event)? {
-                event.stream.outlast_capture(refusal)?;
-            }
-            Ok(())
+            self.core.wait_event(&event.stream, event.contents())
         })
-    }
-
-    /// As [`wait`](Self::wait), for an event outside of captures. Returns the driver's refusal, if there was one.
-    fn wait_once(&self, event: &Event) -> Result<Option<Error>> {
-        let point = Point { stream: event.stream.id, number: event.mark().number };
-        let mut state = self.core.state.lock();
-        // An event also stands for the work that its stream waited for, which need not have a number there.
-        let mut points = event.mark().clock.points().chain((point.number > 0).then_some(point));
-        if state.is_recorded() {
-            // A point that has been reached is no dependency of the graph.
-            return if points.all(known_done) {
-                Ok(None)
-            } else {
-                Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
-            };
-        }
-        if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
-            return Ok(None);
-        }
-        // The host must be able to wait for the last operation without also waiting for `event`.
-        self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
-        let raw = self.core.caught_up(&mut state)?;
-        // SAFETY: both are alive, and an `Event` has always been recorded.
-        if let Err(refusal) = unsafe { self.core.device.stream_wait_event(raw, event.mark().cell.raw) } {
-            return Ok(Some(refusal));
-        }
-        state.clock.merge(&event.mark().clock);
-        state.clock.advance(point);
-        state.note_wait(point);
-        state.prune_clock();
-        Ok(None)
     }
 
     /// Returns whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
@@ -230,14 +137,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
-        named(call_site("is_done"), || {
-            self.core.check_thread()?;
-            let state = self.core.running("ask whether a captured stream is done")?;
-            let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
-            streams().set_done(&clock);
-            self.core.report_failures()?;
-            Ok(true)
-        })
+        named(call_site("is_done"), || self.core.is_done())
     }
 
     /// Blocks until everything submitted so far is done (`cuStreamSynchronize`).
@@ -317,18 +217,10 @@ impl Stream {
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let entry = self.enter(call_site("host_fn"))?;
-        // Only the capturing thread gets further, and only that thread ends the capture.
-        let state = self.core.state.lock();
-        match state.recording() {
-            Recording::Capture(capture, _) => entry.named(capture.check_thread())?,
-            Recording::Node => {}
-            Recording::None => {
-                drop(state);
-                // SAFETY: the closure is safe code, which reaches no memory of the device's.
-                return unsafe { self.call_host(&entry, &[], closure) };
-            }
+        if !entry.named(self.core.is_recorded_here())? {
+            // SAFETY: the closure is safe code, which reaches no memory of the device's.
+            return unsafe { self.call_host(&entry, &[], closure) };
         }
-        drop(state);
         // Dropped here, with nothing locked, where it is refused.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();

@@ -25,7 +25,7 @@ enum DestinationKind {
 
 /// The recording that a stream takes part in. Changed under the stream's lock.
 #[derive(Default)]
-pub enum Recording {
+pub(crate) enum Recording {
     /// Nothing: operations run.
     #[default]
     None,
@@ -34,6 +34,21 @@ pub enum Recording {
     Capture(Arc<Capture>, RawStream),
     /// A node under construction. The driver has no such stream, and operations cannot run.
     Node,
+}
+
+impl StreamCore {
+    /// Returns true if an operation of this thread goes into a recording, and false if it runs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] if another thread captures the stream.
+    pub fn is_recorded_here(&self) -> Result<bool> {
+        // Only the capturing thread ends its capture, so the answer lasts as long as this thread goes on.
+        match self.state.lock().recording() {
+            Recording::None => Ok(false),
+            Recording::Node => Ok(true),
+            Recording::Capture(capture, _) => capture.check_thread().map(|()| true),
+        }
+    }
 }
 
 impl Destination {

@@ -150,7 +150,7 @@ impl StreamCore {
     /// # Errors
     /// Those of [`mark`](Self::mark).
     #[inline]
-    pub fn pay<'a>(
+    pub(crate) fn pay<'a>(
         &self,
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
@@ -217,7 +217,7 @@ impl StreamCore {
     /// # Errors
     /// [`ErrorKind::Captured`] on a stream that is recorded, [`ErrorKind::InvalidArgument`] on one that is out of reach,
     /// and the failure of an operation that was held back.
-    pub fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
+    pub(crate) fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         let raw = self.caught_up(state)?;
         let number = self.number_of_end(state);
         self.mark_on(state, raw, number)
@@ -294,7 +294,7 @@ impl StreamCore {
     /// # Errors
     /// The driver's failure to make an event.
     #[inline]
-    pub fn event(&self, state: &mut StreamState) -> Result<Box<EventContents>> {
+    pub(crate) fn event(&self, state: &mut StreamState) -> Result<Box<EventContents>> {
         if let Some(contents) = state.spare.pop() {
             return Ok(contents);
         }
@@ -328,7 +328,7 @@ impl StreamCore {
 impl StreamState {
     /// The mark of an event that has just been recorded, after the submissions up to `number`.
     #[inline]
-    pub fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
+    pub(crate) fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
         let mut mark = Mark::of(cell);
         self.renew_mark(number, &mut mark);
         mark
@@ -337,7 +337,7 @@ impl StreamState {
     /// Makes the mark of an event that has just been recorded again one of the stream's end, after the submissions up to
     /// `number`.
     #[inline]
-    pub fn renew_mark(&mut self, number: u64, mark: &mut Mark) {
+    pub(crate) fn renew_mark(&mut self, number: u64, mark: &mut Mark) {
         self.records += 1;
         (mark.number, mark.record) = (number, self.records);
         mark.clock.clone_from(&self.clock);

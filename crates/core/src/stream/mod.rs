@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `entry` | what a call of the program's has shown on its way in |
 //! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
+//! | `event` | recording an event, and making a stream wait for one |
 //! | `mark` | events recorded at a stream's end, by which others wait for it |
 //! | `watcher` | operations that somebody watches, by events that are recorded late |
 //! | `progress` | known, poll, wait: how far the stream has come |
@@ -32,6 +33,7 @@ mod capture_order;
 mod context;
 mod destination;
 mod entry;
+mod event;
 mod mark;
 mod progress;
 mod proxy;
@@ -60,12 +62,12 @@ use mark::Owed;
 
 pub use capture::{Capture, CapturedPoint};
 pub(crate) use context::ContextHold;
-pub use destination::{Destination, Recording};
+pub use destination::Destination;
+pub(crate) use destination::Recording;
 pub use entry::StreamEntry;
 pub use mark::{EventCell, EventContents, EventKind, Mark};
 pub use replay::ReplayRun;
-pub(crate) use short_copies::ShortCopies;
-pub use short_copies::{Chunk, Up};
+pub(crate) use short_copies::{Chunk, ShortCopies, Up};
 pub use submit::Begun;
 pub(crate) use table::Adopting;
 pub use table::{StreamTable, known_done, prune};
@@ -76,11 +78,11 @@ pub use watcher::StreamWatcher;
 const MOST_WAITED: usize = 64;
 
 /// The state of a stream that is locked.
-pub type StateGuard<'a> = FastPathMutexGuard<'a, StreamState>;
+pub(crate) type StateGuard<'a> = FastPathMutexGuard<'a, StreamState>;
 
 /// The part of a stream that changes under the stream's lock.
 #[derive(Default)]
-pub struct StreamState {
+pub(crate) struct StreamState {
     /// The last number given out.
     number: u64,
     /// The number of events recorded so far.
@@ -115,8 +117,8 @@ pub struct StreamCore {
     raw: RawStream,
     pub device: Arc<dyn hal::Device>,
     /// The fast path is enabled while the run of a step goes on.
-    pub state: FastPathMutex<StreamState>,
-    pub short_path: ShortCopies,
+    pub(crate) state: FastPathMutex<StreamState>,
+    pub(crate) short_copies: ShortCopies,
     /// The last number given out, readable without the lock.
     counted: AtomicU64,
     /// Whether the stream's operations are recorded instead of run, readable without the lock.
@@ -191,7 +193,7 @@ impl StreamCore {
         wait: WaitPolicy,
         origin: Origin,
     ) -> Self {
-        Self::with_sink(raw, device, wait, origin, Destination::DRIVER)
+        Self::with_destination(raw, device, wait, origin, Destination::DRIVER)
     }
 
     /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
@@ -199,10 +201,10 @@ impl StreamCore {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn of_nodes(destination: Destination, device: Arc<dyn hal::Device>) -> Self {
-        Self::with_sink(RawStream(0), device, WaitPolicy::default(), Origin::Node, destination)
+        Self::with_destination(RawStream(0), device, WaitPolicy::default(), Origin::Node, destination)
     }
 
-    fn with_sink(
+    fn with_destination(
         raw: RawStream,
         device: Arc<dyn hal::Device>,
         wait: WaitPolicy,
@@ -218,7 +220,7 @@ impl StreamCore {
             recorded: AtomicBool::new(state.is_recorded()),
             shared: AtomicBool::new(!origin.is_ours()),
             state: FastPathMutex::new(state),
-            short_path: ShortCopies::default(),
+            short_copies: ShortCopies::default(),
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failures: Arc::default(),
@@ -364,7 +366,7 @@ impl StreamCore {
     /// Returns the number that an event recorded now stands for. Where others use the stream the number is new: their
     /// work has no number of its own, and a wait for the event waits for that work as well.
     #[inline]
-    pub fn number_of_end(&self, state: &mut StreamState) -> u64 {
+    pub(crate) fn number_of_end(&self, state: &mut StreamState) -> u64 {
         if self.is_shared() {
             state.number += 1;
             self.counted.store(state.number, Ordering::Release);
@@ -401,11 +403,23 @@ impl StreamCore {
     /// # Errors
     /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
     /// closure.
-    pub fn running(&self, what: &str) -> Result<StateGuard<'_>> {
+    pub(crate) fn running(&self, what: &str) -> Result<StateGuard<'_>> {
         // Before the lock: its holder may wait for this very closure.
         reentrancy::check_outside()?;
         let state = self.state.lock();
         if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
+    }
+
+    /// Makes a driver's call on a stream that is not being captured, after everything that was submitted. The call touches no
+    /// tracked memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; those of operations that were held back, and that
+    /// of `call`.
+    pub fn call_driver<T>(&self, what: &str, call: impl FnOnce(RawStream) -> Result<T>) -> Result<T> {
+        self.check_thread()?;
+        let mut state = self.running(what)?;
+        call(self.caught_up(&mut state)?)
     }
 
     /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
@@ -431,25 +445,25 @@ impl StreamCore {
 
 impl StreamState {
     /// Returns the party that takes the stream's operations.
-    pub fn recording(&self) -> &Recording {
+    pub(crate) fn recording(&self) -> &Recording {
         &self.recording
     }
 
     /// Notes for listeners that the stream has been made to wait for `point`.
     #[inline]
-    pub fn note_wait(&mut self, point: Point) {
+    pub(crate) fn note_wait(&mut self, point: Point) {
         if trace::is_on() && self.waited.len() < MOST_WAITED {
             self.waited.push(point);
         }
     }
 
     /// Whether operations are recorded instead of run.
-    pub fn is_recorded(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         !matches!(self.recording, Recording::None)
     }
 
     /// Removes the points that are known to be done from a long clock.
-    pub fn prune_clock(&mut self) {
+    pub(crate) fn prune_clock(&mut self) {
         if self.clock.len() > 16 {
             self.clock.retain(|point| !known_done(point));
         }

@@ -78,7 +78,7 @@ impl StreamCore {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed; the failure of an operation that was held back.
-    pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
+    pub(crate) fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
         self.caught_up(&mut state)?;
         self.poll_caught_up(state)
     }

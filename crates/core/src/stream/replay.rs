@@ -119,7 +119,7 @@ impl StreamCore {
     /// # Errors
     /// The failure of an operation that was held back, on the thread that submitted it.
     #[inline]
-    pub fn caught_up(&self, state: &mut StreamState) -> Result<RawStream> {
+    pub(crate) fn caught_up(&self, state: &mut StreamState) -> Result<RawStream> {
         if state.step.is_none() { Ok(self.raw) } else { self.catch_up(state) }
     }
 

@@ -8,7 +8,7 @@ use crate::sync::{Mutex, lock};
 
 /// The pinned memory of a stream's next short copies.
 #[derive(Default)]
-pub struct ShortCopies {
+pub(crate) struct ShortCopies {
     /// Locked during an upload, which may wait for the device.
     pub up: Mutex<Up>,
     /// The block for the next download; none while a download uses it. Not locked while a thread waits.
@@ -17,14 +17,14 @@ pub struct ShortCopies {
 
 /// The memory for uploads.
 #[derive(Default)]
-pub struct Up {
+pub(crate) struct Up {
     pub chunk: Option<Chunk>,
     /// The end of the last copy that was long enough for several pieces.
     pub last: Option<Instant>,
 }
 
 /// Pinned memory that is written from front to back.
-pub struct Chunk {
+pub(crate) struct Chunk {
     /// Without its device: that holds the stream, which holds this.
     pub block: Arc<Block>,
     pub size: usize,
@@ -32,7 +32,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    pub fn has_room(&self, len: usize) -> bool {
+    pub(crate) fn has_room(&self, len: usize) -> bool {
         self.size - self.used >= len
     }
 }

@@ -103,7 +103,7 @@ impl StreamTable {
             self.set_done(&clock);
             // No new handle of an orphan can appear.
             self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
-            stream.short_path.close();
+            stream.short_copies.close();
         }
     }
 

@@ -1,15 +1,13 @@
 //! Allocation, copies and fills, in stream order.
 
 pub(crate) mod batch;
-mod short;
-pub(crate) mod staged;
 
-use gpustream_core::lint;
 use gpustream_core::memory::{Access, layout_of};
 use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, refused, traced};
-use gpustream_core::stream::{Recording, StreamEntry};
+use gpustream_core::stream::StreamEntry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
+use gpustream_core::{copy, lint};
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, RawStream, Result, Work};
 use smallvec::SmallVec;
 
@@ -113,7 +111,7 @@ impl Stream {
     pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>> {
         let entry = self.enter(call_site("upload"))?;
         // Before memory is taken that a recording would keep.
-        entry.check_running(staged::CAPTURED)?;
+        entry.check_running(copy::CAPTURED)?;
         let mut buffer = self.alloc_for(&entry, values.len())?;
         self.upload_for(&entry, values, &mut buffer.view_mut())?;
         Ok(buffer)
@@ -145,7 +143,8 @@ impl Stream {
              the device; copy from pinned memory",
             entry.caller.call_site.location,
         );
-        staged::upload(self, entry, values, dst)
+        let dst = dst.view();
+        copy::upload(&self.device.0, entry, bytemuck::cast_slice(values), dst.block, dst.bytes().start)
     }
 
     /// Copies `src` to the host. Blocks until this copy is done, with the work that it depends on and no other.
@@ -157,12 +156,18 @@ impl Stream {
         let entry = self.enter(call_site("download"))?;
         let src = src.view();
         entry.check_running("wait for a download; copy to pinned memory")?;
-        let mut values = Vec::new();
+        let mut values = Vec::<T>::new();
         entry.named(values.try_reserve_exact(src.len()).map_err(|_| no_host_memory::<T>(src.len())))?;
         self.check_source(&entry, &src)?;
         // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
         unsafe {
-            entry.named(staged::download(self, &entry, &src, values.as_mut_ptr()))?;
+            entry.named(copy::download(
+                &self.device.0,
+                &entry,
+                src.block,
+                src.bytes(),
+                values.as_mut_ptr().cast(),
+            ))?;
             values.set_len(src.len());
         }
         Ok(values)
@@ -181,7 +186,9 @@ impl Stream {
         entry.named(check_lengths(src.len(), dst.len()))?;
         self.check_source(&entry, &src)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
-        entry.named(unsafe { staged::download(self, &entry, &src, dst.as_mut_ptr()) })
+        entry.named(unsafe {
+            copy::download(&self.device.0, &entry, src.block, src.bytes(), dst.as_mut_ptr().cast())
+        })
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
@@ -396,12 +403,8 @@ impl Stream {
 
     fn check_written<T: Plain>(&self, entry: &StreamEntry<'_>, src: &View<'_, T>) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
-        if self.core.is_recorded() {
-            match self.core.state.lock().recording() {
-                Recording::None => {}
-                Recording::Capture(capture, _) if capture.check_thread().is_err() => {}
-                _ => return Ok(()),
-            }
+        if self.core.is_recorded() && self.core.is_recorded_here().unwrap_or(false) {
+            return Ok(());
         }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gpustream_core::copy::copy_on_host;
 use gpustream_core::memory::{MemoryKind, byte_len};
 use gpustream_core::operation::{call_site, named, on_behalf};
 use gpustream_hal::{CallSite, Error, ErrorKind, Result};
@@ -9,7 +10,6 @@ use gpustream_hal::{CallSite, Error, ErrorKind, Result};
 use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
-use crate::copy::staged;
 use crate::device::Device;
 use crate::pinned::Pinned;
 use crate::plain::Plain;
@@ -73,11 +73,19 @@ impl Pipeline<'_> {
         let source = |piece: &mut [T]| {
             let (now, later) = left.split_at(piece.len().min(left.len()));
             left = later;
-            staged::copy_on_host(&device, now, &mut piece[..now.len()])?;
+            copy_on_host(
+                &device.0,
+                bytemuck::cast_slice(now),
+                bytemuck::cast_slice_mut(&mut piece[..now.len()]),
+            )?;
             Ok::<_, Error>(now.len())
         };
         let sink = |_, values: &[U]| {
-            staged::copy_on_host(&device, values, &mut output[taken..taken + values.len()])?;
+            copy_on_host(
+                &device.0,
+                bytemuck::cast_slice(values),
+                bytemuck::cast_slice_mut(&mut output[taken..taken + values.len()]),
+            )?;
             taken += values.len();
             Ok(())
         };

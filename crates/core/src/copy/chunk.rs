@@ -1,4 +1,4 @@
-//! The short path: an upload goes into a chunk of pinned memory, behind the stream's earlier uploads.
+//! Short copies: an upload goes into a chunk of pinned memory, behind the stream's earlier uploads.
 //!
 //! A chunk is written from front to back and then given to the pool, which hands the chunk out again when the device
 //! has read all of it. So an upload of few bytes is a copy into the chunk and one driver call: no event, no allocation,
@@ -10,18 +10,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpustream_core::device_core::DeviceCore;
-use gpustream_core::memory::{self, Access, Block, MemoryKind, layout_of};
-use gpustream_core::operation::call_site;
-use gpustream_core::staging::PIECE;
-use gpustream_core::stream::{Chunk, StreamEntry, Up};
-use gpustream_core::sync::lock;
-use gpustream_core::trace;
-use gpustream_core::track::Mode;
 use gpustream_hal::Result;
 
-use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run_on};
-use crate::stream::Stream;
+use super::pieces::{Target, copy_pinned, empty_piece, fill_piece, run_on};
+use crate::device_core::DeviceCore;
+use crate::memory::{self, Access, Block, MemoryKind, layout_of};
+use crate::operation::call_site;
+use crate::staging::PIECE;
+use crate::stream::{Chunk, StreamCore, StreamEntry, Up};
+use crate::sync::lock;
+use crate::trace;
+use crate::track::Mode;
 
 /// Length of a chunk in bytes; a chunk is longer if one copy is. Each stream that has uploaded something keeps one.
 const CHUNK: usize = 2 * PIECE;
@@ -38,15 +37,15 @@ pub(super) const LONGEST_DOWN: usize = 64 << 10;
 
 /// Copies `src` to `target`.
 pub(super) fn upload<'a>(
-    stream: &Stream,
+    device: &Arc<DeviceCore>,
     entry: &StreamEntry<'_>,
     src: &[u8],
     target: impl Fn(Range<usize>) -> Access<'a> + Sync,
 ) -> Result<()> {
-    let Up { chunk, last } = &mut *lock(&stream.core.short_path.up);
+    let Up { chunk, last } = &mut *lock(&entry.stream.short_copies.up);
     let chunk = match chunk {
         Some(chunk) if chunk.has_room(src.len()) => chunk,
-        slot => renew(slot, stream, src.len())?,
+        slot => renew(slot, device, entry.stream, src.len())?,
     };
     let start = chunk.used;
     chunk.used = (start + src.len()).next_multiple_of(STEP).min(chunk.size);
@@ -66,9 +65,9 @@ pub(super) fn upload<'a>(
         return copy(entry, 0..src.len());
     }
     let follows = last.is_some_and(|last| last.elapsed() < PAUSE);
-    let staging = &stream.device.0.staging;
-    let plan = staging.plan(src.len(), staging.threads_for(&stream.core), follows);
-    let outcome = run_on(stream, entry, &plan, &|entry, claims| {
+    let staging = &device.staging;
+    let plan = staging.plan(src.len(), staging.threads_for(entry.stream), follows);
+    let outcome = run_on(device, entry, &plan, &|entry, claims| {
         claims.iter().map(|index| plan.range(index)).try_for_each(|range| copy(entry, range))
     });
     *last = Some(Instant::now());
@@ -80,25 +79,24 @@ pub(super) fn upload<'a>(
 /// # Safety
 /// `dst` has room for the bytes, and nobody else touches that memory.
 pub(super) unsafe fn download(
-    stream: &Stream,
+    device: &Arc<DeviceCore>,
     entry: &StreamEntry<'_>,
     block: &Arc<Block>,
     source: Range<usize>,
     dst: *mut u8,
 ) -> Result<()> {
-    let device: &DeviceCore = &stream.device.0;
-    let kept = lock(&stream.core.short_path.down).take();
+    let kept = lock(&entry.stream.short_copies.down).take();
     let piece = if let Some(piece) = kept {
         piece
     } else {
         let layout = Layout::new::<[u8; LONGEST_DOWN]>();
-        device.pools.alloc(device, MemoryKind::Pinned, layout, None, entry.caller.call_site)?
+        device.pools.alloc(&**device, MemoryKind::Pinned, layout, None, entry.caller.call_site)?
     };
     let len = source.len();
     let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
         // SAFETY: by this function's contract.
-        .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
-    let left = match &mut *lock(&stream.core.short_path.down) {
+        .and_then(|()| unsafe { empty_piece(entry.stream, &piece, len, dst) });
+    let left = match &mut *lock(&entry.stream.short_copies.down) {
         slot @ None if outcome.is_ok() => {
             *slot = Some(piece);
             None
@@ -114,14 +112,18 @@ pub(super) unsafe fn download(
 /// Puts a chunk with room for `len` bytes in place of the one that is full. Blocks while the stream has as much under
 /// way as it may.
 #[cold]
-fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result<&'a mut Chunk> {
-    let device: &DeviceCore = &stream.device.0;
+fn renew<'a>(
+    slot: &'a mut Option<Chunk>,
+    device: &DeviceCore,
+    stream: &StreamCore,
+    len: usize,
+) -> Result<&'a mut Chunk> {
     let in_flight = &device.staging.in_flight;
     if let Some(Chunk { block, size, .. }) = slot.take() {
         let last = memory::pending(&block, &(0..size), Mode::Write).first().map(|point| point.number);
         device.pools.release(block);
         if let Some(last) = last {
-            in_flight.take(&stream.core, size)?.submitted(last);
+            in_flight.take(stream, size)?.submitted(last);
         }
     }
     let size = CHUNK.min(in_flight.limit()).max(len);

@@ -1,0 +1,178 @@
+//! Copies of ordinary host memory, in bytes: see [`staging`](crate::staging) for the idea and its settings.
+//!
+//! An upload takes the first of these ways that fits:
+//!
+//! | bytes | way | driver calls |
+//! |---|---|---|
+//! | as many as the driver takes along with a command | `inline` | one |
+//! | up to 4 MiB, or if one thread copies | `chunk`: behind the stream's earlier uploads in a chunk of pinned memory | one per 256 KiB |
+//! | more | `pieces`: several threads, each with pieces of its own | one per piece, and the events that free the pieces |
+//!
+//! A download of up to 64 KiB goes through one piece that the stream keeps. Longer ones go through pieces, and while one of
+//! them is emptied the device fills the next.
+//!
+//! This layer knows devices, streams and staging. It knows no element types.
+
+mod chunk;
+mod pieces;
+
+use std::iter;
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpustream_hal::cold_path::cold_path;
+use gpustream_hal::{self as hal, Result};
+
+use crate::device_core::DeviceCore;
+use crate::memory::{Access, Block, MemoryKind, PAGE_LOCKED};
+use crate::operation::HostWait;
+use crate::stream::{StreamEntry, prune};
+use crate::trace::{self, Direction};
+use crate::track::Mode;
+use pieces::{Claims, Piece, Target, empty_piece, fill_piece, run, run_on, upload_piece};
+
+/// What completes the error "one cannot … in a capture".
+pub const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
+
+/// Copies `src` to byte `start` of `block` and on. Returns when `src` has been read. Blocks while the stream has as many bytes
+/// in flight as the staging ring allows.
+///
+/// # Errors
+/// [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) in a recording; those of pinned memory and of the driver.
+#[inline]
+pub fn upload(
+    device: &Arc<DeviceCore>,
+    entry: &StreamEntry<'_>,
+    src: &[u8],
+    block: &Arc<Block>,
+    start: usize,
+) -> Result<()> {
+    if src.is_empty() {
+        return Ok(());
+    }
+    let stream = entry.stream;
+    let target = |range: Range<usize>| Access {
+        block,
+        range: start + range.start..start + range.end,
+        mode: Mode::Write,
+    };
+    let inline = src.len() <= device.info.inline_copies && !PAGE_LOCKED.may_hold(src);
+    if inline && !block.is_host() && stream.is_ours() && !stream.is_in_step() {
+        return upload_inline(entry, src, &target(0..src.len()));
+    }
+    entry.check_running(CAPTURED)?;
+    let staging = &device.staging;
+    let part = staging.longest_in_chunk();
+    if src.len() > part {
+        let plan = staging.plan(src.len(), staging.threads_for(stream), false);
+        if plan.helpers > 0 {
+            return run_on(device, entry, &plan, &|entry, claims| {
+                claims
+                    .iter()
+                    .map(|index| plan.range(index))
+                    .try_for_each(|range| upload_piece(device, entry, &src[range.clone()], &target(range)))
+            });
+        }
+    }
+    src.chunks(part).enumerate().try_for_each(|(index, src)| {
+        let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
+        chunk::upload(device, entry, src, target)
+    })
+}
+
+/// Copies a few bytes, which go along with the command.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
+fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
+    let to = target.block.address.offset(target.range.start);
+    // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the stream was
+    // made by the device and is not being captured.
+    let copy =
+        |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
+    if let Some(begun) = entry.begin(&[target])? {
+        let result = copy(&*entry.stream.device, entry.stream.raw());
+        return entry.finish(begun, iter::once(target), HostWait::Alone, result);
+    }
+    cold_path();
+    let work = trace::WorkKind::Copy { direction: Direction::Up, bytes: src.len() as u64, pageable: false };
+    entry.submit_outside_captures(CAPTURED, work, iter::once(target), copy)
+}
+
+/// Copies bytes `source` of `block` to `dst`. Returns when all bytes have arrived.
+///
+/// # Errors
+/// Those of pinned memory, of the driver, and of the operations that the copy waits for.
+///
+/// # Safety
+/// `dst` has room for the bytes, and nothing else touches that memory.
+pub unsafe fn download(
+    device: &Arc<DeviceCore>,
+    entry: &StreamEntry<'_>,
+    block: &Arc<Block>,
+    source: Range<usize>,
+    dst: *mut u8,
+) -> Result<()> {
+    if source.is_empty() {
+        return Ok(());
+    }
+    if source.len() <= chunk::LONGEST_DOWN {
+        // SAFETY: by this function's contract.
+        return unsafe { chunk::download(device, entry, block, source, dst) };
+    }
+    let target = Target(dst);
+    let staging = &device.staging;
+    let plan = staging.plan(source.len(), staging.threads_for(entry.stream), false);
+    run_on(device, entry, &plan, &|entry, claims| {
+        // While one piece is emptied the device fills the next.
+        let mut filling: Option<(Piece<'_>, Range<usize>)> = None;
+        loop {
+            let next = match claims.next() {
+                Some(index) => {
+                    let range = plan.range(index);
+                    let source = source.start + range.start..source.start + range.end;
+                    let piece = Piece::alloc(device, entry, range.len())?;
+                    fill_piece(entry, block, source, (piece.block(), range.len()))?;
+                    Some((piece, range))
+                }
+                None => None,
+            };
+            if let Some((piece, range)) = filling.take() {
+                // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
+                unsafe { empty_piece(entry.stream, piece.block(), range.len(), target.at(range.start)) }?;
+                // The piece is known to be idle now, so the pool finds it again without a question to the driver.
+                prune(&mut piece.block().history.lock());
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            filling = next;
+        }
+    })
+}
+
+/// Copies between slices of ordinary or pinned memory, with the threads that stage. Does nothing if their lengths differ.
+///
+/// # Errors
+/// [`ErrorKind::HostPanic`](gpustream_hal::ErrorKind::HostPanic) if one of the threads died.
+pub fn copy_on_host(device: &Arc<DeviceCore>, src: &[u8], dst: &mut [u8]) -> Result<()> {
+    if src.is_empty() || src.len() != dst.len() {
+        return Ok(());
+    }
+    let target = Target(dst.as_mut_ptr());
+    let staging = &device.staging;
+    let plan = staging.plan(src.len(), staging.threads(), false);
+    run(device, &plan, &|claims: &Claims| {
+        for range in claims.iter().map(|index| plan.range(index)) {
+            let from = &src[range.clone()];
+            // SAFETY: `dst` is as long as `src` and borrowed exclusively; each range is claimed once.
+            unsafe { target.at(range.start).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        }
+        Ok(())
+    })
+}
+
+/// Gives back the memory that staging keeps.
+fn tidy(device: &DeviceCore) {
+    device.take_back_kept();
+    device.pools.trim(MemoryKind::Pinned);
+}

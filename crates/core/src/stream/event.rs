@@ -1,0 +1,161 @@
+//! Recording events and waiting for them, on the device's side.
+
+use std::iter;
+use std::sync::Arc;
+
+use gpustream_hal::{Error, EventOptions, Result, WaitPolicy};
+
+use super::table::known_done;
+use super::{
+    EventCell, EventContents, EventKind, Mark, Recording, StateGuard, StreamCore, StreamState, StreamTable,
+};
+use crate::memory::Access;
+use crate::operation::{no_node, refused};
+use crate::track::Point;
+
+impl StreamCore {
+    /// Records an event at the stream's end; inside a capture, an event that each launch of the graph reaches anew.
+    ///
+    /// # Errors
+    /// Those of [`check_thread`](Self::check_thread) and of the driver;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a node under construction.
+    #[inline]
+    pub fn record_event(self: &Arc<Self>) -> Result<Box<EventContents>> {
+        self.check_thread()?;
+        let mut state = self.state.lock();
+        if state.is_recorded() {
+            return self.record_captured(state);
+        }
+        let contents = self.event(&mut state)?;
+        self.record_contents(&mut state, contents)
+    }
+
+    /// As [`record_event`](Self::record_event), with an event for which host threads wait by this policy.
+    ///
+    /// # Errors
+    /// As for [`record_event`](Self::record_event).
+    pub fn record_event_with(self: &Arc<Self>, wait: WaitPolicy) -> Result<Box<EventContents>> {
+        self.check_thread()?;
+        let cell = EventCell::new(&self.device, EventOptions::default().wait(wait))?;
+        let mut state = self.state.lock();
+        if state.is_recorded() {
+            return self.record_captured(state);
+        }
+        self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
+    }
+
+    /// Records an event that takes the device's time, and for which host threads wait by this policy.
+    ///
+    /// # Errors
+    /// As for [`record_event`](Self::record_event); [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording, where
+    /// events take no time.
+    pub fn record_timed_event(&self, wait: WaitPolicy) -> Result<Box<EventContents>> {
+        self.check_thread()?;
+        let cell = EventCell::new(&self.device, EventOptions::default().timing(true).wait(wait))?;
+        let mut state = self.running("take the time inside it; record timed events around a launch")?;
+        self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
+    }
+
+    #[inline]
+    fn record_contents(
+        &self,
+        state: &mut StreamState,
+        mut contents: Box<EventContents>,
+    ) -> Result<Box<EventContents>> {
+        let raw = self.caught_up(state)?;
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.device.event_record(contents.mark.cell.raw, raw) }?;
+        let number = self.number_of_end(state);
+        state.renew_mark(number, &mut contents.mark);
+        Ok(contents)
+    }
+
+    #[cold]
+    fn record_captured(self: &Arc<Self>, state: StateGuard<'_>) -> Result<Box<EventContents>> {
+        let Recording::Capture(capture, _) = state.recording() else { return Err(no_node()) };
+        let capture = capture.clone();
+        drop(state);
+        capture.check_thread()?;
+        let cell = EventCell::new(&self.device, EventOptions::default())?;
+        let kind = EventKind::Captured(capture.record(self, &cell)?);
+        Ok(EventContents::new(cell, kind))
+    }
+
+    /// Orders everything that is submitted to this stream from now on after an event that `recorder` recorded. Makes no driver
+    /// call if that order holds already. Both streams are of one backend.
+    ///
+    /// # Errors
+    /// Those of [`check_thread`](Self::check_thread) and of the driver;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) if one of them is recorded and the other is not part of the recording.
+    #[inline]
+    pub fn wait_event(self: &Arc<Self>, recorder: &Self, event: &EventContents) -> Result<()> {
+        self.check_thread()?;
+        if let EventKind::Captured(point) = &event.kind {
+            if !Arc::ptr_eq(&self.device, &recorder.device) {
+                return Err(refused("have a stream of another device join it; graphs stay on one device"));
+            }
+            return point.capture.wait(self, &event.mark.cell, point);
+        }
+        while let Some(refusal) = self.wait_once(recorder, event)? {
+            recorder.outlast_capture(refusal)?;
+        }
+        Ok(())
+    }
+
+    /// As [`wait_event`](Self::wait_event), for an event outside of captures. Returns the driver's refusal, if there was one.
+    fn wait_once(&self, recorder: &Self, event: &EventContents) -> Result<Option<Error>> {
+        let mark = &event.mark;
+        let point = Point { stream: recorder.id, number: mark.number };
+        let mut state = self.state.lock();
+        // An event also stands for the work that its stream waited for, which need not have a number there.
+        let mut points = mark.clock.points().chain((point.number > 0).then_some(point));
+        if state.is_recorded() {
+            // A point that has been reached is no dependency of the graph.
+            return if points.all(known_done) {
+                Ok(None)
+            } else {
+                Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
+            };
+        }
+        if points.all(|point| point.stream == self.id || state.clock.covers(point)) {
+            return Ok(None);
+        }
+        // The host must be able to wait for the last operation without also waiting for the event.
+        self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        let raw = self.caught_up(&mut state)?;
+        // SAFETY: both are alive, and the event has been recorded.
+        if let Err(refusal) = unsafe { self.device.stream_wait_event(raw, mark.cell.raw) } {
+            return Ok(Some(refusal));
+        }
+        state.clock.merge(&mark.clock);
+        state.clock.advance(point);
+        state.note_wait(point);
+        state.prune_clock();
+        Ok(None)
+    }
+
+    /// Returns a recorded event behind everything submitted so far, recording one if there is none. `what` completes the error
+    /// "one cannot …" in a recording.
+    ///
+    /// # Errors
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording,
+    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) in a host closure, and those of the driver.
+    pub fn end_mark(&self, what: &str) -> Result<Mark> {
+        let mut state = self.running(what)?;
+        Ok(self.mark(&mut state)?.clone())
+    }
+
+    /// Asks whether everything submitted so far is done, and reports failures. Never blocks.
+    ///
+    /// # Errors
+    /// Those of [`check_thread`](Self::check_thread), of the driver and of the stream's work;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording.
+    pub fn is_done(&self) -> Result<bool> {
+        self.check_thread()?;
+        let state = self.running("ask whether a captured stream is done")?;
+        let Some(clock) = self.poll_locked(state)? else { return Ok(false) };
+        StreamTable::shared().set_done(&clock);
+        self.report_failures()?;
+        Ok(true)
+    }
+}
