@@ -149,6 +149,9 @@ fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
         // SAFETY: nothing is written.
         let missing = unsafe { module.global::<u32>("missing") }.unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::GlobalNotFound);
+        // SAFETY: nothing is written.
+        let by_bindings = unsafe { gpustream::codegen::global::<u32>(&module, "missing", 1) }.unwrap_err();
+        assert_eq!(by_bindings.call_site().unwrap().location.file(), file!());
         let before = a.upload(&[7u32]).unwrap();
         a.synchronize().unwrap();
         let own = scene.calls(|| {
