@@ -76,7 +76,7 @@ fn run() -> Result<()> {
     ensure!(solver.check(&stream)? == want, "the replayed rounds gave another solution");
     report("host asks, replayed rounds", asked, format!("{}", 2 * asked.0));
 
-    if device.info().conditional_nodes {
+    if device.info().features.conditional_nodes {
         let graph = stream.capture(|s| {
             solver.begin(&kernels, s)?;
             let go_on = solver.go_on.clone();
@@ -123,7 +123,7 @@ impl Solver {
         let square: f64 = right.iter().map(|value| value * value).sum();
         let (info, n) = (device.info(), side * side);
         // Where the threads of a block run one after the other, one thread is enough.
-        let threads = if info.serial_threads { 1 } else { 256 };
+        let threads = if info.quirks.serial_threads { 1 } else { 256 };
         let blocks = (n.div_ceil(threads as usize) as u32).min(2 * info.multiprocessors);
         Ok(Self {
             side,

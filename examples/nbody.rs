@@ -115,7 +115,7 @@ impl Bodies {
     fn step(&mut self, kernels: &Kernels, s: &Stream, n: usize, time: f32) -> gpustream::Result<()> {
         let Self { places, velocities, accelerations } = self;
         // A block for each body. Where the threads of a block run one after the other, one thread is enough.
-        let threads = if s.device().info().serial_threads { 1 } else { 64 };
+        let threads = if s.device().info().quirks.serial_threads { 1 } else { 64 };
         let each_body = Launch::new([n as u32, 1, 1], [threads, 1, 1]);
         for (drift, kick) in DRIFTS.into_iter().zip(KICKS) {
             kernels.advance(s, velocities, places, drift * time, n)?;

@@ -33,7 +33,7 @@ fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let kernels = Kernels::load(&device)?;
-    let StreamPriorities { least, greatest } = device.info().stream_priorities;
+    let StreamPriorities { least, greatest } = device.info().limits.stream_priorities;
     println!("{}\npriorities from {least} (least urgent) to {greatest}", device.info());
     behind_a_queue(&device, &kernels, &args, least)?; // the first use takes longer
     for (name, priority) in [("least", least), ("greatest", greatest)] {
@@ -52,7 +52,7 @@ fn behind_a_queue(
     args: &Args,
     priority: i32,
 ) -> Result<(Duration, Duration)> {
-    let least = device.info().stream_priorities.least;
+    let least = device.info().limits.stream_priorities.least;
     let background = device.stream_with(StreamOptions::default().priority(least))?;
     let stream = device.stream_with(StreamOptions::default().priority(priority))?;
     let mut long = background.full(args.size, 1u32)?;

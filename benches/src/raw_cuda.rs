@@ -71,7 +71,7 @@ impl RawCuda {
         driver!(cuDevicePrimaryCtxRetain(&raw mut context, handle))?;
         driver!(cuCtxSetCurrent(context))?;
         let (takes_batches, has_conditions) =
-            (device.info().inline_copies > 0, device.info().conditional_nodes);
+            (device.info().limits.inline_copies > 0, device.info().features.conditional_nodes);
         Ok(Self { kernels: Rc::new(kernels), device: handle, context, takes_batches, has_conditions })
     }
 }

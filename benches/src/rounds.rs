@@ -54,7 +54,7 @@ pub(crate) fn asked(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Re
 
 /// Returns a sampler of the microseconds of a round in a graph that decides, where there are such.
 pub(crate) fn decided(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Option<Sampler>> {
-    if !device.info().conditional_nodes {
+    if !device.info().features.conditional_nodes {
         return Ok(None);
     }
     let mut rounds = Rounds::new(device, kernels, &stream)?;

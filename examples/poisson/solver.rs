@@ -64,7 +64,7 @@ impl<'a> Solver<'a> {
         let n = side * side * planes;
         let stream = device.stream()?;
         // The few threads that move a halo should not wait for a place behind those of a large kernel.
-        let urgent = StreamOptions::default().priority(device.info().stream_priorities.greatest);
+        let urgent = StreamOptions::default().priority(device.info().limits.stream_priorities.greatest);
         let (kernels, reduce) = (Kernels::load(device)?, Reduce::load(device)?);
 
         let along_an_axis = |derivative, factor: f64| -> Vec<f64> {

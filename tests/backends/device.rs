@@ -22,18 +22,26 @@ fn device_is_described_as_the_driver_describes_it() {
     assert_eq!(info.name, pick(["Fake H200", "Fake Instinct MI210"]));
     assert_eq!(info.arch, pick(["sm_90", "gfx90a"]));
     assert_eq!((info.multiprocessors, info.warp_size), pick([(132, 32), (104, 64)]));
-    assert_eq!(info.max_block, [1024, 1024, pick([64, 1024])]);
-    assert_eq!(info.max_grid, [i32::MAX as u32, pick([65_535, 65_536]), pick([65_535, 65_536])]);
-    assert_eq!((info.max_threads_per_block, info.max_threads_per_multiprocessor), (1024, 2048));
+    assert_eq!(info.limits.max_block, [1024, 1024, pick([64, 1024])]);
+    assert_eq!(info.limits.max_grid, [i32::MAX as u32, pick([65_535, 65_536]), pick([65_535, 65_536])]);
+    assert_eq!((info.limits.max_threads_per_block, info.limits.max_threads_per_multiprocessor), (1024, 2048));
     // HIP has no attribute of an opt-in: the two limits are one.
-    let shared = (info.shared_memory_per_block, info.shared_memory_per_block_optin);
+    let shared = (info.limits.shared_memory_per_block, info.limits.shared_memory_per_block_optin);
     assert_eq!(shared, pick([(48 << 10, 232_448), (64 << 10, 64 << 10)]));
-    let priorities = (info.stream_priorities.least, info.stream_priorities.greatest);
+    let priorities = (info.limits.stream_priorities.least, info.limits.stream_priorities.greatest);
     assert_eq!(priorities, pick([(0, -5), (1, -1)]));
-    assert_eq!(info.memory_pools, VENDOR != Vendor::Rocm(5));
-    assert!(info.concurrent_kernels && info.cooperative_launch && info.managed_memory && info.peer_access);
-    assert!(info.free_synchronizes);
-    assert_eq!([info.cluster_launch, info.early_dependent_launch], [pick([true, false]); 2]);
+    assert_eq!(info.features.memory_pools, VENDOR != Vendor::Rocm(5));
+    assert!(
+        info.features.concurrent_kernels
+            && info.features.cooperative_launch
+            && info.features.managed_memory
+            && info.features.peer_access
+    );
+    assert!(info.quirks.free_synchronizes);
+    assert_eq!(
+        [info.features.cluster_launch, info.features.early_dependent_launch],
+        [pick([true, false]); 2]
+    );
     assert!(info.driver.ends_with(VERSION), "{}", info.driver);
     let begin = pick(["cuda:0 Fake H200 (sm_90, 141.0 GiB", "hip:0 Fake Instinct MI210 (gfx90a, 141.0 GiB"]);
     assert!(info.to_string().starts_with(begin), "{info}");

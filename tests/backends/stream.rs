@@ -275,7 +275,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
 #[test]
 fn words_are_waited_for_and_written_in_stream_order() {
     let (recorder, device) = start();
-    assert!(device.info().stream_wait_value);
+    assert!(device.info().features.stream_wait_value);
     let [a, b] = [(); 2].map(|()| stream(&*device));
     let host = device.pinned_alloc(4, PinnedOptions::default()).unwrap();
     // SAFETY: all are alive until they are destroyed, in order, after their last use; the word is aligned.

@@ -145,9 +145,9 @@ fn a_device_describes_itself(device: &Device) -> Result<()> {
     assert!(!info.name.is_empty() && !info.arch.is_empty(), "{info:?}");
     assert!([32, 64].contains(&info.warp_size), "{info:?}");
     assert!(info.multiprocessors > 0 && info.total_memory > 0, "{info:?}");
-    assert!(info.max_threads_per_block >= 1024, "{info:?}");
-    assert!(info.shared_memory_per_block_optin >= info.shared_memory_per_block, "{info:?}");
-    assert!(info.shared_memory_per_block >= 32 << 10, "{info:?}");
+    assert!(info.limits.max_threads_per_block >= 1024, "{info:?}");
+    assert!(info.limits.shared_memory_per_block_optin >= info.limits.shared_memory_per_block, "{info:?}");
+    assert!(info.limits.shared_memory_per_block >= 32 << 10, "{info:?}");
     let text = device.to_string();
     assert!(text.contains(&info.name) && text.contains(info.backend), "{text}");
     Ok(())

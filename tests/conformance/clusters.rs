@@ -78,7 +78,7 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
         let mut scene = Scene::new(&s, grid)?;
         for rounds in [1, 10] {
             let launched = scene.launch(&kernels, &s, cluster, rounds);
-            if !device.info().cluster_launch {
+            if !device.info().features.cluster_launch {
                 let backend = device.info().backend;
                 refused(
                     launched,
@@ -98,7 +98,7 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let mut scene = Scene::new(&s, [32, 1, 1])?;
     let captured = s.capture(|s| scene.launch(&kernels, s, [8, 1, 1], 1));
-    if !device.info().cluster_launch {
+    if !device.info().features.cluster_launch {
         refused(captured, ErrorKind::Unsupported, &["a launch with clusters"]);
         let mut builder = device.graph_builder()?;
         let refusal = builder.node(&[], |s| scene.launch(&kernels, s, [8, 1, 1], 1));
@@ -136,7 +136,7 @@ fn impossible_clusters_are_refused(device: &Device) -> Result<()> {
         ([u32::MAX, u32::MAX, u32::MAX], ["blocks", "at most 8", "cluster_turn"]),
     ] {
         let refusal = scene.launch(&kernels, &s, cluster, 1);
-        if device.info().cluster_launch {
+        if device.info().features.cluster_launch {
             refused(refusal, ErrorKind::InvalidLaunch, &texts);
         } else {
             refused(refusal, ErrorKind::Unsupported, &["a launch with clusters"]);
@@ -156,7 +156,7 @@ fn grids_the_library_chooses_are_rounded_up(device: &Device) -> Result<()> {
     for launch in [Launch::strided(1_000_003), Launch::filling(1_000_003)] {
         assert_eq!(blocks(launch.cluster([8, 1, 1]))?[0], blocks(launch)?[0].next_multiple_of(8));
     }
-    if !info.cluster_launch {
+    if !info.features.cluster_launch {
         return Ok(());
     }
     let (kernels, [s]) = kernels_and_streams(device)?;

@@ -27,13 +27,13 @@ tests! {
 
 /// Returns whether graphs of the device have conditions; where they have none, they say so.
 pub(crate) fn has_conditions(device: &Device) -> bool {
-    if !device.info().conditional_nodes {
+    if !device.info().features.conditional_nodes {
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
         let mut x = s.zeros::<u32>(1).unwrap();
         let captured = s.capture(|s| s.if_(&flag, |s| s.fill(&mut x, 1)));
         refused(captured, ErrorKind::Unsupported, &["have no conditions", "let the host look at the flag"]);
     }
-    device.info().conditional_nodes
+    device.info().features.conditional_nodes
 }
 
 /// The same work, captured and as a node.

@@ -240,7 +240,7 @@ fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<
 }
 
 fn priorities_change_no_order(device: &Device) -> Result<()> {
-    let StreamPriorities { least, greatest } = device.info().stream_priorities;
+    let StreamPriorities { least, greatest } = device.info().limits.stream_priorities;
     assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
     let urgent = device.stream_with(StreamOptions::default().priority(greatest))?;
     let idle = device.stream_with(StreamOptions::default().priority(least))?;
@@ -278,7 +278,7 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
         "the legacy default stream waits for every blocking stream",
         "the host copies an ordinary slice",
     ];
-    if device.info().free_synchronizes {
+    if device.info().quirks.free_synchronizes {
         parts.extend(["returning memory to the driver", "this allocation first returns freed memory"]);
     }
     for part in parts {

@@ -20,7 +20,7 @@ tests! {
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
     let mut parts = vec!["from_a_thread", "from_a_waker", "from_a_drop", "from_several_threads"];
-    if device.info().stream_wait_value {
+    if device.info().features.stream_wait_value {
         parts.push("beside_a_wait");
     }
     // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.

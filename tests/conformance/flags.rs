@@ -24,11 +24,11 @@ const N: usize = 1000;
 
 /// Returns whether streams of the device can wait for flags; where they cannot, they say so.
 pub(crate) fn waits_for_flags(device: &Device) -> bool {
-    if !device.info().stream_wait_value {
+    if !device.info().features.stream_wait_value {
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
         refused(s.wait_flag(&flag, OPEN), ErrorKind::Unsupported, &["cannot wait for flags"]);
     }
-    device.info().stream_wait_value
+    device.info().features.stream_wait_value
 }
 
 fn the_host_ends_a_wait(device: &Device) -> Result<()> {
@@ -251,7 +251,7 @@ fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     let mut x = s.full(N, 1u32)?;
     s.synchronize()?;
     let refuses = |s: &Stream| {
-        if device.info().stream_wait_value {
+        if device.info().features.stream_wait_value {
             refused(s.wait_flag(&flag, OPEN), ErrorKind::Captured, &["wait_flag", "launches the graph"]);
         }
         refused(s.set_flag(&flag, 1), ErrorKind::Captured, &["set_flag", "launches the graph"]);

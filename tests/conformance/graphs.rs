@@ -265,7 +265,7 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     drop(guard);
     built.launch(&s)?;
     assert_eq!((host.read()?[N - 1], other.read()?[N - 1]), (6, 6));
-    if device.info().managed_memory {
+    if device.info().features.managed_memory {
         let mut managed = device.managed::<u32>(N)?;
         let graph = s.capture(|s| s.fill(&mut managed, 7))?;
         let guard = managed.read()?;

@@ -290,7 +290,7 @@ fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
         let options = DeviceOptions::default();
         let options = if is_scarce { options.memory_limit(8 * SIZE) } else { options };
         let device = open_again(device, options)?;
-        let spread = if device.info().checked { 1 } else { 50 };
+        let spread = if device.info().quirks.checked { 1 } else { 50 };
         let (kernels, streams): (_, [Stream; 3]) = kernels_and_streams(&device)?;
         let mut random = Random(seed * 977);
         let mut hosts = (0..MOST).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;

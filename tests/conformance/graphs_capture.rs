@@ -133,7 +133,7 @@ fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
 
 /// Two kernels each wait for the other's flag, so they end only if both run at once.
 fn captured_branches_run_at_once(device: &Device) -> Result<()> {
-    if !device.info().concurrent_kernels {
+    if !device.info().features.concurrent_kernels {
         return Ok(());
     }
     let (kernels, [a, b]) = kernels_and_streams(device)?;

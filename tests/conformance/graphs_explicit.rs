@@ -12,7 +12,7 @@ tests! {
 }
 
 fn built_branches_run_at_once(device: &Device) -> Result<()> {
-    if !device.info().concurrent_kernels {
+    if !device.info().features.concurrent_kernels {
         return Ok(());
     }
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -87,7 +87,7 @@ fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
     let captured = s.capture(|s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 3, N));
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 4, N));
-    if !device.info().cooperative_launch {
+    if !device.info().features.cooperative_launch {
         refused(captured, ErrorKind::Unsupported, &["a cooperative launch"]);
         refused(node, ErrorKind::Unsupported, &["a cooperative launch"]);
         return Ok(());

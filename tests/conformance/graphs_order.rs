@@ -318,7 +318,7 @@ fn an_update_records_its_edges_anew(device: &Device) -> Result<()> {
 
 /// A kernel whose blocks wait for each other, on memory of its own.
 fn ring(device: &Device, s: &Stream) -> Result<Option<impl FnMut(&Stream) -> Result<()> + use<>>> {
-    if !device.info().cooperative_launch {
+    if !device.info().features.cooperative_launch {
         return Ok(None);
     }
     let kernels = sync::Kernels::load(device)?;

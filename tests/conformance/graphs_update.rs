@@ -249,8 +249,10 @@ fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
     let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
-    let others =
-        [(SHAPE.cooperative(true), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
+    let others = [
+        (SHAPE.cooperative(true), info.features.cooperative_launch),
+        (SHAPE.cluster([2, 1, 1]), info.features.cluster_launch),
+    ];
     for (other, _) in others.iter().filter(|(_, present)| *present) {
         for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
             let mut x = s.full(10, 1u32)?;

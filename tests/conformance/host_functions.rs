@@ -246,7 +246,7 @@ fn a_blocked_node_holds_up_its_launch_alone(device: &Device) -> Result<()> {
 fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Device) -> Result<()> {
     let streams = (0..3).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let arrived = Arc::new(AtomicU32::new(0));
-    let all = if device.info().concurrent_host_functions { streams.len() as u32 } else { 1 };
+    let all = if device.info().features.concurrent_host_functions { streams.len() as u32 } else { 1 };
     for s in &streams {
         let arrived = arrived.clone();
         s.host_fn(move || {

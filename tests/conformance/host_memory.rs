@@ -73,10 +73,10 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
 
 /// Returns whether the device has managed memory; without it, an allocation must say so.
 fn has_managed(device: &Device) -> bool {
-    if !device.info().managed_memory {
+    if !device.info().features.managed_memory {
         refused(device.managed::<u32>(10).map(drop), ErrorKind::Unsupported, &["managed memory"]);
     }
-    device.info().managed_memory
+    device.info().features.managed_memory
 }
 
 fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {

@@ -75,7 +75,7 @@ fn aligned_structs_arrive_by_value(device: &Device) -> Result<()> {
 
 /// More than the 4096 bytes of parameters that every device takes.
 fn large_structs_arrive_by_value(device: &Device) -> Result<()> {
-    let most = device.info().parameter_bytes;
+    let most = device.info().limits.parameter_bytes;
     if most < 32_764 {
         refused(
             large::Kernels::load(device),
@@ -177,7 +177,7 @@ fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
         assert_eq!(s.download(&x)?, reversed(blocks, threads), "{blocks} blocks of {threads}");
     }
     // The most shared memory that a block may ask for.
-    let most = device.info().shared_memory_per_block_optin;
+    let most = device.info().limits.shared_memory_per_block_optin;
     let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
     kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(most), &mut x)?;
     assert_eq!(s.download(&x)?, reversed(1, 64));
@@ -194,11 +194,11 @@ fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
 fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
     let kernels = &Kernels::load(device)?;
     let info = device.info();
-    let most = info.shared_memory_per_block_optin;
+    let most = info.limits.shared_memory_per_block_optin;
     // A second value stands for the same kernel of the driver's, with the same limits.
     let again = kernels.module().kernel("reverse_dynamic")?;
     assert!(again.occupancy(64, most)? >= 1);
-    let between = u32::midpoint(info.shared_memory_per_block, most);
+    let between = u32::midpoint(info.limits.shared_memory_per_block, most);
     let sizes = [256, between, most, (between + 1).min(most), most];
     on_threads(5, |thread| {
         let s = device.stream()?;
@@ -250,7 +250,7 @@ fn occupancy_is_reported(device: &Device) -> Result<()> {
     let SuggestedLaunch { blocks: grid, threads_per_block: block } = kernel.suggested_launch(0)?;
     assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
     // All the shared memory a block may have, and more than that.
-    let most = device.info().shared_memory_per_block_optin - kernel.info().static_shared;
+    let most = device.info().limits.shared_memory_per_block_optin - kernel.info().static_shared;
     let few = kernel.occupancy(128, most)?;
     assert!((1..=blocks).contains(&few), "{few} of {blocks}");
     assert!(kernel.suggested_launch(most)?.threads_per_block >= 1);
@@ -316,9 +316,9 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
         let mut none = [1; 3];
         none[dimension] = 0;
         let mut launches = vec![Launch::new(none, [1; 3]), Launch::new([1; 3], none)];
-        launches.push(Launch::new([1; 3], axis(info.max_block, dimension, 1)));
-        if info.max_grid[dimension] < u32::MAX {
-            launches.push(Launch::new(axis(info.max_grid, dimension, 1), [1; 3]));
+        launches.push(Launch::new([1; 3], axis(info.limits.max_block, dimension, 1)));
+        if info.limits.max_grid[dimension] < u32::MAX {
+            launches.push(Launch::new(axis(info.limits.max_grid, dimension, 1), [1; 3]));
         }
         for launch in launches {
             refused(
@@ -329,8 +329,8 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
         }
     }
     // Each dimension is within its limit, their product is not.
-    let many = [info.max_block[0].min(64), info.max_block[1].min(64), 1];
-    if many[0] * many[1] > info.max_threads_per_block {
+    let many = [info.limits.max_block[0].min(64), info.limits.max_block[1].min(64), 1];
+    if many[0] * many[1] > info.limits.max_threads_per_block {
         let launch = Launch::new([1; 3], many);
         refused(
             kernels.step_with(&s, &launch, &mut x, 1, 10),
@@ -431,7 +431,9 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
     let clusters =
         kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
     let mut want = 2;
-    for (result, present) in [(cooperative, info.cooperative_launch), (clusters, info.cluster_launch)] {
+    for (result, present) in
+        [(cooperative, info.features.cooperative_launch), (clusters, info.features.cluster_launch)]
+    {
         if present {
             result?;
             want = want * 5 + 1;
@@ -458,7 +460,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     let mut want = start;
     for rounds in [1u32, 20, 3] {
         let ran = kernels.ring(&s, &launch, &mut x, &mut next, &mut arrivals, rounds, n);
-        if !info.cooperative_launch {
+        if !info.features.cooperative_launch {
             refused(ran, ErrorKind::Unsupported, &["a cooperative launch is not supported", info.backend]);
             return Ok(());
         }

@@ -164,7 +164,7 @@ fn a_graph_keeps_host_memory_of_a_closed_handle(device: &Device) -> Result<()> {
             match what {
                 0 => captured(&s, &mut x, &mut other.pinned::<u32>(N)?)?,
                 1 => captured(&s, &mut x, &mut other.register(vec![1u32; N])?)?,
-                _ if !device.info().managed_memory => continue,
+                _ if !device.info().features.managed_memory => continue,
                 _ => captured(&s, &mut x, &mut other.managed::<u32>(N)?)?,
             }
         };

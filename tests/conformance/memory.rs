@@ -101,7 +101,7 @@ fn what_there_is_no_room_for_is_said_once(device: &Device) -> Result<()> {
     let bytes = 1 << 45;
     once(s.alloc::<u8>(bytes).map(drop), bytes);
     once(device.pinned::<u8>(bytes).map(drop), bytes);
-    if device.info().managed_memory {
+    if device.info().features.managed_memory {
         once(device.managed::<u8>(bytes).map(drop), bytes);
     }
     let limited = open_again(device, DeviceOptions::default().memory_limit(1 << 20))?;
@@ -123,13 +123,13 @@ fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let refused = |result: Result<()>| refused(result, ErrorKind::OutOfMemory, &["limit of 16 MiB"]);
     refused(s.alloc::<u8>(17 * MIB).map(drop));
-    if device.info().managed_memory {
+    if device.info().features.managed_memory {
         refused(device.managed::<u8>(17 * MIB).map(drop));
         // What is freed can be had again, by each kind from each other.
         drop(device.managed::<u8>(12 * MIB)?);
     }
     for _ in 0..2 {
-        if device.info().textures {
+        if device.info().features.textures {
             let square = |side| device.array::<u8>(ArrayShape::new_2d(side, side));
             refused(square(4096 + 128).map(drop));
             refused(device.texel_buffer::<u8>(17 * MIB).map(drop));
@@ -138,7 +138,7 @@ fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
             refused(square(3072).map(drop));
             drop((array, texels));
         }
-        if device.info().shared_memory {
+        if device.info().features.shared_memory {
             refused(device.alloc_shared::<u8>(17 * MIB).map(drop));
             let shared = device.alloc_shared::<u8>(12 * MIB)?;
             refused(s.alloc::<u8>(6 * MIB).map(drop));
@@ -204,7 +204,7 @@ fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<
         check("write-combined memory", &mut || Ok(span(&combined.write()?)))?;
         let registered = device.register(vec![value; len])?;
         check("registered memory", &mut || Ok(span(&registered.read()?)))?;
-        if device.info().managed_memory {
+        if device.info().features.managed_memory {
             let mut managed = device.managed::<T>(len)?;
             check("managed memory", &mut || Ok(span(&managed.write()?)))?;
             s.copy(&pinned, &mut managed)?;

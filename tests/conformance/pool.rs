@@ -24,12 +24,12 @@ const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, Pool
 /// Returns whether freed memory serves again. In checked mode each allocation is the system's own, so that what lies beside
 /// it can be watched.
 pub(crate) fn has_pool(device: &Device) -> bool {
-    !device.info().checked
+    !device.info().quirks.checked
 }
 
 /// Returns the policies that the device has.
 fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
-    let pools = device.info().memory_pools;
+    let pools = device.info().features.memory_pools;
     POLICIES.into_iter().filter(move |&policy| policy != PoolPolicy::Driver || pools)
 }
 

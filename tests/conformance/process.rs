@@ -45,7 +45,7 @@ fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
     kernels.step(&s, &mut y, 1, 1000)?;
     block_on(s.synchronize_async())?;
     let flag = device.flag()?;
-    if device.info().stream_wait_value {
+    if device.info().features.stream_wait_value {
         s.wait_flag(&flag, gpustream::WaitValue::AtLeast(1))?;
     }
     flag.set(1);

@@ -97,7 +97,7 @@ fn unexpected_launches_are_checked(device: &Device) -> Result<()> {
     let kernel = kernels.module().kernel("step")?;
     let others =
         sync::Kernels::load(&open_again(device, DeviceOptions::default())?)?.module().kernel("step")?;
-    let huge = ONE.shared(device.info().shared_memory_per_block_optin + 1);
+    let huge = ONE.shared(device.info().limits.shared_memory_per_block_optin + 1);
     let (mut x, value) = (s.full(N, 1u32)?, 3u32);
     let mut step = device.replay();
     for run in 0..6 {
@@ -271,7 +271,7 @@ fn memory_made_inside_is_reused(device: &Device) -> Result<()> {
         reserved = now;
     }
     assert_all(&s, &x, want)?;
-    if step.fallback().is_none() && !device.info().checked {
+    if step.fallback().is_none() && !device.info().quirks.checked {
         let stats = step.stats();
         assert!(stats.plain <= 60 && stats.segments == 1, "{stats:?}");
     }

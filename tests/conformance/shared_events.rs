@@ -25,17 +25,17 @@ const ROUNDS: usize = 20;
 /// Returns whether streams of the device can wait for the event of another process. Where they cannot, an event that was
 /// reached leaves nothing to wait for.
 fn waits_for_events(device: &Device) -> bool {
-    if !device.info().stream_wait_value {
+    if !device.info().features.stream_wait_value {
         let (event, stream) = (device.shared_event().unwrap(), device.stream().unwrap());
         stream.record_shared(&event).unwrap();
         stream.synchronize().unwrap();
         stream.wait_shared(&event).unwrap();
     }
-    device.info().stream_wait_value
+    device.info().features.stream_wait_value
 }
 
 fn shares_memory(device: &Device) -> bool {
-    device.info().shared_memory
+    device.info().features.shared_memory
 }
 
 /// Returns an event, and the same event as another process has it.
@@ -234,7 +234,7 @@ fn an_imported_event_is_not_recorded(device: &Device) -> Result<()> {
 fn exports_are_told_apart(device: &Device) -> Result<()> {
     let event = device.shared_event()?.export()?;
     assert_eq!(event.bytes(), 0);
-    if device.info().shared_memory {
+    if device.info().features.shared_memory {
         // SAFETY: nothing is imported.
         let memory = unsafe { device.import::<u32>(&event) };
         refused(memory, ErrorKind::InvalidArgument, &["import_event"]);

@@ -19,10 +19,10 @@ const N: usize = 3000;
 
 /// Returns whether the device shares memory; one that does not says so.
 fn shares_memory(device: &Device) -> bool {
-    if !device.info().shared_memory {
+    if !device.info().features.shared_memory {
         refused(device.alloc_shared::<u32>(N), ErrorKind::Unsupported, &["cannot share memory"]);
     }
-    device.info().shared_memory
+    device.info().features.shared_memory
 }
 
 /// Imports memory that is used by one process at a time, as their messages say.

@@ -150,7 +150,7 @@ fn cooperative_grids_fit_the_part(device: &Device) -> Result<()> {
 
 fn priorities_go_together_with_parts_or_are_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
-    let greatest = device.info().stream_priorities.greatest;
+    let greatest = device.info().limits.stream_priorities.greatest;
     for options in [part(1).priority(greatest), part(1).blocking_with_default(true)] {
         match device.stream_with(options) {
             Err(error) => {

@@ -21,7 +21,7 @@ tests! {
 
 /// Returns whether the device has textures; one without says so.
 pub(crate) fn has_textures(device: &Device) -> bool {
-    if device.info().textures {
+    if device.info().features.textures {
         return true;
     }
     refused(device.array::<f32>(ArrayShape::new_2d(2, 2)), ErrorKind::Unsupported, &["image instructions"]);

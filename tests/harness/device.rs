@@ -90,17 +90,17 @@ pub fn with_stream<K>(device: &Device, load: fn(&Device) -> Result<K>) -> Result
 
 /// Returns whether kernels of two streams run at once.
 pub fn overlaps(device: &Device) -> bool {
-    device.info().concurrent_kernels && !is_serial()
+    device.info().features.concurrent_kernels && !is_serial()
 }
 
 /// Returns whether a kernel can be launched whose blocks meet.
 pub fn has_cooperative_launches(device: &Device) -> bool {
-    device.info().cooperative_launch
+    device.info().features.cooperative_launch
 }
 
 /// Returns whether a blocked stream delays no other stream.
 pub fn streams_are_independent(device: &Device) -> bool {
-    device.info().hardware_queues == 0
+    device.info().limits.hardware_queues == 0
 }
 
 /// Waits for the device, again and again while the wait is refused because another test of the same context captures.

@@ -59,8 +59,8 @@ impl Toolbox {
         Ok(Self {
             builder: Some(device.graph_builder()?),
             built: (builder.build()?, node),
-            managed: device.info().managed_memory.then(|| device.managed(N)).transpose()?,
-            arrays: (device.info().textures)
+            managed: device.info().features.managed_memory.then(|| device.managed(N)).transpose()?,
+            arrays: (device.info().features.textures)
                 .then(|| {
                     let shape = ArrayShape::new_1d(N);
                     Ok::<_, Error>([stream.upload_array(&[1; N], shape)?, device.array(shape)?])

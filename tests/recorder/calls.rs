@@ -540,7 +540,7 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
 fn shared_memory_beyond_the_default_is_asked_for_once() {
     on_both(|scene, fake, []| {
         let info = scene.device.info();
-        let most = info.shared_memory_per_block_optin;
+        let most = info.limits.shared_memory_per_block_optin;
         let s = scene.device.stream().unwrap();
         let mut x = s.zeros::<u32>(1).unwrap();
         let mut launch = |shared| {
@@ -550,7 +550,7 @@ fn shared_memory_beyond_the_default_is_asked_for_once() {
                 || unsafe { scene.kernel.launch(&s, &launch, &[Arg::write(&mut x), Arg::value(&1u64)]) };
             scene.recorder.record(launch)
         };
-        let default = info.shared_memory_per_block;
+        let default = info.limits.shared_memory_per_block;
         for (round, shared) in [default, most - 1, default, default + 1, most].into_iter().enumerate() {
             let (outcome, calls) = launch(shared.min(most));
             outcome.unwrap();

@@ -21,7 +21,7 @@ use crate::fakes::{on_both, on_each, open_again};
 fn conditions_take_these_calls() {
     on_each(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
-        if !device.info().conditional_nodes {
+        if !device.info().features.conditional_nodes {
             return;
         }
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
@@ -83,7 +83,7 @@ fn nodes_named_twice_are_followed_once() {
 fn capture_with_half_a_condition_fails() {
     on_both(|recorder, device, [s]| {
         let flag = device.flag().unwrap();
-        if !device.info().conditional_nodes {
+        if !device.info().features.conditional_nodes {
             return;
         }
         let mut x = s.full(100, 1u32).unwrap();

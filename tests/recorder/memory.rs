@@ -30,7 +30,7 @@ fn a_short_upload_is_one_call() {
         let mut x = stream.upload(&[0u8; 100]).unwrap();
         for round in 0..100u8 {
             let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
-            let inline = device.info().inline_copies > 0;
+            let inline = device.info().limits.inline_copies > 0;
             assert_eq!(words(&calls), [if inline { "copy batch" } else { "to device" }]);
             // Where the command carries the bytes, no memory is page-locked for them.
             assert_eq!(device.pinned_stats().reserved == 0, inline);

@@ -67,7 +67,7 @@ fn cached_memory_is_returned_first() {
 fn idle_memory_of_another_kind_is_returned_too() {
     for policy in POLICIES {
         on_both(20, pool(policy), |recorder, device, [s]| {
-            if !device.info().managed_memory {
+            if !device.info().features.managed_memory {
                 return;
             }
             drop(device.managed::<u8>(16 * MIB).unwrap());

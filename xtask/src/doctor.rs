@@ -175,8 +175,8 @@ impl Report {
                     device.free.map(gibibytes).unwrap_or_default(),
                     info.multiprocessors.to_string(),
                     info.warp_size.to_string(),
-                    copies(info.async_engine_count),
-                    if info.concurrent_kernels { "yes" } else { "no" }.to_owned(),
+                    copies(info.limits.async_engine_count),
+                    if info.features.concurrent_kernels { "yes" } else { "no" }.to_owned(),
                 ]
             });
             let name = [device.name.clone()].into_iter();
@@ -304,8 +304,8 @@ impl DeviceReport {
             "free_memory_bytes": self.free,
             "multiprocessors": info.map(|info| info.multiprocessors),
             "warp_size": info.map(|info| info.warp_size),
-            "async_engine_count": info.map(|info| info.async_engine_count),
-            "concurrent_kernels": info.map(|info| info.concurrent_kernels),
+            "async_engine_count": info.map(|info| info.limits.async_engine_count),
+            "concurrent_kernels": info.map(|info| info.features.concurrent_kernels),
             "problem": self.problem,
         })
     }

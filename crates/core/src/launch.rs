@@ -109,8 +109,8 @@ impl LaunchRequest {
             }
         }
         let fits = |axis: usize| {
-            (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
-                && (1..=info.max_block[axis]).contains(&block[axis])
+            (1..=u64::from(info.limits.max_grid[axis])).contains(&grid[axis])
+                && (1..=info.limits.max_block[axis]).contains(&block[axis])
         };
         if !(0..3).all(fits) {
             return Err(beyond_device(grid, block, info));
@@ -119,7 +119,7 @@ impl LaunchRequest {
         config.dynamic_shared = self.shared;
         config.cooperative = self.cooperative;
         config.cluster = self.cluster;
-        config.early_dependent = self.early_dependent && info.early_dependent_launch;
+        config.early_dependent = self.early_dependent && info.features.early_dependent_launch;
         Ok(config)
     }
 }
@@ -137,10 +137,10 @@ pub struct RowLimits {
 
 impl RowLimits {
     pub fn new(device: &DeviceInfo, kernel: FunctionInfo) -> Self {
-        let shared = device.shared_memory_per_block.checked_sub(kernel.static_shared);
+        let shared = device.limits.shared_memory_per_block.checked_sub(kernel.static_shared);
         Self {
-            blocks: shared.map_or(0, |_| device.max_grid[0]),
-            threads: device.max_block[0].min(most_threads(device, kernel)),
+            blocks: shared.map_or(0, |_| device.limits.max_grid[0]),
+            threads: device.limits.max_block[0].min(most_threads(device, kernel)),
             shared: shared.unwrap_or(0),
         }
     }
@@ -149,8 +149,8 @@ impl RowLimits {
 /// Returns the most threads that a block of the kernel may have on the device.
 pub fn most_threads(device: &DeviceInfo, kernel: FunctionInfo) -> u32 {
     match kernel.max_threads_per_block {
-        0 => device.max_threads_per_block,
-        own => own.min(device.max_threads_per_block),
+        0 => device.limits.max_threads_per_block,
+        own => own.min(device.limits.max_threads_per_block),
     }
 }
 
@@ -182,7 +182,7 @@ const MOST_BLOCKS: u64 = 1 << 23;
 /// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
 fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     let (fill, block) = filling(info, elements);
-    if info.serial_threads {
+    if info.quirks.serial_threads {
         return (fill, block);
     }
     let pass = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(MOST_BLOCKS);
@@ -197,13 +197,13 @@ const FILLS: u64 = 8;
 /// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
 /// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
 fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
-    if info.serial_threads {
+    if info.quirks.serial_threads {
         // A block should be worth its dispatch, and more blocks than workers even out the load.
         let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
         return (blocks, 1);
     }
-    let resident =
-        u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
+    let resident = u64::from(info.multiprocessors)
+        * u64::from(info.limits.max_threads_per_multiprocessor / BLOCK).max(1);
     let once = elements.div_ceil(u64::from(BLOCK)).clamp(1, resident);
     let several = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(FILLS * resident);
     (once.max(several), BLOCK)
@@ -214,12 +214,13 @@ fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
 fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     let sizes = (0..3).flat_map(|axis| {
         [
-            (axis, "blocks in the grid", grid[axis], info.max_grid[axis]),
-            (axis, "threads in a block", u64::from(block[axis]), info.max_block[axis]),
+            (axis, "blocks in the grid", grid[axis], info.limits.max_grid[axis]),
+            (axis, "threads in a block", u64::from(block[axis]), info.limits.max_block[axis]),
         ]
     });
     let beyond = sizes.into_iter().find(|&(_, _, asked, limit)| !(1..=u64::from(limit)).contains(&asked));
-    let (axis, what, asked, limit) = beyond.unwrap_or((0, "blocks in the grid", grid[0], info.max_grid[0]));
+    let (axis, what, asked, limit) =
+        beyond.unwrap_or((0, "blocks in the grid", grid[0], info.limits.max_grid[0]));
     Error::new(
         ErrorKind::InvalidLaunch,
         format!(
@@ -239,7 +240,7 @@ mod tests {
     #[test]
     fn usual_launch_has_the_shape_that_any_launch_has() {
         let mut device = DeviceInfo::new("test", 0);
-        (device.max_grid[0], device.shared_memory_per_block) = (1000, 4096);
+        (device.limits.max_grid[0], device.limits.shared_memory_per_block) = (1000, 4096);
         let mut kernel = FunctionInfo::default();
         (kernel.max_threads_per_block, kernel.static_shared) = (96, 1024);
         let limits = RowLimits::new(&device, kernel);

@@ -50,30 +50,30 @@ impl CpuDevice {
         info.total_memory = shared.memory.total();
         info.multiprocessors = workers;
         info.warp_size = shared.options.warp_size;
-        info.max_threads_per_block = abi::MAX_THREADS as u32;
-        info.max_threads_per_multiprocessor = abi::MAX_THREADS as u32;
-        info.max_block = [abi::MAX_THREADS as u32; 3];
-        info.max_grid = [i32::MAX as u32, MAX_GRID_YZ, MAX_GRID_YZ];
-        info.parameter_bytes = abi::PARAMS_MAX;
-        info.shared_memory_per_block = 48 << 10;
-        info.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;
-        info.shared_memory_per_multiprocessor = abi::DYNAMIC_SHARED_MAX;
-        info.l2_cache = l2_cache();
+        info.limits.max_threads_per_block = abi::MAX_THREADS as u32;
+        info.limits.max_threads_per_multiprocessor = abi::MAX_THREADS as u32;
+        info.limits.max_block = [abi::MAX_THREADS as u32; 3];
+        info.limits.max_grid = [i32::MAX as u32, MAX_GRID_YZ, MAX_GRID_YZ];
+        info.limits.parameter_bytes = abi::PARAMS_MAX;
+        info.limits.shared_memory_per_block = 48 << 10;
+        info.limits.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;
+        info.limits.shared_memory_per_multiprocessor = abi::DYNAMIC_SHARED_MAX;
+        info.limits.l2_cache = l2_cache();
         // Any worker copies; with one, copies in both directions still take turns.
-        info.async_engine_count = workers.min(2);
-        info.concurrent_kernels = true;
-        info.cooperative_launch = true;
-        info.stream_priorities = PRIORITY_RANGE;
-        info.memory_pools = true;
-        info.managed_memory = true;
-        info.peer_access = devices > 1;
-        info.serial_threads = true;
-        info.checked = shared.options.check;
-        info.concurrent_host_functions = true;
-        info.stream_wait_value = true;
-        info.conditional_nodes = true;
-        info.textures = true;
-        info.shared_memory = true;
+        info.limits.async_engine_count = workers.min(2);
+        info.features.concurrent_kernels = true;
+        info.features.cooperative_launch = true;
+        info.limits.stream_priorities = PRIORITY_RANGE;
+        info.features.memory_pools = true;
+        info.features.managed_memory = true;
+        info.features.peer_access = devices > 1;
+        info.quirks.serial_threads = true;
+        info.quirks.checked = shared.options.check;
+        info.features.concurrent_host_functions = true;
+        info.features.stream_wait_value = true;
+        info.features.conditional_nodes = true;
+        info.features.textures = true;
+        info.features.shared_memory = true;
         Self { shared, streams, info }
     }
 }

@@ -195,7 +195,7 @@ fn a_destroyed_stream_finishes_its_work() {
 fn urgent_streams_go_first_where_they_queue() {
     // One worker, kept busy, so that both streams queue.
     let bench = Bench::with(options().workers(1), &IMAGE);
-    let StreamPriorities { least, greatest: most } = bench.device.info().stream_priorities;
+    let StreamPriorities { least, greatest: most } = bench.device.info().limits.stream_priorities;
     let blocker = bench.stream();
     let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));

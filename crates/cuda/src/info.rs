@@ -31,54 +31,55 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     info.warp_size = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
-    info.max_threads_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
-    info.max_block = [
+    info.limits.max_threads_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    info.limits.max_block = [
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
     ];
-    info.max_grid = [
+    info.limits.max_grid = [
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
     ];
-    info.shared_memory_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
+    info.limits.shared_memory_per_block =
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
 
     let ability = |which| attribute(which).map(|value| value != 0);
-    info.max_threads_per_multiprocessor =
+    info.limits.max_threads_per_multiprocessor =
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?
-            .max(info.max_threads_per_block);
-    info.shared_memory_per_block_optin =
+            .max(info.limits.max_threads_per_block);
+    info.limits.shared_memory_per_block_optin =
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
-            .max(info.shared_memory_per_block);
-    info.shared_memory_per_multiprocessor =
+            .max(info.limits.shared_memory_per_block);
+    info.limits.shared_memory_per_multiprocessor =
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?
-            .max(info.shared_memory_per_block);
-    info.l2_cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
-    info.async_engine_count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?;
-    info.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
-    info.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
-    info.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
-    info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
-    info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
-    info.early_dependent_launch = major >= 9;
+            .max(info.limits.shared_memory_per_block);
+    info.limits.l2_cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
+    info.limits.async_engine_count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?;
+    info.features.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
+    info.features.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+    info.features.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
+    info.features.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
+    info.features.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
+    info.features.early_dependent_launch = major >= 9;
     // GPUs from compute capability 7.0 on, and drivers from 12.1 on, take more than 4096 bytes.
     if major >= 7 && driver.version >= Version(12_010) {
-        info.parameter_bytes = 32_764;
+        info.limits.parameter_bytes = 32_764;
     }
-    info.free_synchronizes = true;
-    info.inline_copies = if api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
+    info.quirks.free_synchronizes = true;
+    info.limits.inline_copies = if api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
     // Every device does, by these functions; only the older ones of the same names had an attribute.
-    info.stream_wait_value = true;
-    info.textures = true;
-    info.shared_memory = api.cuMemCreate.is_some()
+    info.features.stream_wait_value = true;
+    info.features.textures = true;
+    info.features.shared_memory = api.cuMemCreate.is_some()
         && ability(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?;
     // Before 12.4 a body could hold kernels alone.
-    info.conditional_nodes = driver.version >= Version(12_040)
+    info.features.conditional_nodes = driver.version >= Version(12_040)
         && api.cuGraphAddNode.is_some()
         && api.cuGraphConditionalHandleCreate.is_some();
-    info.stream_priorities = stream_priorities(api)?;
-    info.peer_access = any_peer(driver, context, ordinal)?;
+    info.limits.stream_priorities = stream_priorities(api)?;
+    info.features.peer_access = any_peer(driver, context, ordinal)?;
     Ok(info)
 }
 

@@ -34,7 +34,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::conditional_nodes`](gpustream_hal::DeviceInfo) says no: on HIP, and
+    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceInfo) says no: on HIP, and
     /// before CUDA 12.4. [`ErrorKind::InvalidArgument`] on a stream that is not recorded, for memory of other than one
     /// element, and for a condition inside 64 others. [`ErrorKind::Captured`] for an empty body, for work that no node can be, for host closures in the body,
     /// and for work on the streams around the body while the body is made. [`ErrorKind::DeviceMismatch`] for memory that
@@ -85,7 +85,7 @@ impl Stream {
         let entry = self.enter(operation)?;
         let check = || {
             let info = self.device.info();
-            if !info.conditional_nodes {
+            if !info.features.conditional_nodes {
                 return Err(no_conditions(info.backend));
             }
             if flag.len() != 1 {

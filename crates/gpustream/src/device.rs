@@ -316,7 +316,7 @@ impl Device {
         if options.blocking_with_default {
             lint::serialises("a blocking stream and the legacy default stream wait for each other");
         }
-        let queues = self.0.info.hardware_queues as usize;
+        let queues = self.0.info.limits.hardware_queues as usize;
         if lint::is_on() && queues > 0 && self.0.own_streams().len() >= queues {
             lint::serialises(
                 "more streams than the device has queues (HIP: GPU_MAX_HW_QUEUES, 4 where it is not set): a stream that is \
@@ -326,7 +326,7 @@ impl Device {
         if let Some(part) = options.multiprocessors {
             self.check_part(part)?;
         }
-        let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
+        let StreamPriorities { least, greatest } = self.0.info.limits.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let (device, wait) = (self.0.raw.clone(), self.0.wait);
@@ -508,7 +508,7 @@ impl Device {
         if reentrancy::is_inside() {
             return 0;
         }
-        if self.0.info.free_synchronizes {
+        if self.0.info.quirks.free_synchronizes {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }
         self.0.take_back_kept();

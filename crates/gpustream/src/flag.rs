@@ -117,14 +117,17 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for [`AtLeast`](WaitValue::AtLeast) of 2^31 or more, where devices differ, and for
     /// [`AnyBit`](WaitValue::AnyBit) of no bit. [`ErrorKind::Unsupported`] where
-    /// [`DeviceInfo::stream_wait_value`](gpustream_hal::DeviceInfo) says no. [`ErrorKind::Captured`] inside a capture and
+    /// [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceInfo) says no. [`ErrorKind::Captured`] inside a capture and
     /// in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn wait_flag(&self, flag: &Flag, until: WaitValue) -> Result<()> {
         let entry = self.enter(call_site("wait_flag"))?;
         let (device, address) = (self.device.info(), flag.view().as_raw());
-        let checked =
-            if device.stream_wait_value { check_value(until) } else { Err(no_waits(device.backend)) };
+        let checked = if device.features.stream_wait_value {
+            check_value(until)
+        } else {
+            Err(no_waits(device.backend))
+        };
         entry.named(checked)?;
         // SAFETY: the flag's word is aligned and page-locked, and the host reaches it by atomics alone.
         unsafe { self.submit_on_flag(&entry, flag, Work::WaitValue { address, until }) }

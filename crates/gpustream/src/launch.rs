@@ -319,7 +319,7 @@ pub mod codegen {
         named(call_site(kernel.label), || {
             let info = stream.device().info();
             let mut config = launch.cooperative(true).0.resolve(info)?;
-            if launch.0.is_devices_choice() && info.cooperative_launch {
+            if launch.0.is_devices_choice() && info.features.cooperative_launch {
                 let threads = config.block.iter().product();
                 let at_once = kernel.blocks_at_once(threads, config.dynamic_shared)?;
                 config.grid[0] = config.grid[0].min(at_once.saturating_mul(stream.multiprocessors()).max(1));
@@ -369,7 +369,7 @@ mod tests {
     fn info() -> DeviceInfo {
         let mut info = DeviceInfo::new("test", 0);
         info.multiprocessors = 4;
-        info.max_threads_per_multiprocessor = 1024;
+        info.limits.max_threads_per_multiprocessor = 1024;
         info
     }
 

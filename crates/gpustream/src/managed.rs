@@ -65,7 +65,7 @@ impl Device {
     #[track_caller]
     pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
         let operation = call_site("managed");
-        if !self.info().managed_memory {
+        if !self.info().features.managed_memory {
             return Err(Error::unsupported("managed memory that the host may touch while kernels run")
                 .with_backend(self.info().backend)
                 .with_call_site(operation));

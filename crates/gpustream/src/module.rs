@@ -141,7 +141,7 @@ impl Module {
     fn check_parameters(&self, kernel: &str, params: &[ParamInfo]) -> Result<()> {
         let bytes = params.iter().map(|param| param.offset.saturating_add(param.size)).max().unwrap_or(0);
         let info = self.0.device.info();
-        if bytes <= info.parameter_bytes as usize {
+        if bytes <= info.limits.parameter_bytes as usize {
             return Ok(());
         }
         Err(Error::new(
@@ -149,7 +149,7 @@ impl Module {
             format!(
                 "kernel `{kernel}` of module `{}` takes {bytes} bytes of parameters, and {}:{} takes at most {} (CUDA more \
                  than 4096 from driver 12.1 on); pass a buffer",
-                self.0.name, info.backend, info.ordinal, info.parameter_bytes
+                self.0.name, info.backend, info.ordinal, info.limits.parameter_bytes
             ),
         ))
     }

@@ -326,7 +326,7 @@ impl Stream {
     /// [`Flag`](crate::Flag). A stream of the CPU device sees the record of another process up to a millisecond late.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::stream_wait_value`](gpustream_hal::DeviceInfo) says no.
+    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceInfo) says no.
     /// [`ErrorKind::Captured`] inside a capture. [`ErrorKind::DeviceMismatch`] for an event of a device that this stream's
     /// cannot reach. [`ErrorKind::External`] for an event that was abandoned.
     #[track_caller]
@@ -337,7 +337,7 @@ impl Stream {
             entry.check_running("wait for a shared event; have the launching stream wait")?;
             let Some(mark) = event.awaited()? else { return Ok(()) };
             let device = self.device.info();
-            if !device.stream_wait_value {
+            if !device.features.stream_wait_value {
                 let message = format!(
                     "streams of this {} device cannot wait for shared events; have the host ask `is_done`, and submit then",
                     device.backend

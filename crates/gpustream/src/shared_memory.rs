@@ -48,7 +48,7 @@ impl Device {
     /// GPUs. It may synchronise the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::shared_memory`](gpustream_hal::DeviceInfo::shared_memory) is not set;
+    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::shared_memory`](gpustream_hal::DeviceFeatures::shared_memory) is not set;
     /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
@@ -130,7 +130,7 @@ impl Device {
     }
 
     fn check_shares(&self) -> Result<()> {
-        if self.info().shared_memory {
+        if self.info().features.shared_memory {
             return Ok(());
         }
         let message = format!(

@@ -157,10 +157,10 @@ impl Stream {
     ///
     /// A closure may not call the driver, so calls that would call it, or wait, are an [`ErrorKind::InHostClosure`].
     /// Closures of different streams run at once where
-    /// [`DeviceInfo::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them
+    /// [`DeviceFeatures::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them
     /// one after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for
     /// another stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the
-    /// streams that share a hardware queue with it too ([`DeviceInfo::hardware_queues`](gpustream_hal::DeviceInfo); the
+    /// streams that share a hardware queue with it too ([`DeviceLimits::hardware_queues`](gpustream_hal::DeviceInfo); the
     /// variable `GPU_MAX_HW_QUEUES` sets how many there are). A closure that waits for another thread may wait for ever if
     /// that thread calls the library: some calls of a driver, such as those that free memory (`cuMemFree`), wait until the
     /// device is idle, closures included, and hold up the calls of every other thread meanwhile.
@@ -188,7 +188,7 @@ impl Stream {
     ) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
         entry.check_running(once)?;
-        if !self.device.info().concurrent_host_functions {
+        if !self.device.info().features.concurrent_host_functions {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
         let call = HostCall::new(closure, &self.core.failures, self.core.past());

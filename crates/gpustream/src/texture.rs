@@ -92,7 +92,7 @@ impl Device {
     /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::textures`](crate::DeviceInfo) says no: AMD's gfx90a, gfx942 and
+    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::textures`](crate::DeviceInfo) says no: AMD's gfx90a, gfx942 and
     /// gfx950 have no image instructions. [`ErrorKind::InvalidArgument`] where an extent is zero or more than the
     /// device takes, and for layers of a volume. [`ErrorKind::OutOfMemory`], after memory that was freed went back to the
     /// driver.
@@ -137,7 +137,7 @@ fn check_shape(shape: ArrayShape) -> Result<usize> {
 
 /// Checks that the device has textures.
 pub(crate) fn check_textures(device: &Device) -> Result<()> {
-    if device.info().textures { Ok(()) } else { Err(no_textures(device)) }
+    if device.info().features.textures { Ok(()) } else { Err(no_textures(device)) }
 }
 
 #[cold]

@@ -179,7 +179,7 @@ pub enum ManagedAdvice {
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
-    /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceInfo::checked) device. May synchronise the
+    /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceQuirks::checked) device. May synchronise the
     /// device.
     ///
     /// # Errors
@@ -349,14 +349,14 @@ pub unsafe trait Buffers {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Copies at most [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) bytes of any host memory to the
+    /// Copies at most [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) bytes of any host memory to the
     /// device in stream order, and has read them when the call returns (`cuMemcpyBatchAsync` with
     /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1, 2 and 4 bytes a [fill](Self::fill)). The call does not wait
     /// for the stream, unless the host's memory is page-locked.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where
-    /// [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) is 0; else the driver's failure.
+    /// [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) is 0; else the driver's failure.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by

@@ -241,6 +241,18 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Threads that execute in lockstep: 32, or 64 on AMD's data-centre devices.
     pub warp_size: u32,
+    /// What a kernel, a block or a stream can have at most.
+    pub limits: DeviceLimits,
+    /// What the device and its driver can do.
+    pub features: DeviceFeatures,
+    /// What is peculiar to the device or its driver, and changes how programs or this library best use it.
+    pub quirks: DeviceQuirks,
+}
+
+/// What a kernel, a block or a stream can have at most.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceLimits {
     /// Most threads in one block, over all dimensions.
     pub max_threads_per_block: u32,
     /// Most threads resident on one multiprocessor.
@@ -261,10 +273,22 @@ pub struct DeviceInfo {
     pub l2_cache: u32,
     /// Copy engines that run beside kernels: 0 none, 1 one direction at a time, 2 or more both.
     pub async_engine_count: u32,
-    /// Whether kernels of different streams can run at the same time.
-    pub concurrent_kernels: bool,
     /// The priorities that streams can have.
     pub stream_priorities: StreamPriorities,
+    /// The number of hardware queues that the streams share: a stream that is blocked (by a host function, or a kernel
+    /// that waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
+    pub hardware_queues: u32,
+    /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
+    /// page-locked memory; 0 where there is no such copy.
+    pub inline_copies: usize,
+}
+
+/// What a device and its driver can do. [`Default`] has none of it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceFeatures {
+    /// Whether kernels of different streams can run at the same time.
+    pub concurrent_kernels: bool,
     /// Whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
     /// Whether managed (migrating) memory can be used by host and device at once.
@@ -277,27 +301,9 @@ pub struct DeviceInfo {
     pub early_dependent_launch: bool,
     /// Whether this device can reach the memory of at least one other device of its backend.
     pub peer_access: bool,
-    /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
-    /// best.
-    pub serial_threads: bool,
-    /// Whether the device looks for accesses beside allocations. Such a device is asked for the exact length of each
-    /// allocation, which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that
-    /// divides the length.
-    pub checked: bool,
     /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's
     /// end, in an order that is not that of their submission.
     pub concurrent_host_functions: bool,
-    /// The number of hardware queues that the streams share: a stream that is blocked (by a host function, or a kernel
-    /// that waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
-    pub hardware_queues: u32,
-    /// Whether freeing (`cuMemFree`) waits for all work of the device.
-    pub free_synchronizes: bool,
-    /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
-    /// page-locked memory; 0 where there is no such copy.
-    pub inline_copies: usize,
-    /// A known fault of this driver's graphs, where there is one. Graphs are then not used where they are only faster,
-    /// and the text says why.
-    pub graph_fault: Option<&'static str>,
     /// Whether a stream can wait for a word in memory (`cuStreamWaitValue32`).
     pub stream_wait_value: bool,
     /// Whether graphs can have conditional nodes (`CU_GRAPH_NODE_TYPE_CONDITIONAL`).
@@ -306,6 +312,55 @@ pub struct DeviceInfo {
     pub textures: bool,
     /// Whether memory can be shared with other processes.
     pub shared_memory: bool,
+}
+
+/// What is peculiar to a device or its driver. [`Default`] has none of it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceQuirks {
+    /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
+    /// best.
+    pub serial_threads: bool,
+    /// Whether the device looks for accesses beside allocations. Such a device is asked for the exact length of each
+    /// allocation, which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that
+    /// divides the length.
+    pub checked: bool,
+    /// Whether freeing (`cuMemFree`) waits for all work of the device.
+    pub free_synchronizes: bool,
+    /// A known fault of this driver's graphs, where there is one. Graphs are then not used where they are only faster,
+    /// and the text says why.
+    pub graph_fault: Option<&'static str>,
+    /// True if a capture forbids all use of the events that were recorded on its streams before. In HIP an event remembers its
+    /// stream. While that stream is captured, a question about the event or a host thread's wait for it breaks the capture
+    /// (`hipErrorCapturedEvent`), and another stream's wait is refused (`hipErrorStreamCaptureIsolation`). The newest sources
+    /// break no capture any more, and still refuse the wait. So another stream is captured in its place.
+    pub capture_closes_events: bool,
+    /// True if a capture cannot end once its streams waited for each other in a circle. For each stream but the first, every
+    /// version of HIP so far notes the stream it waited for. It ends a stream together with those that waited for it, and
+    /// follows a circle until the thread's stack is full (`hip::Stream::EndCapture`). So such waits go by the capture's first
+    /// stream.
+    pub capture_follows_waits: bool,
+}
+
+impl Default for DeviceLimits {
+    /// Returns limits that every device has.
+    fn default() -> Self {
+        Self {
+            max_threads_per_block: 1024,
+            max_threads_per_multiprocessor: 1024,
+            max_block: [1024, 1024, 64],
+            max_grid: [0x7fff_ffff, 65_535, 65_535],
+            parameter_bytes: 4096,
+            shared_memory_per_block: 48 << 10,
+            shared_memory_per_block_optin: 48 << 10,
+            shared_memory_per_multiprocessor: 48 << 10,
+            l2_cache: 0,
+            async_engine_count: 0,
+            stream_priorities: StreamPriorities { least: 0, greatest: 0 },
+            hardware_queues: 0,
+            inline_copies: 0,
+        }
+    }
 }
 
 impl DeviceInfo {
@@ -322,35 +377,9 @@ impl DeviceInfo {
             total_memory: 0,
             multiprocessors: 1,
             warp_size: 32,
-            max_threads_per_block: 1024,
-            max_threads_per_multiprocessor: 1024,
-            max_block: [1024, 1024, 64],
-            max_grid: [0x7fff_ffff, 65_535, 65_535],
-            parameter_bytes: 4096,
-            shared_memory_per_block: 48 << 10,
-            shared_memory_per_block_optin: 48 << 10,
-            shared_memory_per_multiprocessor: 48 << 10,
-            l2_cache: 0,
-            async_engine_count: 0,
-            concurrent_kernels: false,
-            stream_priorities: StreamPriorities { least: 0, greatest: 0 },
-            memory_pools: false,
-            managed_memory: false,
-            cooperative_launch: false,
-            cluster_launch: false,
-            early_dependent_launch: false,
-            peer_access: false,
-            serial_threads: false,
-            checked: false,
-            concurrent_host_functions: false,
-            hardware_queues: 0,
-            free_synchronizes: false,
-            inline_copies: 0,
-            graph_fault: None,
-            stream_wait_value: false,
-            conditional_nodes: false,
-            textures: false,
-            shared_memory: false,
+            limits: DeviceLimits::default(),
+            features: DeviceFeatures::default(),
+            quirks: DeviceQuirks::default(),
         }
     }
 }

@@ -148,21 +148,6 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Whether the end of a recording must find no circle among the streams that waited for each other's events inside it.
-    /// HIP, in every version so far, notes for each stream but the first the stream whose event it waited for, ends with a
-    /// stream those that waited for it, and follows a circle until the thread's stack ends (`hip::Stream::EndCapture`).
-    fn capture_follows_waits(&self) -> bool {
-        false
-    }
-
-    /// Whether a recording forbids all use of the events that were recorded on its streams before. In HIP an event keeps its
-    /// stream in mind. While that stream is captured, a question about the event or a host thread's wait for it breaks the
-    /// capture (`hipErrorCapturedEvent`), and a wait of another stream is refused (`hipErrorStreamCaptureIsolation`). The
-    /// newest sources break no capture any more, and still refuse the wait.
-    fn capture_closes_events(&self) -> bool {
-        false
-    }
-
     /// Ends the recording (`cuStreamEndCapture`).
     ///
     /// # Errors
@@ -226,7 +211,7 @@ pub unsafe trait Graphs {
 
     /// Begins a conditional node (`cuGraphConditionalHandleCreate`, `cuGraphAddNode`). Until
     /// [`conditional_end`](Self::conditional_end) the node never runs its body, also where that call never comes.
-    /// `Unsupported` where [`DeviceInfo::conditional_nodes`](crate::DeviceInfo) says no.
+    /// `Unsupported` where [`DeviceFeatures::conditional_nodes`](crate::DeviceInfo) says no.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) as said above; else the driver's failure, also where the stream's

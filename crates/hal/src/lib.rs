@@ -93,7 +93,10 @@ pub use buffer::{
     copy_each,
 };
 pub use bytes::Bytes;
-pub use device::{Backend, Device, DeviceInfo, DriverLibrary, MemoryInfo, Probe, StreamPriorities};
+pub use device::{
+    Backend, Device, DeviceFeatures, DeviceInfo, DeviceLimits, DeviceQuirks, DriverLibrary, MemoryInfo,
+    Probe, StreamPriorities,
+};
 pub use error::{CallSite, Error, ErrorKind, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use export::{Exports, SharedMapping};

@@ -14,7 +14,7 @@ pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// The priority: lower is more urgent; clamped to [`DeviceInfo::stream_priorities`](crate::DeviceInfo).
+    /// The priority: lower is more urgent; clamped to [`DeviceLimits::stream_priorities`](crate::DeviceInfo).
     pub priority: i32,
     /// Whether work on the legacy default stream and on this one wait for each other.
     pub blocking_with_default: bool,
@@ -174,7 +174,7 @@ pub unsafe trait Streams {
     /// everything before the write. Where the device is lost, the wait ends as other work does.
     ///
     /// # Errors
-    /// `Unsupported` where [`DeviceInfo::stream_wait_value`](crate::DeviceInfo) says no.
+    /// `Unsupported` where [`DeviceFeatures::stream_wait_value`](crate::DeviceInfo) says no.
     ///
     /// # Safety
     /// `stream` is alive and not being captured. `address` is the device's for four aligned bytes of page-locked

@@ -19,7 +19,7 @@ use crate::version::Version;
 impl HipDevice {
     /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.
     fn need_pool(&self) -> Result<()> {
-        if gpustream_hal::Device::info(self).memory_pools {
+        if gpustream_hal::Device::info(self).features.memory_pools {
             return Ok(());
         }
         let message = format!("HIP {} has no memory pool for this device", self.driver.version);

@@ -73,14 +73,6 @@ unsafe impl Graphs for HipDevice {
         answer.ok()
     }
 
-    fn capture_follows_waits(&self) -> bool {
-        true
-    }
-
-    fn capture_closes_events(&self) -> bool {
-        true
-    }
-
     unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
         let api = self.enter()?;
         let mut graph = ptr::null_mut();

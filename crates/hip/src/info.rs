@@ -32,50 +32,52 @@ pub(crate) fn read(
     info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(hipDeviceAttributeMultiprocessorCount)?;
     info.warp_size = attribute(hipDeviceAttributeWarpSize)?;
-    info.max_threads_per_block = attribute(hipDeviceAttributeMaxThreadsPerBlock)?;
-    info.max_block = [
+    info.limits.max_threads_per_block = attribute(hipDeviceAttributeMaxThreadsPerBlock)?;
+    info.limits.max_block = [
         attribute(hipDeviceAttributeMaxBlockDimX)?,
         attribute(hipDeviceAttributeMaxBlockDimY)?,
         attribute(hipDeviceAttributeMaxBlockDimZ)?,
     ];
-    info.max_grid = [
+    info.limits.max_grid = [
         attribute(hipDeviceAttributeMaxGridDimX)?,
         attribute(hipDeviceAttributeMaxGridDimY)?,
         attribute(hipDeviceAttributeMaxGridDimZ)?,
     ];
-    info.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
+    info.limits.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
 
     // An attribute that a version does not know is the least ability, not a failure.
     let number = |which| attribute(which).unwrap_or(0);
     let ability = |which| number(which) != 0;
     // RDNA devices report workgroup processors, of two compute units each, and count occupancy per compute unit.
     info.multiprocessors = info.multiprocessors.max(number(hipDeviceAttributePhysicalMultiProcessorCount));
-    info.max_threads_per_multiprocessor =
-        number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.max_threads_per_block);
-    info.shared_memory_per_block_optin =
-        number(hipDeviceAttributeSharedMemPerBlockOptin).max(info.shared_memory_per_block);
-    info.shared_memory_per_multiprocessor = number(hipDeviceAttributeMaxSharedMemoryPerMultiprocessor)
+    info.limits.max_threads_per_multiprocessor =
+        number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.limits.max_threads_per_block);
+    info.limits.shared_memory_per_block_optin =
+        number(hipDeviceAttributeSharedMemPerBlockOptin).max(info.limits.shared_memory_per_block);
+    info.limits.shared_memory_per_multiprocessor = number(hipDeviceAttributeMaxSharedMemoryPerMultiprocessor)
         .max(number(hipDeviceAttributeSharedMemPerMultiprocessor))
-        .max(info.shared_memory_per_block);
-    info.l2_cache = number(hipDeviceAttributeL2CacheSize);
-    info.async_engine_count = number(hipDeviceAttributeAsyncEngineCount);
-    info.concurrent_kernels = ability(hipDeviceAttributeConcurrentKernels);
-    info.memory_pools = ability(hipDeviceAttributeMemoryPoolsSupported);
-    info.managed_memory =
+        .max(info.limits.shared_memory_per_block);
+    info.limits.l2_cache = number(hipDeviceAttributeL2CacheSize);
+    info.limits.async_engine_count = number(hipDeviceAttributeAsyncEngineCount);
+    info.features.concurrent_kernels = ability(hipDeviceAttributeConcurrentKernels);
+    info.features.memory_pools = ability(hipDeviceAttributeMemoryPoolsSupported);
+    info.features.managed_memory =
         ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
-    info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
+    info.features.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
     // HIP states no limit: a code object says how many bytes its kernels take.
-    info.parameter_bytes = u32::MAX;
-    info.textures = api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
-    info.shared_memory =
+    info.limits.parameter_bytes = u32::MAX;
+    info.features.textures = api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
+    info.features.shared_memory =
         api.hipMemCreate.is_some() && ability(hipDeviceAttributeVirtualMemoryManagementSupported);
-    info.free_synchronizes = true;
-    info.graph_fault = driver.version.graph_fault();
-    info.stream_wait_value =
+    info.quirks.free_synchronizes = true;
+    info.quirks.capture_closes_events = true;
+    info.quirks.capture_follows_waits = true;
+    info.quirks.graph_fault = driver.version.graph_fault();
+    info.features.stream_wait_value =
         api.hipStreamWaitValue32.is_some() && ability(hipDeviceAttributeCanUseStreamWaitValue);
-    info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
-    info.stream_priorities = stream_priorities(api, device).unwrap_or_default();
-    info.peer_access = any_peer(api, ordinal, count);
+    info.limits.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
+    info.limits.stream_priorities = stream_priorities(api, device).unwrap_or_default();
+    info.features.peer_access = any_peer(api, ordinal, count);
     Ok(info)
 }
 

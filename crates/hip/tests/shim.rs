@@ -54,13 +54,18 @@ fn device_is_the_nvidia_one_under_a_name_of_its_own() {
         assert_eq!((info.arch.as_str(), info.warp_size), ("gfxcuda90", 32));
         assert_eq!((info.name.as_str(), info.multiprocessors), ("Fake H200", 132));
         assert!(info.driver.starts_with(&format!("{major}.")), "{}", info.driver);
-        assert_eq!(info.max_grid, [i32::MAX as u32, 65_535, 65_535]);
-        assert_eq!(info.max_block, [1024, 1024, 64]);
-        assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (49_152, 232_448));
-        assert_eq!(info.async_engine_count, 3);
-        assert_eq!((info.stream_priorities.least, info.stream_priorities.greatest), (0, -5));
-        assert_eq!(info.memory_pools, major > 5);
-        assert!(info.concurrent_kernels && info.peer_access && info.cooperative_launch);
+        assert_eq!(info.limits.max_grid, [i32::MAX as u32, 65_535, 65_535]);
+        assert_eq!(info.limits.max_block, [1024, 1024, 64]);
+        assert_eq!(
+            (info.limits.shared_memory_per_block, info.limits.shared_memory_per_block_optin),
+            (49_152, 232_448)
+        );
+        assert_eq!(info.limits.async_engine_count, 3);
+        assert_eq!((info.limits.stream_priorities.least, info.limits.stream_priorities.greatest), (0, -5));
+        assert_eq!(info.features.memory_pools, major > 5);
+        assert!(
+            info.features.concurrent_kernels && info.features.peer_access && info.features.cooperative_launch
+        );
         assert!(device.target_rank("gfxcuda90").is_some());
         assert_eq!(device.target_rank("sm_90"), None);
         assert_eq!(device.target_rank("gfx90a"), None);

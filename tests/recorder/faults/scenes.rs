@@ -123,7 +123,7 @@ pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
 
 /// Copies arrays, makes textures and surfaces of them, and drops all of it. HIP's device has none.
 pub(crate) fn arrays(it: &mut Stage) -> Result<u64> {
-    if !it.device.info().textures {
+    if !it.device.info().features.textures {
         return Ok(0);
     }
     let shape = ArrayShape::new_2d(N / 10, 10);
@@ -159,7 +159,7 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     it.b.wait_shared(&it.device.import_event(&event.export()?)?)?;
     it.host.is_done()?;
     let mut got = sum(&it.host.read()?) + sum(&pinned.read()?) + sum(&registered.read()?);
-    if it.device.info().managed_memory {
+    if it.device.info().features.managed_memory {
         let mut table = it.device.managed::<u32>(100)?;
         table.write()?[0] = 5;
         table.advise(ManagedAdvice::PreferDevice)?;
@@ -320,7 +320,7 @@ pub(crate) fn replayed_steps(it: &mut Stage) -> Result<u64> {
 
 /// Conditions, captured and built. The fakes never run a body.
 pub(crate) fn conditions(it: &mut Stage) -> Result<u64> {
-    if !it.device.info().conditional_nodes {
+    if !it.device.info().features.conditional_nodes {
         return Ok(0);
     }
     let flag = it.device.flag()?;
@@ -354,7 +354,7 @@ pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     increment(&kernel, &it.a, ONE, &mut it.x)?;
     increment(&it.kernel, &it.b, ONE, &mut it.x)?;
     increment(&kernel, &it.a, Launch::new([1; 3], [32, 1, 1]).shared(60 << 10), &mut it.x.slice_mut(..10)?)?;
-    if it.device.info().cooperative_launch {
+    if it.device.info().features.cooperative_launch {
         increment(&kernel, &it.b, ONE.cooperative(true), &mut it.x.slice_mut(..20)?)?;
     }
     drop(kernel);
@@ -447,7 +447,7 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     let child = builder.child(&[both], &it.captured)?;
     let fill = builder.node(&[child], |s| s.fill(&mut it.y.slice_mut(..7)?, 4))?;
     builder.node(&[fill], |s| s.host_fn_repeat(|| ()))?;
-    if it.device.info().cooperative_launch {
+    if it.device.info().features.cooperative_launch {
         // The builder stays usable, and the failed node is not in the graph.
         let mut add = || {
             let launch = ONE.cooperative(true);

@@ -56,7 +56,7 @@ pub fn upload(
         range: start + range.start..start + range.end,
         mode: Mode::Write,
     };
-    let inline = src.len() <= device.info.inline_copies && !PAGE_LOCKED.may_hold(src);
+    let inline = src.len() <= device.info.limits.inline_copies && !PAGE_LOCKED.may_hold(src);
     if inline && !block.is_host() && stream.is_ours() && !stream.is_in_step() {
         return upload_inline(entry, src, &target(0..src.len()));
     }

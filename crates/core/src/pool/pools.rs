@@ -67,10 +67,10 @@ pub(crate) fn rounded(bytes: usize) -> Option<usize> {
 
 impl Pools {
     pub(crate) fn new(device: Arc<dyn hal::Device>, mut options: MemoryOptions, rules: Rules) -> Arc<Self> {
-        if options.pool == PoolPolicy::Driver && !device.info().memory_pools {
+        if options.pool == PoolPolicy::Driver && !device.info().features.memory_pools {
             options.pool = PoolPolicy::Library;
         }
-        if options.pool == PoolPolicy::Library && device.info().checked {
+        if options.pool == PoolPolicy::Library && device.info().quirks.checked {
             options.pool = PoolPolicy::Unpooled;
         }
         let source = device_memory(device.clone(), options.limit);
@@ -198,7 +198,7 @@ impl Pools {
         } else {
             // Nothing is kept, so memory that is out of use goes back, unless that would wait for other work.
             users.poll();
-            if !self.device.info().free_synchronizes || users.known_idle() {
+            if !self.device.info().quirks.free_synchronizes || users.known_idle() {
                 self.trim_for(request);
             }
         }
@@ -238,7 +238,7 @@ impl Pools {
     /// Gives idle memory back to make room for `request`. Returns how many bytes that was.
     fn trim_for(&self, request: &Request) -> u64 {
         let freed = self.trim(request.kind);
-        if freed > 0 && self.device.info().free_synchronizes {
+        if freed > 0 && self.device.info().quirks.free_synchronizes {
             let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
             lint::serialises_at(why, request.holder.operation.location);
         }
@@ -350,7 +350,7 @@ impl Pools {
     /// the allocation may be shorter than the size it is counted with.
     fn exact(&self, layout: Layout) -> usize {
         let bytes = with_slack(layout).unwrap_or(layout.size());
-        if self.device.info().checked { bytes } else { bytes.max(1) }
+        if self.device.info().quirks.checked { bytes } else { bytes.max(1) }
     }
 
     /// Returns whether memory of this kind comes from the driver's own pool.
@@ -366,7 +366,8 @@ impl Pools {
 
     /// Returns whether the pools have memory which the driver takes back only while nothing runs in the context.
     pub(crate) fn free_would_wait(&self) -> bool {
-        self.device.info().free_synchronizes && MemoryKind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
+        self.device.info().quirks.free_synchronizes
+            && MemoryKind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
     }
 
     pub fn stats(&self, kind: MemoryKind) -> MemoryStats {

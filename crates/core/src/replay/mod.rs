@@ -142,7 +142,7 @@ impl ReplayStep {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(device: Arc<dyn hal::Device>, in_order: bool) -> Self {
-        let plain = device.info().graph_fault;
+        let plain = device.info().quirks.graph_fault;
         Self {
             device,
             in_order,

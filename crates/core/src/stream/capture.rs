@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{CallSite, Error, ErrorKind, EventOptions, NodePlace, RawGraph, RawStream, Result};
 use smallvec::SmallVec;
 
-use super::capture_order::Forks;
+use super::capture_order::CaptureTree;
 use super::{ContextHold, EventCell, Recording, StreamCore, StreamEntry};
 use crate::memory::Access;
 use crate::operation::{Caller, DriverCalls, Operation, no_node, refused};
@@ -53,8 +53,8 @@ struct CaptureState {
     in_body: bool,
     /// The failure that left the driver's graph with part of a conditional node.
     broken: Option<Error>,
-    /// The waits so far, where the driver must find no circle in them.
-    forks: Option<Forks>,
+    /// The waits so far, if the driver must find no circle in them.
+    tree: Option<CaptureTree>,
 }
 
 /// A driver's capture, shared by the streams that take part in it and the events recorded inside.
@@ -94,11 +94,12 @@ impl Capture {
     pub fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
         let context = Some(ContextHold::for_capture(&*stream.device)?);
-        let forks = stream.device.capture_follows_waits().then(|| Forks::new(stream.id));
+        let quirks = &stream.device.info().quirks;
+        let tree = quirks.capture_follows_waits.then(|| CaptureTree::new(stream.id));
         let capture = Arc::new(Self {
             origin: stream.id,
             thread: thread::current().id(),
-            inner: Mutex::new(CaptureState { context, forks, ..CaptureState::default() }),
+            inner: Mutex::new(CaptureState { context, tree, ..CaptureState::default() }),
             ended: AtomicBool::new(false),
         });
         let mut state = stream.state.lock();
@@ -371,7 +372,7 @@ impl CaptureState {
     /// Returns the stream by which member `to` has to wait for an event of member `from`, where the driver must not be told of
     /// the wait itself.
     fn way_round(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
-        self.forks.as_mut()?.enter(from, to)
+        self.tree.as_mut()?.enter(from, to)
     }
 
     /// Makes member `to` wait for all that member `from` holds so far.

@@ -6,13 +6,13 @@ use crate::track::StreamId;
 
 /// The streams that HIP ends with each stream of a capture: those that waited for an event of that stream, the first stream
 /// of the capture excepted. HIP would follow a circle among them without end, so none is entered here.
-pub(super) struct Forks {
+pub(super) struct CaptureTree {
     origin: StreamId,
     parents: HashMap<StreamId, StreamId>,
     children: HashMap<StreamId, Vec<StreamId>>,
 }
 
-impl Forks {
+impl CaptureTree {
     pub(super) fn new(origin: StreamId) -> Self {
         Self { origin, parents: HashMap::new(), children: HashMap::new() }
     }
@@ -61,29 +61,29 @@ mod tests {
     #[test]
     fn waits_that_close_a_circle_go_by_the_first_stream() {
         let [origin, a, b, c] = std::array::from_fn(|_| StreamId::next());
-        let mut forks = Forks::new(origin);
+        let mut tree = CaptureTree::new(origin);
         for to in [a, b, c] {
-            assert_eq!(forks.enter(origin, to), None);
+            assert_eq!(tree.enter(origin, to), None);
         }
-        assert_eq!(forks.enter(a, a), Some(origin));
-        assert_eq!(forks.enter(a, b), None);
-        assert_eq!(forks.enter(b, a), None, "a child that joins its parent");
-        assert_eq!(forks.enter(b, c), None);
-        assert_eq!(forks.enter(c, a), Some(origin));
-        assert_eq!(forks.enter(c, origin), None);
-        assert_eq!(forks.enter(origin, a), None);
+        assert_eq!(tree.enter(a, a), Some(origin));
+        assert_eq!(tree.enter(a, b), None);
+        assert_eq!(tree.enter(b, a), None, "a child that joins its parent");
+        assert_eq!(tree.enter(b, c), None);
+        assert_eq!(tree.enter(c, a), Some(origin));
+        assert_eq!(tree.enter(c, origin), None);
+        assert_eq!(tree.enter(origin, a), None);
     }
 
     /// There are more paths from the first stream to the last than anybody could walk.
     #[test]
     fn streams_that_wait_for_all_others_are_looked_at_once() {
         let streams: Vec<_> = (0..100).map(|_| StreamId::next()).collect();
-        let mut forks = Forks::new(streams[0]);
+        let mut tree = CaptureTree::new(streams[0]);
         for (index, &to) in streams.iter().enumerate() {
             for &from in &streams[..index] {
-                assert_eq!(forks.enter(from, to), None);
+                assert_eq!(tree.enter(from, to), None);
             }
         }
-        assert_eq!(forks.enter(streams[99], streams[1]), Some(streams[0]));
+        assert_eq!(tree.enter(streams[99], streams[1]), Some(streams[0]));
     }
 }

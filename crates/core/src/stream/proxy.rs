@@ -28,7 +28,7 @@ impl StreamCore {
     /// The failure of an operation that was held back, and that of making a stream.
     pub(super) fn handle_to_capture(&self, state: &mut StreamState) -> Result<RawStream> {
         let raw = self.caught_up(state)?;
-        if self.is_shared() || !self.device.capture_closes_events() {
+        if self.is_shared() || !self.device.info().quirks.capture_closes_events {
             return Ok(raw);
         }
         if let Some(proxy) = self.proxy.get() {
@@ -54,7 +54,7 @@ impl StreamCore {
 
     /// Whether a capture of this stream forbids the use of its events.
     fn closes_events(&self) -> bool {
-        self.is_shared() && self.device.capture_closes_events()
+        self.is_shared() && self.device.info().quirks.capture_closes_events
     }
 
     /// Asks the driver whether an event of this stream has been reached. Where a capture forbids the question the answer is no.

@@ -137,7 +137,7 @@ fn driver_of_12_0_lacks_the_later_functions_alone() {
         ];
         let recorder = load_with(Options { version: 12_000, without, ..Options::default() });
         let device = backend().open(0).unwrap();
-        assert_eq!(device.info().parameter_bytes, 4096);
+        assert_eq!(device.info().limits.parameter_bytes, 4096);
         let (_, function) = scale(&*device);
         let stream = stream(&*device);
         let managed = device.managed_alloc(64).unwrap();

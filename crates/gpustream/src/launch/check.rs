@@ -73,10 +73,19 @@ impl Kernel {
     pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
         let info = self.device().info();
         let (threads, limit, shared) = self.needs(block, dynamic_shared);
-        if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
-            return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
+        if threads > u64::from(limit) || shared > u64::from(info.limits.shared_memory_per_block_optin) {
+            return Err(self.beyond_limits(
+                threads,
+                limit,
+                shared,
+                info.limits.shared_memory_per_block_optin,
+            ));
         }
-        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
+        if shared <= u64::from(info.limits.shared_memory_per_block) {
+            Ok(())
+        } else {
+            self.allow_most_shared()
+        }
     }
 
     /// Returns the number of threads of such a block and their limit, and the bytes of shared memory.
@@ -91,7 +100,7 @@ impl Kernel {
         let (threads, limit, shared) = self.needs(config.block, config.dynamic_shared);
         config.is_plain()
             && threads <= u64::from(limit)
-            && shared <= u64::from(self.device().info().shared_memory_per_block)
+            && shared <= u64::from(self.device().info().limits.shared_memory_per_block)
     }
 
     /// Raises the kernel's limit of dynamic shared memory to the device's. The need of one launch would not do: other
@@ -103,7 +112,7 @@ impl Kernel {
         }
         reentrancy::check_outside()?;
         let device = self.device();
-        let most = device.info().shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
+        let most = device.info().limits.shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
         // SAFETY: the kernel's module is loaded as long as `self`.
         unsafe { device.raw().function_set_max_dynamic_shared(self.raw, most) }?;
         self.may_share_most.store(true, Ordering::Release);
@@ -150,7 +159,7 @@ const MAX_CLUSTER: u64 = 8;
 /// Checks that the device has what a launch asks for.
 fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
-    if config.cooperative && !info.cooperative_launch {
+    if config.cooperative && !info.features.cooperative_launch {
         return lacks("a cooperative launch");
     }
     if config.cluster == [1, 1, 1] {
@@ -163,7 +172,7 @@ fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
             "a cluster of {x} by {y} by {z} blocks has no block; write 1 for an axis without extent"
         ));
     }
-    if !info.cluster_launch {
+    if !info.features.cluster_launch {
         return lacks("a launch with clusters");
     }
     let blocks = config.cluster.iter().fold(1, |blocks: u64, &n| blocks.saturating_mul(u64::from(n)));

@@ -93,7 +93,7 @@ impl Paper {
         let mut info = DeviceInfo::new(backend, ordinal);
         info.name = "a device on paper".into();
         info.arch = "paper".into();
-        info.concurrent_kernels = true;
+        info.features.concurrent_kernels = true;
         Arc::new(Self { state: Mutex::default(), inside: Mutex::default(), info })
     }
 

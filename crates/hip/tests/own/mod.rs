@@ -33,7 +33,7 @@ fn library_without_waits_for_words_says_so() {
         options.without.push("hipStreamWaitValue32");
         let _recorder = load_with(options);
         let device = backend().open(0).unwrap();
-        assert!(!device.info().stream_wait_value);
+        assert!(!device.info().features.stream_wait_value);
         // SAFETY: the stream is alive; no call is made.
         let waited =
             unsafe { device.stream_wait_value32(stream(&*device), RawBuffer(64), WaitValue::Equal(1)) };

@@ -133,7 +133,9 @@ impl Driver {
 
     pub(crate) fn open(&self) -> gpustream::Device {
         let mut info = DeviceInfo::new("model", 0);
-        info.textures = true;
+        info.features.textures = true;
+        info.quirks.capture_closes_events =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).closes_events;
         let backend = Noop::new(self.clone(), info);
         gpustream::Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
     }
@@ -223,10 +225,6 @@ impl Driver {
 unsafe impl Model for Driver {
     fn context(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
-    }
-
-    fn capture_closes_events(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).closes_events
     }
 
     fn call(&self, call: Call<'_>) -> Result<usize> {

@@ -24,7 +24,7 @@ impl Source for Allocators {
     fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         let slab = self.ask(kind, size, bytes)?;
         // The host makes references there. Only of device memory drivers say how it is aligned.
-        let least = if self.0.info().checked { 1 << bytes.trailing_zeros().min(8) } else { ALIGNED };
+        let least = if self.0.info().quirks.checked { 1 << bytes.trailing_zeros().min(8) } else { ALIGNED };
         if (slab.start | slab.host).is_multiple_of(least) {
             return Ok(slab);
         }
