@@ -31,7 +31,7 @@ fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     println!("{}", device.info());
-    if device.info().backend != "cuda" {
+    if device.info().backend != gpustream::BackendName::CUDA {
         println!("cudarc is for NVIDIA devices: try --device cuda:0");
         return Ok(());
     }

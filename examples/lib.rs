@@ -117,7 +117,7 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
 
 /// Returns whether this is the CPU backend, for which the examples choose smaller sizes.
 pub fn is_cpu(device: &Device) -> bool {
-    device.info().backend == "cpu"
+    device.info().backend == gpustream::BackendName::CPU
 }
 
 /// Returns the names of the devices that this machine has.

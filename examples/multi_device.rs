@@ -41,7 +41,7 @@ fn run() -> Result<()> {
     for device in Device::all() {
         match device {
             Ok(device) if device.info().backend == backend => devices.push(device),
-            Err(error) if error.backend() == Some(backend) => println!("left out: {error}"),
+            Err(error) if error.backend() == Some(backend.as_str()) => println!("left out: {error}"),
             _ => {}
         }
     }

@@ -68,7 +68,7 @@ impl RanksArg {
     fn devices(&self) -> Result<Vec<Device>> {
         let first = self.device.open()?; // for its error, which lists the devices
         let backend = first.info().backend;
-        let count = backend_named(backend)?.device_count()?;
+        let count = backend_named(backend.as_str())?.device_count()?;
         let devices = (0..count).map(|ordinal| Device::open(&format!("{backend}:{ordinal}")));
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let ranks = self.ranks.map_or(devices.len(), usize::from);
@@ -105,6 +105,6 @@ impl RanksArg {
 }
 
 fn backend_named(name: &str) -> Result<&'static dyn Backend> {
-    let found = backends().into_iter().find(|backend| backend.name() == name);
+    let found = backends().into_iter().find(|backend| backend.name().as_str() == name);
     found.with_context(|| format!("there is no backend named `{name}` in this program"))
 }

@@ -75,7 +75,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         None => Device::best()?,
     };
     let info = device.info();
-    let is_cpu = info.backend == "cpu";
+    let is_cpu = info.backend == gpustream::BackendName::CPU;
     let cases = Case::all(is_cpu, info.total_memory, args.quick);
     let wanted = |case: &Case| args.filter.as_ref().is_none_or(|text| case.to_string().contains(text));
     let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
@@ -120,11 +120,13 @@ fn run(args: &Args) -> Result<ExitCode> {
 fn contenders(device: &Device) -> Result<Vec<Box<dyn Contender>>> {
     let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
     match device.info().backend {
-        "cuda" => {
+        gpustream::BackendName::CUDA => {
             contenders.push(Box::new(raw_cuda::RawCuda::new(device)?));
             contenders.push(Box::new(cudarc_safe::CudarcSafe::new(device.info().ordinal)?));
         }
-        "cpu" => contenders.push(Box::new(host_loop::HostLoop::new(device.info().multiprocessors as usize))),
+        gpustream::BackendName::CPU => {
+            contenders.push(Box::new(host_loop::HostLoop::new(device.info().multiprocessors as usize)))
+        }
         _ => {}
     }
     contenders.push(Box::new(plain::Plain::new(device)?));

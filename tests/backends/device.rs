@@ -18,7 +18,7 @@ pub(crate) const VERSION: &str = match VENDOR {
 fn device_is_described_as_the_driver_describes_it() {
     let (_recorder, device) = start();
     let info = device.info();
-    assert_eq!((info.backend, info.ordinal), (pick(["cuda", "hip"]), 0));
+    assert_eq!((info.backend.as_str(), info.ordinal), (pick(["cuda", "hip"]), 0));
     assert_eq!(info.name, pick(["Fake H200", "Fake Instinct MI210"]));
     assert_eq!(info.arch, pick(["sm_90", "gfx90a"]));
     assert_eq!((info.multiprocessors, info.warp_size), pick([(132, 32), (104, 64)]));

@@ -83,7 +83,7 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
                 refused(
                     launched,
                     ErrorKind::Unsupported,
-                    &["a launch with clusters is not supported", backend, "cluster_turn"],
+                    &["a launch with clusters is not supported", backend.as_str(), "cluster_turn"],
                 );
                 return Ok(());
             }

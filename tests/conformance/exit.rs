@@ -24,7 +24,7 @@ fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
         parts.push("beside_a_wait");
     }
     // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.
-    if device.info().backend == "cpu" {
+    if device.info().backend == gpustream::BackendName::CPU {
         parts.push("from_a_closure");
     }
     for part in parts {

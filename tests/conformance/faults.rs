@@ -67,7 +67,7 @@ fn lost<T>(result: Result<T>, what: &str) {
 /// Asserts that the stream's work has failed, and on the CPU, whose messages are ours, that the error says this.
 #[track_caller]
 fn fails_saying(s: &Stream, texts: &[&str]) {
-    let ours = s.device().info().backend == "cpu";
+    let ours = s.device().info().backend == gpustream::BackendName::CPU;
     refused(s.synchronize(), ErrorKind::DeviceLost, if ours { texts } else { &[] });
 }
 
@@ -265,7 +265,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     let mine: Vec<Vec<u32>> = (0..4).map(|_| vec![0xaaaa_aaaa; LEN]).collect();
     gate.open();
     // A GPU's fault has ended them; the CPU's go on to their end.
-    if device.info().backend == "cpu" {
+    if device.info().backend == gpustream::BackendName::CPU {
         until(|| Ok(here.iter().all(|here| here.get() == 2)))?;
         until(|| Ok(device.raw().has_stopped()))?;
     }

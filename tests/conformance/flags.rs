@@ -156,7 +156,7 @@ fn waits_and_writes_have_their_place_in_the_stream(device: &Device) -> Result<()
 /// More than the CPU has workers; a GPU's streams share its queues, so there are few.
 fn many_streams_wait_at_once(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
-    let count = if device.info().backend == "cpu" { 500 } else { 2 };
+    let count = if device.info().backend == gpustream::BackendName::CPU { 500 } else { 2 };
     let waiting = (0..count).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut go = device.flag()?;
     let opened = OpenAtEnd(&go.clone(), 1);

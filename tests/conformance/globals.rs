@@ -138,7 +138,7 @@ fn internal_variables_are_found_or_said_to_be_missing(device: &Device) -> Result
                 want += 100;
             }
             Err(error) => {
-                assert_ne!(device.info().backend, "cpu");
+                assert_ne!(device.info().backend, gpustream::BackendName::CPU);
                 refused::<()>(Err(error), ErrorKind::GlobalNotFound, &["globals"]);
             }
         }

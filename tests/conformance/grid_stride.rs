@@ -106,7 +106,7 @@ fn threads_of_a_row_go_side_by_side(device: &Device) -> Result<()> {
     let (mut order, mut count) = (s.zeros::<i32>(1000)?, s.zeros::<i32>(1)?);
     kernels.in_order(&s, &launch((1, 64)), &mut order, &mut count, 1000)?;
     let mut order = s.download(&order)?;
-    if device.info().backend != "cpu" {
+    if device.info().backend != gpustream::BackendName::CPU {
         order.sort_unstable();
     }
     assert_eq!(order, (0..1000).collect::<Vec<_>>());
@@ -125,7 +125,7 @@ fn counters_may_be_older_than_their_loop(device: &Device) -> Result<()> {
         assert_eq!(s.download(&y)?, expected, "{n} by {shape:?}");
         let mut order = s.download(&order)?[..n].to_vec();
         // One block of a CPU goes side by side, as above.
-        if device.info().backend != "cpu" || shape.0 != 1 {
+        if device.info().backend != gpustream::BackendName::CPU || shape.0 != 1 {
             order.sort_unstable();
         }
         assert_eq!(order, (0..n as i32).collect::<Vec<_>>(), "{n} by {shape:?}");

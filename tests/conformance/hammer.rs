@@ -204,7 +204,7 @@ fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> 
     assert!(steps >= 300, "only {steps} steps");
     let after = device.memory()?.free;
     // On the CPU this is the whole machine's free memory, which other programs use too.
-    if device.info().backend != "cpu" {
+    if device.info().backend != gpustream::BackendName::CPU {
         assert!(after + (4 << 20) >= free, "{} bytes are gone", free - after);
     }
     Ok(())

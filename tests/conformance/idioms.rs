@@ -302,7 +302,7 @@ fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
 
 /// The exact results lie between neighbours, which integers of 128 bits and halves of doubles tell apart.
 fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
-    if device.info().backend == "hip" {
+    if device.info().backend == gpustream::BackendName::HIP {
         return Ok(());
     }
     let (kernels, s) = with_stream(device, idioms::Kernels::load)?;

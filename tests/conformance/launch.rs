@@ -394,7 +394,7 @@ fn arguments_are_checked(device: &Device) -> Result<()> {
     unsafe {
         let too_few = kernel.launch(&s, &ONE, &[]);
         let too_many = kernel.launch(&s, &ONE, &[Arg::write(&mut x), Arg::value(&wide)]);
-        if device.info().backend == "cpu" {
+        if device.info().backend == gpustream::BackendName::CPU {
             refused(too_few, ErrorKind::ArgumentMismatch, &["no_contract", "takes 1 parameter"]);
             refused(too_many, ErrorKind::ArgumentMismatch, &["no_contract", "given 2"]);
             refused(
@@ -461,7 +461,11 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     for rounds in [1u32, 20, 3] {
         let ran = kernels.ring(&s, &launch, &mut x, &mut next, &mut arrivals, rounds, n);
         if !info.features.cooperative_launch {
-            refused(ran, ErrorKind::Unsupported, &["a cooperative launch is not supported", info.backend]);
+            refused(
+                ran,
+                ErrorKind::Unsupported,
+                &["a cooperative launch is not supported", info.backend.as_str()],
+            );
             return Ok(());
         }
         ran?;

@@ -223,7 +223,7 @@ fn everything_is_returned(device: &Device) -> Result<()> {
     // A driver may take more for itself at any time. Memory that handles keep is gone each time.
     let gone = [gone()?, gone()?, gone()?];
     // On the CPU this is the whole machine's free memory, which other programs use too.
-    if device.info().backend != "cpu" {
+    if device.info().backend != gpustream::BackendName::CPU {
         assert!(gone.iter().any(|bytes| *bytes <= 1 << 20), "{gone:?} bytes are gone");
     }
     Ok(())

@@ -106,7 +106,8 @@ fn a_captured_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<(
 
 fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     // CUDA refuses to put memory of the driver's pool into a copy that was made for other memory.
-    let policies = if device.info().backend == "cpu" { &ALL[..] } else { &[ALL[0], ALL[2]] };
+    let policies =
+        if device.info().backend == gpustream::BackendName::CPU { &ALL[..] } else { &[ALL[0], ALL[2]] };
     under_each(device, policies, |s, y, seen| {
         let mut own = s.zeros::<u32>(N)?;
         s.synchronize()?;

@@ -30,7 +30,7 @@ fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
     let wrong = module.kernel_with("no_contract", &[pointer, ParamInfo { offset: 8, size: 4 }]);
     match wrong {
         // This driver cannot report a kernel's parameters.
-        Ok(_) if device.info().backend != "cpu" => {}
+        Ok(_) if device.info().backend != gpustream::BackendName::CPU => {}
         other => refused(other, ErrorKind::ArgumentMismatch, &["no_contract", "same source"]),
     }
     Ok(())
@@ -40,7 +40,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
     let images = [
         Image { backend: "vulkan", targets: &["spirv"], bytes: b"", symbols: &[] },
         Image {
-            backend: device.info().backend,
+            backend: device.info().backend.as_str(),
             targets: &["sm_1", "gfx1", "pdp-11"],
             bytes: b"",
             symbols: &[],
@@ -60,7 +60,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
 
 /// Returns the method and the variable that name a build's targets for the device's backend.
 fn how_to_build_for(device: &Device) -> (&'static str, &'static str) {
-    match device.info().backend {
+    match device.info().backend.as_str() {
         "cuda" => ("cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
         "hip" => ("hip_arch", "GPUSTREAM_HIP_ARCHS"),
         _ => ("cpu_level", "GPUSTREAM_CPU_LEVELS"),
@@ -73,7 +73,7 @@ fn a_module_without_images_is_refused(device: &Device) -> Result<()> {
     let loaded = unsafe { device.load_module(&source) };
     let (method, variable) = how_to_build_for(device);
     let backend = device.info().backend;
-    let asked = [".backend(Backend::", "GPUSTREAM_BACKENDS", backend, method, variable];
+    let asked = [".backend(Backend::", "GPUSTREAM_BACKENDS", backend.as_str(), method, variable];
     refused(loaded, ErrorKind::NoImageForDevice, &[&["empty", "no images"], &asked[..]].concat());
     Ok(())
 }
@@ -84,7 +84,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     let targets = [arch.as_str()];
     let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0; 500]].concat();
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
-        let images = [Image { backend, targets: &targets, bytes, symbols: &[] }];
+        let images = [Image { backend: backend.as_str(), targets: &targets, bytes, symbols: &[] }];
         let source = ModuleSource { name: "damaged", images: &images, source: None, globals: &[] };
         // SAFETY: none of the images has code that a loader could run.
         let Err(error) = (unsafe { device.load_module(&source) }) else {
@@ -103,7 +103,8 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
         [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
     let targets = [device.info().arch.as_str()];
     let load = |bytes: &[u8]| {
-        let images = [Image { backend: device.info().backend, targets: &targets, bytes, symbols: &[] }];
+        let images =
+            [Image { backend: device.info().backend.as_str(), targets: &targets, bytes, symbols: &[] }];
         let source = ModuleSource { name: "embedded", images: &images, source: None, globals: &[] };
         let variables = codegen::Variables { unlisted: &[], read_only: &[] };
         // SAFETY: neither of the two images has code that a loader could run.

@@ -301,7 +301,7 @@ fn futures_of_many_streams_resolve(device: &Device) -> Result<()> {
             let _ = closed.recv();
         })?;
         let mut finished = s.synchronize_async();
-        if device.info().backend == "cpu" {
+        if device.info().backend == gpustream::BackendName::CPU {
             assert!(is_pending(&mut finished));
         }
         futures.push(finished);

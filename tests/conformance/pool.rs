@@ -158,7 +158,7 @@ fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
 /// Without a limit, the driver reports that memory has run out. The CPU backend is left out: a test should not use up
 /// the host's memory.
 fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
-    if device.info().backend == "cpu" {
+    if device.info().backend == gpustream::BackendName::CPU {
         return Ok(());
     }
     for policy in policies(device) {

@@ -21,7 +21,7 @@ fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> 
         output.lines().filter(|line| line.starts_with("kernel ")).filter_map(round).collect();
     assert!(kernels.is_sorted(), "{output}");
     // The text of a GPU's kernel goes through a buffer of the C library's, which the program's own text does not.
-    if device.info().backend == "cpu" {
+    if device.info().backend == gpustream::BackendName::CPU {
         let all: Vec<_> = output
             .lines()
             .filter(|line| line.starts_with("kernel ") || line.starts_with("host "))

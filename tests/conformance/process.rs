@@ -60,7 +60,7 @@ fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
     assert!(fault_open.is_superset(&closed), "faults have to arrive: {closed:?}, {fault_open:?}");
 
     // A vendor's driver has threads too, which are its own affair.
-    if device.info().backend == "cpu" {
+    if device.info().backend == gpustream::BackendName::CPU {
         let mut set = MaybeUninit::uninit();
         let mut taken = 0;
         // SAFETY: the set is filled before it is read, and the signal goes to this process, which waits for it.
@@ -96,7 +96,9 @@ fn a_limit_on_files_gives_errors(device: &Device) -> Result<()> {
         match outcome {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             Err(error) => assert!(error.message().contains("ulimit -f"), "{what}: {error}"),
-            Ok(()) => assert_ne!(device.info().backend, "cpu", "{what}: no file was written"),
+            Ok(()) => {
+                assert_ne!(device.info().backend, gpustream::BackendName::CPU, "{what}: no file was written")
+            }
         }
     }
     // What was there before goes on.

@@ -181,16 +181,16 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
             s.synchronize()
         });
         // On a GPU the number depends on the driver.
-        let room = if device.info().backend == "cpu" { 1000 } else { 1 };
+        let room = if device.info().backend == gpustream::BackendName::CPU { 1000 } else { 1 };
         until(|| Ok(submitted.load(Ordering::SeqCst) >= room))?;
         (0..1000).for_each(|_| std::thread::yield_now());
-        if device.info().backend == "cpu" {
+        if device.info().backend == gpustream::BackendName::CPU {
             assert!(submitted.load(Ordering::SeqCst) <= 1024, "a stream takes any number of operations");
         }
         // The waiting thread does not hold up other streams.
         other.fill(&mut y, 7)?;
         other.synchronize()?;
-        if device.info().backend == "cpu" {
+        if device.info().backend == gpustream::BackendName::CPU {
             // These calls are left out on a GPU, where the waiting thread may hold a lock of the driver.
             drop(unused);
             device.trim();

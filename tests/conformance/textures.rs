@@ -489,7 +489,8 @@ fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
     let (mut zero, mut clamped) = (s.full(5, 9.0f32)?, s.full(5, 9.0f32)?);
     kernels.edges(&s, &mut array.surface()?, &mut zero, &mut clamped, 3)?;
     assert_eq!(s.download(&zero)?, [0.0, 3.0, 4.0, 5.0, 0.0]);
-    let at_the_edge = if device.info().backend == "hip" { [0.0, 0.0] } else { [3.0, 5.0] };
+    let at_the_edge =
+        if device.info().backend == gpustream::BackendName::HIP { [0.0, 0.0] } else { [3.0, 5.0] };
     assert_eq!(s.download(&clamped)?, [at_the_edge[0], 3.0, 4.0, 5.0, at_the_edge[1]]);
     assert_eq!(s.download_array(&array)?, [3.0, 4.0, 5.0]);
     Ok(())
@@ -504,10 +505,14 @@ fn a_store_beside_a_surface_ends_the_kernel(device: &Device) -> Result<()> {
     assert_eq!(s.download_array(&array)?[20], 2.0);
     // SAFETY: the kernel touches the surface alone; beside the surface nothing is written.
     unsafe { kernels.write_one(&s, &ONE, &mut surface, 2.0, 7, 2)? };
-    if device.info().backend == "hip" {
+    if device.info().backend == gpustream::BackendName::HIP {
         return s.synchronize();
     }
-    let said = if device.info().backend == "cpu" { &["surf2Dwrite", "beside the surface"][..] } else { &[] };
+    let said = if device.info().backend == gpustream::BackendName::CPU {
+        &["surf2Dwrite", "beside the surface"][..]
+    } else {
+        &[]
+    };
     refused(s.synchronize(), ErrorKind::DeviceLost, said);
     Ok(())
 }

@@ -53,7 +53,7 @@ fn operations_are_named_and_timed(device: &Device) -> Result<()> {
     assert_eq!(timeline.lost, 0);
     let [known] = timeline.devices.as_slice() else { panic!("{:?}", timeline.devices) };
     assert!(known.name.starts_with(&format!("{}:{}", device.info().backend, device.info().ordinal)));
-    assert_eq!(known.clock == Clock::Host, device.info().backend == "cpu");
+    assert_eq!(known.clock == Clock::Host, device.info().backend == gpustream::BackendName::CPU);
     let steps = labelled(&timeline, "step");
     let [first, second] = steps.as_slice() else { panic!("{:?}", timeline.operations) };
     assert!(first.place.file.ends_with("traces.rs") && first.place.line == line, "{:?}", first.place);
@@ -137,7 +137,7 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
     let [up, down, inside] = [Direction::Up, Direction::Down, Direction::Inside].map(bytes);
     // Where host and device share memory, copies are within it.
     assert_eq!(up + down + inside, 3 * len + 3);
-    if device.info().backend != "cpu" {
+    if device.info().backend != gpustream::BackendName::CPU {
         assert_eq!((up, down, inside), (len + 3, len, len));
     }
     let fills = timeline.operations.iter().filter(|it| it.work == WorkKind::Fill { bytes: len });
@@ -237,7 +237,7 @@ fn graphs_are_seen_by_node(device: &Device) -> Result<()> {
         let ends = kernels.clone().map(|piece| piece.ran.end);
         assert!(ends.zip(kernels.skip(1)).all(|(end, next)| end <= next.ran.start + slack), "{run:?}");
         assert!(run.pieces.iter().all(|it| times.start <= it.ran.start && it.ran.end <= times.end));
-        if device.info().backend == "cpu" {
+        if device.info().backend == gpustream::BackendName::CPU {
             assert_eq!(run.pieces.len(), 3, "{run:?}");
             assert_eq!(run.pieces[0].work, WorkKind::Fill { bytes: 4 * N as u64 });
         }

@@ -18,8 +18,8 @@ struct Wide;
 
 // SAFETY: the CPU backend makes a new device at each opening, as the trait demands.
 unsafe impl Backend for Wide {
-    fn name(&self) -> &'static str {
-        "cpu"
+    fn name(&self) -> gpustream::BackendName {
+        gpustream::BackendName::CPU
     }
     fn device_count(&self) -> Result<usize> {
         Ok(1)
@@ -44,7 +44,7 @@ pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
 /// Returns the device's name in tests.
 pub(crate) fn name_of(device: &Device) -> String {
     let info = device.info();
-    if info.backend == "cpu" && info.warp_size == 64 {
+    if info.backend == gpustream::BackendName::CPU && info.warp_size == 64 {
         return WIDE.to_owned();
     }
     format!("{}:{}", info.backend, info.ordinal)

@@ -220,7 +220,7 @@ fn devices() -> (Vec<String>, Vec<Trial>) {
     let mut present = Vec::new();
     let mut trials = Vec::new();
     for backend in gpustream::backends() {
-        let name = backend.name();
+        let name = backend.name().as_str();
         match Device::open(name) {
             Ok(_) => present.push(name.to_owned()),
             Err(error) => {

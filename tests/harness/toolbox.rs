@@ -169,7 +169,7 @@ impl Toolbox {
         note("Device::register", device.register(vec![1u32; N]).map(drop));
         note("Device::synchronize", device.synchronize());
         note("Device::memory", device.memory().map(drop));
-        note("Device::open", Device::open(device.info().backend).map(drop));
+        note("Device::open", Device::open(device.info().backend.as_str()).map(drop));
         note("Device::best", Device::best().map(drop));
         note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
         let source = ModuleSource { name: "test", images: &[], source: None, globals: &[] };

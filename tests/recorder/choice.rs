@@ -55,7 +55,7 @@ fn broken_driver_ends_the_choice_and_the_error_says_what_all_backends_say() {
         }
         refused(Device::best(), ErrorKind::DriverUnusable, &words);
         assert!(!Device::best_gpu().unwrap_err().message().contains("cpu:0"));
-        assert_eq!(Device::open("cpu").unwrap().info().backend, "cpu");
+        assert_eq!(Device::open("cpu").unwrap().info().backend.as_str(), "cpu");
     });
 }
 
@@ -86,7 +86,7 @@ fn device_that_is_counted_and_not_opened_ends_the_choice() {
             assert_eq!(error.code(), Some(code.into()), "{error}");
             assert!(error.message().contains("hip: has 2 devices"), "{error}");
         }
-        assert_eq!(Device::best().unwrap().info().backend, "cuda");
+        assert_eq!(Device::best().unwrap().info().backend.as_str(), "cuda");
     });
 }
 
@@ -94,7 +94,7 @@ fn device_that_is_counted_and_not_opened_ends_the_choice() {
 fn machine_without_a_gpu_has_the_cpu_for_those_who_do_not_ask_for_a_gpu() {
     with_each(&[NONE], |_| {
         let _machine = machine(NONE, NONE);
-        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
         for opened in [Device::best_gpu(), Device::open("gpu")] {
             refused(opened, ErrorKind::NoDevice, &["no GPU", "finds no NVIDIA GPU", "finds no AMD GPU"]);
         }
@@ -114,7 +114,7 @@ fn first_gpu_is_the_best() {
     with_each(&[0], |_| {
         let _machine = machine(NONE, 0);
         for opened in [Device::best(), Device::best_gpu(), Device::open("gpu")] {
-            assert_eq!(opened.unwrap().info().backend, "hip");
+            assert_eq!(opened.unwrap().info().backend, gpustream::BackendName::HIP);
         }
     });
 }
@@ -125,16 +125,16 @@ fn name_in_the_environment_counts_more() {
         let _machine = machine(0, 0);
         for opened in [Device::best(), Device::best_gpu()] {
             let device = opened.unwrap();
-            assert_eq!((device.info().backend, device.info().ordinal), ("hip", 1));
+            assert_eq!((device.info().backend.as_str(), device.info().ordinal), ("hip", 1));
         }
-        assert_eq!(Device::open("gpu").unwrap().info().backend, "cuda");
+        assert_eq!(Device::open("gpu").unwrap().info().backend.as_str(), "cuda");
     });
 }
 
 #[test]
 fn the_environments_cpu_is_no_gpu() {
     in_child(&[("GPUSTREAM_DEVICE", "cpu")], || {
-        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
         refused(Device::best_gpu(), ErrorKind::InvalidArgument, &["GPUSTREAM_DEVICE=cpu", "asks for a GPU"]);
     });
 }
@@ -167,7 +167,11 @@ fn devices_are_opened_by_uuid_and_by_their_place_on_the_bus() {
                 let (uuid, pci) = (info.uuid.unwrap(), info.pci.unwrap());
                 for name in [uuid.clone(), uuid.to_lowercase(), pci.to_string(), format!("0000{pci}")] {
                     let found = Device::open(&format!("{backend}:{name}")).unwrap();
-                    assert_eq!((found.info().backend, found.info().ordinal), (backend, ordinal), "{name}");
+                    assert_eq!(
+                        (found.info().backend.as_str(), found.info().ordinal),
+                        (backend, ordinal),
+                        "{name}"
+                    );
                 }
             }
         }
@@ -213,7 +217,7 @@ fn machine_without_any_driver_has_the_cpu() {
             eprintln!("SKIPPED: this machine has a driver");
             return;
         }
-        assert_eq!(Device::best().unwrap().info().backend, "cpu");
+        assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
         refused(
             Device::best_gpu(),
             ErrorKind::NoDevice,

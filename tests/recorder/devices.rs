@@ -71,10 +71,10 @@ fn a_device_that_fails_is_listed_with_its_error() {
         let backend = first.info().backend;
         let of_backend = |device: &gpustream::Result<Device>| match device {
             Ok(device) => device.info().backend == backend,
-            Err(error) => error.backend() == Some(backend),
+            Err(error) => error.backend() == Some(backend.as_str()),
         };
         recorder.fail_next(
-            if backend == "cuda" { "cuDeviceGetName" } else { "hipDeviceGetName" },
+            if backend == gpustream::BackendName::CUDA { "cuDeviceGetName" } else { "hipDeviceGetName" },
             codes::OUT_OF_MEMORY,
         );
         let devices: Vec<_> = Device::all().into_iter().filter(of_backend).collect();

@@ -48,7 +48,7 @@ const SCENES: [(&str, Scene); 8] = [
     ("closure", |_, device| device.stream().unwrap().host_fn(|| exit(CODE)).unwrap()),
     ("waker", wake),
     // On this second handle no stream is stuck.
-    ("drop", |_, device| exit_from_a_drop(Device::open(device.info().backend).unwrap()).unwrap()),
+    ("drop", |_, device| exit_from_a_drop(Device::open(device.info().backend.as_str()).unwrap()).unwrap()),
     ("closure that is waited for", closure_that_is_waited_for),
     (STUCK[0].0, |_, _| exit(CODE)),
     (STUCK[1].0, |recorder, _| {
@@ -116,7 +116,7 @@ fn wake(_: &Recorder, device: &Device) {
 /// Exits in a closure that a driver call waits for: the process does not wait for the call.
 fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
     static WAITS: AtomicBool = AtomicBool::new(false);
-    let other = Device::open(device.info().backend).unwrap();
+    let other = Device::open(device.info().backend.as_str()).unwrap();
     let s = other.stream().unwrap();
     s.host_fn(|| {
         while !WAITS.load(Ordering::SeqCst) {

@@ -246,7 +246,10 @@ fn streams_of_a_capture_wait_in_no_circle() {
             b.wait(&start)?;
             recorder.clear();
             a.wait(&b.record()?)?;
-            assert_eq!(recorder.count("wait"), if a.device().info().backend == "hip" { 2 } else { 1 });
+            assert_eq!(
+                recorder.count("wait"),
+                if a.device().info().backend == gpustream::BackendName::HIP { 2 } else { 1 }
+            );
             recorder.clear();
             a.wait(&a.record()?)?;
             assert_eq!(recorder.count("wait"), 0, "for itself");

@@ -78,7 +78,7 @@ fn the_memory_of_a_closed_handle_is_freed_after_a_wait_by_events_for_other_handl
     on_both(|recorder, device, [beside]| {
         let mut x = beside.zeros::<u32>(10).unwrap();
         beside.synchronize().unwrap();
-        let closed = Device::open(device.info().backend).unwrap();
+        let closed = Device::open(device.info().backend.as_str()).unwrap();
         drop(closed.pinned::<u32>(10).unwrap());
         recorder.hold();
         beside.fill(&mut x, 1).unwrap();

@@ -20,7 +20,7 @@ use crate::fakes::on_both;
 /// and of the device too.
 fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<()>) {
     on_both(|_, device, []| {
-        let mine = Device::open(device.info().backend).unwrap();
+        let mine = Device::open(device.info().backend.as_str()).unwrap();
         let stream = Arc::new(mine.stream().unwrap());
         let mut tools = Toolbox::new(&mine, &stream).unwrap();
         let events: Vec<_> = (0..100).map(|_| (stream.record(), stream.record_timed())).collect();

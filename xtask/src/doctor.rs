@@ -203,7 +203,7 @@ impl BackendReport {
         let ordinals = 0..backend.device_count().unwrap_or(0);
         let (devices, opened): (Vec<_>, Vec<_>) = ordinals.map(|n| DeviceReport::collect(backend, n)).unzip();
         let opened: Vec<_> = opened.into_iter().flatten().collect();
-        Self { name: backend.name(), probe: backend.probe(), devices, links: Links::of(&opened) }
+        Self { name: backend.name().as_str(), probe: backend.probe(), devices, links: Links::of(&opened) }
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_device_is_shown_with_the_names_that_open_it() {
-        let mut info = DeviceInfo::new("cuda", 0);
+        let mut info = DeviceInfo::new(gpustream::BackendName::CUDA, 0);
         info.uuid = Some("GPU-1".into());
         info.pci = "0000:3b:00.0".parse().ok();
         let device = |info| DeviceReport { name: "cuda:0".into(), info, free: None, problem: None };

@@ -106,7 +106,10 @@ fn main() -> Result<()> {
 
 /// Makes the ranks of all devices.
 fn of_devices() -> Result<(Ours, Raw)> {
-    let devices = Device::all().into_iter().flatten().filter(|device| device.info().backend == "cuda");
+    let devices = Device::all()
+        .into_iter()
+        .flatten()
+        .filter(|device| device.info().backend == gpustream::BackendName::CUDA);
     let devices: Vec<Device> = devices.collect();
     ensure!(!devices.is_empty(), "this machine has no CUDA device");
     let ranks = World::local(&devices)?.communicators_with(options())?;

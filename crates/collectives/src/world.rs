@@ -21,7 +21,7 @@ use crate::{local, mpi, nccl};
 /// use gpustream_collectives::World;
 ///
 /// let devices: Vec<Device> =
-///     Device::all().into_iter().flatten().filter(|device| device.info().backend == "cpu").collect();
+///     Device::all().into_iter().flatten().filter(|device| device.info().backend == gpustream::BackendName::CPU).collect();
 /// let world = World::local(&devices)?;
 /// let communicators = world.communicators()?;
 /// assert_eq!(communicators.len(), world.size());
@@ -205,8 +205,11 @@ impl World {
             return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
         }
         // All ranks choose alike, whatever is installed where.
-        let usual =
-            if device.info().backend == "cpu" && cfg!(feature = "mpi") { Engine::Mpi } else { Engine::Nccl };
+        let usual = if device.info().backend == gpustream::BackendName::CPU && cfg!(feature = "mpi") {
+            Engine::Mpi
+        } else {
+            Engine::Nccl
+        };
         let endpoint = match options.engine.unwrap_or(usual) {
             Engine::Local => {
                 return Err(Error::new(

@@ -39,7 +39,7 @@ const MAGIC: &[u8] = b"gpustream image 3\n";
 pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled> {
     let info = device.info();
     let compiler = device.compiler()?;
-    let key = key(source, info.backend, &info.arch, &compiler);
+    let key = key(source, info.backend.as_str(), &info.arch, &compiler);
     let open = |path: PathBuf| match PrivateFolder::open(&path) {
         Ok(folder) => Some((folder, path)),
         Err(error) => {

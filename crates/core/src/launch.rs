@@ -239,7 +239,7 @@ mod tests {
     /// Goes through launches around each limit, of which most are usual.
     #[test]
     fn usual_launch_has_the_shape_that_any_launch_has() {
-        let mut device = DeviceInfo::new("test", 0);
+        let mut device = DeviceInfo::new(gpustream_hal::BackendName::new("test"), 0);
         (device.limits.max_grid[0], device.limits.shared_memory_per_block) = (1000, 4096);
         let mut kernel = FunctionInfo::default();
         (kernel.max_threads_per_block, kernel.static_shared) = (96, 1024);

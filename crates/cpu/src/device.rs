@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, WaitPolicy};
+use gpustream_hal::{
+    Backend, BackendName, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, WaitPolicy,
+};
 
 use crate::abi;
 use crate::arch;
@@ -43,7 +45,7 @@ pub(crate) struct CpuDevice {
 impl CpuDevice {
     fn new(Started { shared, streams }: Started, devices: usize) -> Self {
         let workers = shared.options.workers as u32;
-        let mut info = DeviceInfo::new("cpu", shared.ordinal);
+        let mut info = DeviceInfo::new(gpustream_hal::BackendName::CPU, shared.ordinal);
         info.name = processor_name();
         info.arch = arch::best().into();
         info.driver = format!("gpustream-cpu {}", env!("CARGO_PKG_VERSION"));
@@ -150,8 +152,8 @@ pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
 
 // SAFETY: each opening makes a device of its own, under this name.
 unsafe impl Backend for Cpu {
-    fn name(&self) -> &'static str {
-        "cpu"
+    fn name(&self) -> BackendName {
+        BackendName::CPU
     }
 
     fn device_count(&self) -> Result<usize> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{Backend, Device, DriverLibrary, Identity, Probe, Result};
+use gpustream_hal::{Backend, BackendName, Device, DriverLibrary, Identity, Probe, Result};
 
 use crate::compiler::{Nvrtc, compiler};
 use crate::cupti::{Cupti, cupti};
@@ -21,8 +21,8 @@ pub fn backend() -> &'static dyn Backend {
 
 // SAFETY: each opening makes a device of its own, under this name.
 unsafe impl Backend for Cuda {
-    fn name(&self) -> &'static str {
-        BACKEND
+    fn name(&self) -> BackendName {
+        BackendName::CUDA
     }
 
     fn device_count(&self) -> Result<usize> {

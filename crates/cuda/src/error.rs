@@ -4,13 +4,13 @@ use std::ffi::c_char;
 use std::ptr;
 
 use gpustream_hal::driver::{Codes, Status, text};
-use gpustream_hal::{Error, ErrorKind, Fault};
+use gpustream_hal::{BackendName, Error, ErrorKind, Fault};
 
 use crate::api::Api;
 use crate::log;
 
 /// The backend's name, in errors and device names.
-pub(crate) const BACKEND: &str = "cuda";
+pub(crate) const BACKEND: &str = BackendName::CUDA.as_str();
 
 const _: () = {
     use cudarc::driver::sys::CUresult as Bound;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 use gpustream_hal::driver::Status;
-use gpustream_hal::{DeviceInfo, Identity, Result, StreamPriorities};
+use gpustream_hal::{BackendName, DeviceInfo, Identity, Result, StreamPriorities};
 
 use crate::api::Api;
 use crate::context::Context;
@@ -19,7 +19,7 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    let mut info = DeviceInfo::new(BACKEND, ordinal);
+    let mut info = DeviceInfo::new(BackendName::CUDA, ordinal);
     info.name = name(api, device)?;
     info.arch = format!("sm_{major}{minor}");
     info.driver = match kernel_driver() {

@@ -1,7 +1,7 @@
 //! Devices, and what the protocol calls them.
 
 use dlpack_rs::ffi::{DLDevice, DLDeviceType as Type};
-use gpustream::{Device, Error, ErrorKind, Result};
+use gpustream::{BackendName, Device, Error, ErrorKind, Result};
 
 /// Returns the protocol's name for a device, as `__dlpack_device__` has to.
 ///
@@ -16,9 +16,9 @@ use gpustream::{Device, Error, ErrorKind, Result};
 pub fn device_of(device: &Device) -> Result<DLDevice> {
     let info = device.info();
     let (device_type, device_id) = match info.backend {
-        "cpu" => (Type::kDLCPU, Some(0)),
-        "cuda" => (Type::kDLCUDA, i32::try_from(info.ordinal).ok()),
-        "hip" => (Type::kDLROCM, i32::try_from(info.ordinal).ok()),
+        BackendName::CPU => (Type::kDLCPU, Some(0)),
+        BackendName::CUDA => (Type::kDLCUDA, i32::try_from(info.ordinal).ok()),
+        BackendName::HIP => (Type::kDLROCM, i32::try_from(info.ordinal).ok()),
         _ => (0, None),
     };
     device_id.map(|device_id| DLDevice { device_type, device_id }).ok_or_else(|| {

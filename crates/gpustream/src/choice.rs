@@ -55,7 +55,7 @@ pub(crate) enum Among {
 
 impl Among {
     fn has(self, backend: &dyn Backend) -> bool {
-        self == Self::All || backend.name() != "cpu"
+        self == Self::All || backend.name() != gpustream_hal::BackendName::CPU
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn named(name: &str) -> Result<Choice> {
     }
     let (wanted, which) = parse(name)?;
     let all = backends();
-    let Some(&backend) = all.iter().find(|backend| backend.name() == wanted) else {
+    let Some(&backend) = all.iter().find(|backend| backend.name().as_str() == wanted) else {
         return Err(no_backend(wanted, &all));
     };
     trace::expect(backend);
@@ -124,7 +124,7 @@ fn first(among: Among) -> Result<Choice> {
             }
             Err(error) if matches!(error.kind(), ErrorKind::DriverMissing | ErrorKind::NoDevice) => {
                 notice::now(Level::Info, || Notice::PassedOver {
-                    backend: backend.name(),
+                    backend: backend.name().as_str(),
                     why: error.message().to_owned(),
                 });
                 let _ = write!(passed, "\n  {}: {}", backend.name(), error.message());
@@ -239,7 +239,7 @@ impl Which<'_> {
 }
 
 fn no_backend(wanted: &str, all: &[&dyn Backend]) -> Error {
-    let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+    let names: Vec<_> = all.iter().map(|backend| backend.name().as_str()).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let why = if ["cpu", "cuda", "hip"].contains(&wanted) {
         format!(

@@ -86,7 +86,7 @@ impl Stream {
         let check = || {
             let info = self.device.info();
             if !info.features.conditional_nodes {
-                return Err(no_conditions(info.backend));
+                return Err(no_conditions(info.backend.as_str()));
             }
             if flag.len() != 1 {
                 return Err(not_one(flag.len()));

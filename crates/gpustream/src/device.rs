@@ -88,7 +88,7 @@ impl Device {
     /// ```
     /// # use gpustream::{Device, ErrorKind};
     /// match Device::best_gpu() {
-    ///     Ok(gpu) => assert_ne!(gpu.info().backend, "cpu"),
+    ///     Ok(gpu) => assert_ne!(gpu.info().backend, gpustream_hal::BackendName::CPU),
     ///     Err(error) => println!("no GPU: {error}"),
     /// }
     /// ```
@@ -184,7 +184,7 @@ impl Device {
         let environment = Environment::read()?;
         trace::expect(backend);
         let open = || backend.open(ordinal);
-        let raw = process::opening(backend.name(), environment.exit_seconds, open)
+        let raw = process::opening(backend.name().as_str(), environment.exit_seconds, open)
             .map_err(|error| error.with_backend(backend.name()))?;
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.

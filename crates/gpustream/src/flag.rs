@@ -126,7 +126,7 @@ impl Stream {
         let checked = if device.features.stream_wait_value {
             check_value(until)
         } else {
-            Err(no_waits(device.backend))
+            Err(no_waits(device.backend.as_str()))
         };
         entry.named(checked)?;
         // SAFETY: the flag's word is aligned and page-locked, and the host reaches it by atomics alone.

@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     fn info() -> DeviceInfo {
-        let mut info = DeviceInfo::new("test", 0);
+        let mut info = DeviceInfo::new(gpustream_hal::BackendName::new("test"), 0);
         info.multiprocessors = 4;
         info.limits.max_threads_per_multiprocessor = 1024;
         info

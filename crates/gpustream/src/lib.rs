@@ -161,9 +161,10 @@ pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
-    AddressMode, ArrayShape, Backend, CallSite, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode,
-    FunctionInfo, GraphUpdate, Image, ManagedAdvice, MemoryInfo, ParamInfo, PciAddress, PinnedOptions,
-    Result, Source, StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
+    AddressMode, ArrayShape, Backend, BackendName, CallSite, DefaultStream, DeviceFeatures, DeviceInfo,
+    DeviceLimits, DeviceQuirks, Error, ErrorKind, FilterMode, FunctionInfo, GraphUpdate, Image,
+    ManagedAdvice, MemoryInfo, ParamInfo, PciAddress, PinnedOptions, Result, Source, StreamOptions,
+    StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;

@@ -98,7 +98,7 @@ impl Device {
             };
             let ours = self.info().backend;
             let elsewhere = |message: String| Err(Error::new(ErrorKind::DeviceMismatch, message));
-            if backend != BackendName::new(ours) {
+            if backend != BackendName::new(ours.as_str()) {
                 return elsewhere(format!(
                     "the memory is of the backend {backend}, and {} of {ours}; import it there",
                     self.place()
@@ -195,7 +195,7 @@ impl<T: Plain> Buffer<T> {
                 // SAFETY: the buffer holds the mapping.
                 None => unsafe { mapping.device.shared_export(&mapping.raw) }?,
             };
-            let backend = BackendName::new(device.info().backend);
+            let backend = BackendName::new(device.info().backend.as_str());
             let bytes = self.len() * size_of::<T>();
             // Another process may write from now on.
             self.set_written(bytes);

@@ -139,7 +139,7 @@ struct Process {
     /// Whether operations are ranges in the profilers of vendors.
     ranges: bool,
     /// The backends of which it was said that they have no ranges.
-    said: Vec<&'static str>,
+    said: Vec<hal::BackendName>,
 }
 
 impl Process {

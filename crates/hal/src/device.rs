@@ -134,6 +134,53 @@ impl Work<'_> {
     }
 }
 
+/// The name of a backend, as you write it in `GPUSTREAM_DEVICE`.
+///
+/// ```
+/// use gpustream_hal::BackendName;
+///
+/// assert_eq!(BackendName::CUDA.to_string(), "cuda");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendName(&'static str);
+
+impl BackendName {
+    /// Threads of this machine.
+    pub const CPU: Self = Self("cpu");
+    /// NVIDIA, through libcuda.
+    pub const CUDA: Self = Self("cuda");
+    /// AMD, through libamdhip64.
+    pub const HIP: Self = Self("hip");
+
+    /// Makes the name of a backend that is not one of these.
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    /// Returns the name as text.
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl From<BackendName> for &'static str {
+    fn from(name: BackendName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+impl fmt::Debug for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 /// A vendor's driver: finds and opens devices. One static value per backend crate.
 ///
 /// # Safety
@@ -143,7 +190,7 @@ impl Work<'_> {
 /// that no devices of another driver carry that name.
 pub unsafe trait Backend: Send + Sync {
     /// Returns the name that users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> BackendName;
 
     /// Returns how many devices the driver offers.
     ///
@@ -220,8 +267,8 @@ pub struct Probe {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The backend's name: `cpu`, `cuda`, `hip`.
-    pub backend: &'static str,
+    /// The backend that opened the device.
+    pub backend: BackendName,
     /// The device's number within its backend.
     pub ordinal: usize,
     /// The vendor's product name.
@@ -365,7 +412,7 @@ impl Default for DeviceLimits {
 
 impl DeviceInfo {
     /// Returns facts with the least abilities; backends fill in what they know.
-    pub fn new(backend: &'static str, ordinal: usize) -> Self {
+    pub fn new(backend: BackendName, ordinal: usize) -> Self {
         Self {
             backend,
             ordinal,

@@ -155,8 +155,8 @@ impl Error {
 
     /// Adds the backend's name, unless one is already there.
     #[must_use]
-    pub fn with_backend(mut self, backend: &'static str) -> Self {
-        self.0.backend.get_or_insert(backend);
+    pub fn with_backend(mut self, backend: impl Into<&'static str>) -> Self {
+        self.0.backend.get_or_insert(backend.into());
         self
     }
 

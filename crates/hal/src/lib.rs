@@ -94,8 +94,8 @@ pub use buffer::{
 };
 pub use bytes::Bytes;
 pub use device::{
-    Backend, Device, DeviceFeatures, DeviceInfo, DeviceLimits, DeviceQuirks, DriverLibrary, MemoryInfo,
-    Probe, StreamPriorities,
+    Backend, BackendName, Device, DeviceFeatures, DeviceInfo, DeviceLimits, DeviceQuirks, DriverLibrary,
+    MemoryInfo, Probe, StreamPriorities,
 };
 pub use error::{CallSite, Error, ErrorKind, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};

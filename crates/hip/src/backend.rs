@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{Backend, Device, DriverLibrary, Error, ErrorKind, Identity, Probe, Result};
+use gpustream_hal::{Backend, BackendName, Device, DriverLibrary, Error, ErrorKind, Identity, Probe, Result};
 
 use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
@@ -59,8 +59,8 @@ impl Hip {
 
 // SAFETY: each opening makes a device of its own, under this name.
 unsafe impl Backend for Hip {
-    fn name(&self) -> &'static str {
-        BACKEND
+    fn name(&self) -> BackendName {
+        BackendName::HIP
     }
 
     fn device_count(&self) -> Result<usize> {

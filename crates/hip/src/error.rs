@@ -1,12 +1,12 @@
 //! From HIP's return codes to errors.
 
 use gpustream_hal::driver::{Codes, Status};
-use gpustream_hal::{Error, ErrorKind, Fault};
+use gpustream_hal::{BackendName, Error, ErrorKind, Fault};
 
 use crate::api::Api;
 
 /// The backend's name, in errors and device names.
-pub(crate) const BACKEND: &str = "hip";
+pub(crate) const BACKEND: &str = BackendName::HIP.as_str();
 
 #[cfg(feature = "hip-runtime-sys")]
 const _: () = {

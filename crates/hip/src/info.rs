@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use gpustream_hal::{DeviceInfo, ErrorKind, Identity, Result, StreamPriorities};
+use gpustream_hal::{BackendName, DeviceInfo, ErrorKind, Identity, Result, StreamPriorities};
 
 use crate::api::Api;
 use crate::arch::Arch;
@@ -23,7 +23,7 @@ pub(crate) fn read(
 ) -> Result<DeviceInfo> {
     let device = ordinal as c_int;
     let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
-    let mut info = DeviceInfo::new(BACKEND, ordinal);
+    let mut info = DeviceInfo::new(BackendName::HIP, ordinal);
     info.name = name(api, device)?;
     arch.processor().clone_into(&mut info.arch);
     info.driver = driver.version.to_string();

@@ -54,7 +54,7 @@ fn a_refused_host_closure_is_dropped() {
 fn a_graph_owns_what_a_failed_operation_left_in_it() {
     on_both(|recorder, device| {
         let options = DeviceOptions::default().pool(PoolPolicy::Unpooled);
-        let device = Device::open_with(device.info().backend, options).unwrap();
+        let device = Device::open_with(device.info().backend.as_str(), options).unwrap();
         let stream = device.stream().unwrap();
         let mut x = stream.zeros::<f64>(2000).unwrap();
         let graph = stream.capture(|s| {

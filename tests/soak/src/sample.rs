@@ -36,7 +36,7 @@ pub(crate) fn read(device: &Device) -> Values {
     let stats = device.memory_stats();
     let pinned = device.pinned_stats();
     // The CPU's device has the memory of the whole machine, which says nothing about this process.
-    let on_gpu = device.info().backend != "cpu";
+    let on_gpu = device.info().backend != gpustream::BackendName::CPU;
     let taken =
         device.memory().ok().filter(|_| on_gpu).map(|memory| (memory.total - memory.free) as f64 / MIB);
     [

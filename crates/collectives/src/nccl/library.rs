@@ -25,10 +25,10 @@ impl Vendor {
     ///
     /// # Errors
     /// `Unsupported` for the CPU.
-    pub(crate) fn of(backend: &str) -> Result<Self> {
+    pub(crate) fn of(backend: gpustream::BackendName) -> Result<Self> {
         match backend {
-            "cuda" => Ok(Self::Nvidia),
-            "hip" => Ok(Self::Amd),
+            gpustream::BackendName::CUDA => Ok(Self::Nvidia),
+            gpustream::BackendName::HIP => Ok(Self::Amd),
             other => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(

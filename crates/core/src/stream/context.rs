@@ -8,7 +8,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Result};
 use crate::operation::refused;
 use crate::sync::{Mutex, lock, thread};
 
-type Key = (&'static str, usize);
+type Key = (hal::BackendName, usize);
 
 /// The captures, or the waits, that go on in a context, with their number.
 enum Use {

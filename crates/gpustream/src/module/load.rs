@@ -8,7 +8,7 @@ use gpustream_core::module_core::ModuleCore;
 use gpustream_core::operation::call_site;
 use gpustream_core::sync::Mutex;
 use gpustream_core::{compile_cache, lint, reentrancy};
-use gpustream_hal::{DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
+use gpustream_hal::{BackendName, DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
 
 use super::{LoadedModule, Module, ModuleSource, symbol_of};
 use crate::device::Device;
@@ -200,7 +200,7 @@ fn unlisted_in(image: &[u8], source: &ModuleSource<'_>, read_only: &[&str]) -> V
 fn suitable_images(device: &Device, source: &ModuleSource<'_>) -> Vec<usize> {
     let rank = |image: &Image<'_>| {
         let ranks = image.targets.iter().filter_map(|target| device.0.raw.target_rank(target));
-        ranks.max().filter(|_| image.backend == device.info().backend)
+        ranks.max().filter(|_| image.backend == device.info().backend.as_str())
     };
     let ranked = source.images.iter().enumerate().filter_map(|(index, image)| Some((rank(image)?, index)));
     let mut ranked: Vec<_> = ranked.collect();
@@ -217,7 +217,7 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
         .map(|image| format!("{} ({})", image.backend, image.targets.join(", ")))
         .collect();
     let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
-    let built = source.images.iter().any(|image| image.backend == info.backend);
+    let built = source.images.iter().any(|image| image.backend == info.backend.as_str());
     let mut message = format!(
         "the module has {has}, and the device {}:{} wants {}; {}",
         info.backend,
@@ -232,11 +232,11 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
 }
 
 /// Returns how to have an image for `arch` of `backend`, whose other targets were `built` or not.
-fn build_too(backend: &str, arch: &str, built: bool) -> String {
+fn build_too(backend: BackendName, arch: &str, built: bool) -> String {
     let (name, method, variable) = match backend {
-        "cpu" => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),
-        "cuda" => ("Cuda", "cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
-        "hip" => ("Hip", "hip_arch", "GPUSTREAM_HIP_ARCHS"),
+        BackendName::CPU => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),
+        BackendName::CUDA => ("Cuda", "cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
+        BackendName::HIP => ("Hip", "hip_arch", "GPUSTREAM_HIP_ARCHS"),
         _ => return format!("build the kernels for {backend} and {arch} too"),
     };
     let target = format!("`.{method}(\"{arch}\")` in the build script, or {arch} in the list `{variable}`");

@@ -22,7 +22,7 @@ unsafe impl Model for Null {
 }
 
 pub(crate) fn device() -> Device {
-    let backend = Noop::new(Null, DeviceInfo::new("null", 0));
+    let backend = Noop::new(Null, DeviceInfo::new(gpustream::BackendName::new("null"), 0));
     Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
 }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
 use gpustream::{
-    Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result, Stream,
+    BackendName, Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result,
+    Stream,
 };
 use gpustream_hal::noop::{Call as Asked, Model, Noop};
 
@@ -90,7 +91,7 @@ impl Paper {
 
     /// Makes a device of another backend, or another device of one. The devices do not reach each other.
     pub(crate) fn of(backend: &'static str, ordinal: usize) -> Arc<Self> {
-        let mut info = DeviceInfo::new(backend, ordinal);
+        let mut info = DeviceInfo::new(BackendName::new(backend), ordinal);
         info.name = "a device on paper".into();
         info.arch = "paper".into();
         info.features.concurrent_kernels = true;
@@ -372,8 +373,12 @@ pub(crate) fn open<const STREAMS: usize>(
 
 /// Loads the one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {
-    let images =
-        [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper", symbols: &[] }];
+    let images = [Image {
+        backend: device.info().backend.as_str(),
+        targets: &["paper"],
+        bytes: b"paper",
+        symbols: &[],
+    }];
     let source = ModuleSource { name: "paper", images: &images, source: None, globals: &[] };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("touch").unwrap()

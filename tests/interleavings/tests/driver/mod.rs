@@ -132,7 +132,7 @@ impl Driver {
     }
 
     pub(crate) fn open(&self) -> gpustream::Device {
-        let mut info = DeviceInfo::new("model", 0);
+        let mut info = DeviceInfo::new(gpustream::BackendName::new("model"), 0);
         info.features.textures = true;
         info.quirks.capture_closes_events =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).closes_events;

@@ -133,8 +133,10 @@ mod tests {
         for (align, fits) in [(64, false), (128, false), (256, true), (1024, true)] {
             for kind in [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::WriteCombined] {
                 let model = Arc::new(Crooked(align, AtomicI32::new(0)));
-                let source =
-                    Allocators::new(Arc::new(Noop::new(model.clone(), DeviceInfo::new("crooked", 0))));
+                let source = Allocators::new(Arc::new(Noop::new(
+                    model.clone(),
+                    DeviceInfo::new(gpustream_hal::BackendName::new("crooked"), 0),
+                )));
                 match source.alloc(kind, 1024, 1000) {
                     Ok(slab) => assert!(fits && slab.start == 4096 + align, "{kind:?} {align}"),
                     Err(error) => {
