@@ -59,7 +59,7 @@ impl Drop for Cublas {
 
 impl Gemm {
     fn new(stream: &Stream) -> Result<Self> {
-        match stream.device().info().backend {
+        match stream.device().info().backend.as_str() {
             "cpu" => Ok(Self { engine: Engine::Host, workspace: stream.alloc(0)? }),
             "cuda" => {
                 // SAFETY: the library is only looked for.
