@@ -359,10 +359,10 @@ impl Device {
 
     /// Returns one of the driver's own streams: the legacy default stream, or that of this host thread.
     ///
-    /// You can only use a thread's stream on that thread. On any other, submitting to it or waiting for it is an
-    /// [`ErrorKind::InvalidArgument`]. Because the driver may submit to it too, each of your submissions to a thread's stream
-    /// records an event. If you ask for a default stream several times, also through several handles of the device, you get the
-    /// same stream, which can have one capture at a time.
+    /// You can only use a thread's stream on that thread, because the driver's handle means another stream elsewhere. On any
+    /// other thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to
+    /// wait for its work, so each submission to it records an event. If you ask for a default stream several times, also
+    /// through several handles of the device, you get the same stream, which can have one capture at a time.
     ///
     /// The legacy stream and the streams that you make with [`blocking_with_default`](StreamOptions::blocking_with_default)
     /// wait for each other.
