@@ -139,7 +139,8 @@ fn first(among: Among) -> Result<Choice> {
         }
         (Among::Gpus, false) => format!("no GPU can be opened, and the CPU was not asked for:{passed}"),
         (Among::Gpus, true) => {
-            "no backend for GPUs is compiled in; turn on at least one of the features `cuda`, `hip`".to_owned()
+            "no backend for GPUs is compiled in; turn on at least one of the features `cuda`, `hip`"
+                .to_owned()
         }
     };
     Err(Error::new(ErrorKind::NoDevice, message))

@@ -159,7 +159,8 @@ fn no_conditions(backend: &str) -> Error {
 
 #[cold]
 fn not_one(len: usize) -> Error {
-    let message =
-        format!("a condition must be one `u32`, and this memory has {len} elements; pass a view of one element");
+    let message = format!(
+        "a condition must be one `u32`, and this memory has {len} elements; pass a view of one element"
+    );
     Error::new(ErrorKind::InvalidArgument, message)
 }

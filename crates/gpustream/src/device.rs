@@ -357,7 +357,7 @@ impl Device {
         ))
     }
 
-    /// Returns one of the driver's own streams: the legacy default stream, or that of this host thread.
+    /// Returns a stream that the driver owns: the legacy default stream, or that of this host thread.
     ///
     /// You can only use a thread's stream on that thread, because the driver's handle means another stream elsewhere. On any
     /// other thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to
@@ -392,7 +392,7 @@ impl Device {
     /// handles of the device, you get one stream, which can have one capture at a time.
     ///
     /// # Safety
-    /// `raw` must be a stream of this device's primary context. It must outlive the value (forever, if you leak the value) and
+    /// `raw` must be a stream in this device's primary context. It must outlive the value (forever, if you leak the value) and
     /// all work submitted through it. It may only be captured through such values. You must not drop the value inside a host
     /// closure.
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
@@ -449,7 +449,7 @@ impl Device {
     /// [`ErrorKind::InHostClosure`] inside a host closure.
     ///
     /// # Safety
-    /// `raw` must be a module of this device's context and must stay loaded until `owner` is dropped. If its kernels write
+    /// `raw` must be a module in this device's context and must stay loaded until `owner` is dropped. If its kernels write
     /// variables, you must order their launches, because we do not know these variables.
     #[track_caller]
     pub unsafe fn module_from_raw(
@@ -544,7 +544,7 @@ impl Device {
         )
     }
 
-    /// Returns the address of the driver's context (`CUcontext`), for other libraries. On CUDA it is the device's primary
+    /// Returns the driver's context (`CUcontext`) as an address, for other libraries. On CUDA it is the device's primary
     /// context, which all libraries of a process share. On HIP, which uses ordinals instead, and on the CPU, the number means
     /// nothing outside.
     pub fn raw_context(&self) -> usize {

@@ -66,9 +66,9 @@ impl Event {
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         reentrancy::check_outside()?;
         match self.kind() {
-            EventKind::Captured(_) => {
-                Err(refused("ask about an event that was recorded inside it, because each launch reaches that event again"))
-            }
+            EventKind::Captured(_) => Err(refused(
+                "ask about an event that was recorded inside it, because each launch reaches that event again",
+            )),
             EventKind::Ordinary | EventKind::Special => Ok(()),
         }
     }

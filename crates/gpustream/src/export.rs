@@ -39,7 +39,7 @@ pub(crate) enum Content {
     Event,
 }
 
-/// The beginning of a backend's name, padded with zeros.
+/// A backend's name, cut to 8 bytes or padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackendName([u8; 8]);
 
@@ -76,7 +76,7 @@ struct Message {
 
 const MESSAGE: usize = size_of::<Message>();
 
-/// What stands in place of a backend's name if the export is an event.
+/// Replaces the backend's name if the export is an event.
 const EVENT: [u8; 8] = *b"event\0\0\0";
 
 impl Content {
@@ -98,7 +98,9 @@ impl Content {
         }
         match u64::from_le_bytes(bytes) {
             _ if name == EVENT => Ok(Self::Event),
-            0 => Err(invalid("the export that arrived has 0 bytes of memory, which `Export::send` never sends; it is damaged")),
+            0 => Err(invalid(
+                "the export that arrived has 0 bytes of memory, which `Export::send` never sends; it is damaged",
+            )),
             bytes => Ok(Self::Memory { backend: BackendName(name), uuid, bytes }),
         }
     }

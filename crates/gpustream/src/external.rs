@@ -303,7 +303,7 @@ impl Stream {
         unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
     }
 
-    /// Returns the place to report failures of another library's work that was submitted to this stream so far.
+    /// Returns the place to report that another library's work failed, if it was submitted to this stream before this call.
     ///
     /// Work that was enqueued without an error may still fail later, for example because a connection to another host ended.
     /// Then only a wait can report it. If you keep the failure here, the next wait for this stream returns it, and so does the

@@ -168,7 +168,9 @@ fn check_value(until: WaitValue) -> Result<()> {
             "a wait for a flag of at least {value} was asked for, but drivers differ in how they compare values from {TOO_LARGE} \
              on; count from 0 again, or wait for `WaitValue::Equal`"
         )),
-        WaitValue::AnyBit(0) => refused("a wait for any of no bits of a flag would never end; name at least one bit".into()),
+        WaitValue::AnyBit(0) => {
+            refused("a wait for any of no bits of a flag would never end; name at least one bit".into())
+        }
         _ => Ok(()),
     }
 }

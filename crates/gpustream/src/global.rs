@@ -198,8 +198,10 @@ impl Module {
         };
         let (address, bytes) = variable.place.clone()?;
         let mismatch = |why: String| {
-            let message =
-                format!("the {bytes} bytes at {address:#x} cannot be elements of `{}`: {why}", type_name::<T>());
+            let message = format!(
+                "the {bytes} bytes at {address:#x} cannot be elements of `{}`: {why}",
+                type_name::<T>()
+            );
             Err(Error::new(ErrorKind::ArgumentMismatch, message))
         };
         match bytes.checked_rem(size_of::<T>()) {

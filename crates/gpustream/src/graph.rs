@@ -317,7 +317,7 @@ impl Graph {
     /// [`ErrorKind::InvalidArgument`] if the node belongs to another graph, or if you called [`update`](Self::update), because
     /// that makes new nodes. Also if a cooperative launch replaces an ordinary one or the other way round, or if the clusters
     /// differ, because drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] if the driver
-    /// refuses. CUDA does so, for example, if a copy was made for other memory and now gets memory of CUDA's own pool.
+    /// refuses. CUDA does so, for example, if a copy was made for other memory and now gets memory from CUDA's own pool.
     #[track_caller]
     pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         named(call_site("set_node"), || {

@@ -352,7 +352,7 @@ pub mod codegen {
         unsafe { kernel.launch(stream, &launch, args) }
     }
 
-    /// Returns the error for a condition of a kernel's contract that does not hold.
+    /// Returns the error for a condition that does not hold.
     #[cold]
     #[track_caller]
     pub fn violated(kernel: &'static str, clause: &str, values: &[(&str, i128)]) -> Error {

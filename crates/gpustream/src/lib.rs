@@ -247,9 +247,9 @@ macro_rules! __bindings_of {
 /// Writes the `unsafe` of generated bindings. Not for use by hand.
 ///
 /// A launcher is sound because it checks its contract, which Rust's types cannot express, so the bindings need `unsafe`
-/// somewhere. But they become part of your crate, which may forbid `unsafe`. The compiler applies that lint to code written in
-/// your crate and not to the expansion of another crate's macro, so the bindings write `unsafe` inside this macro. You pass the
-/// word itself to the macro, so that a search for `unsafe` finds every use.
+/// somewhere. But they become part of your crate, which may forbid `unsafe`. The compiler only applies that lint to code
+/// written in your crate, and not to what another crate's macro expands to. So the bindings write `unsafe` inside this macro.
+/// You pass the word itself to the macro, so that a search for `unsafe` finds every use.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __generated {

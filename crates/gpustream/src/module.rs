@@ -37,7 +37,7 @@ pub struct ModuleSource<'a> {
     pub globals: &'a [GlobalVariable<'a>],
 }
 
-/// The sizes of a kernel's parameters, in bytes.
+/// How many bytes each parameter of a kernel has.
 type Sizes = Arc<[usize]>;
 
 struct LoadedModule {
@@ -80,7 +80,7 @@ pub struct Kernel {
     pub(crate) limits: RowLimits,
     /// The sizes of the parameters in bytes, or `None` if neither the driver nor bindings have told us.
     pub(crate) params: Option<Arc<[usize]>>,
-    /// True once the driver lets the kernel use all of the device's dynamic shared memory.
+    /// True once the driver lets the kernel use all dynamic shared memory that the device has.
     pub(crate) may_share_most: Arc<AtomicBool>,
     /// The variables that each launch may use, or `None` if the module has none.
     pub(crate) globals: Option<Arc<Globals>>,
@@ -91,7 +91,7 @@ impl Module {
     /// Wraps a module that another library loaded. You find its kernels and variables by the image's names.
     ///
     /// # Safety
-    /// `raw` must be a module of `device`'s context and must stay loaded until `owner` is dropped. Its kernels and variables
+    /// `raw` must be a module in `device`'s context and must stay loaded until `owner` is dropped. Its kernels and variables
     /// must be what their users promise.
     pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
         // SAFETY: by this function's contract.
@@ -119,8 +119,10 @@ impl Module {
     fn find_kernel(&self, name: &str) -> Result<Kernel> {
         reentrancy::check_outside()?;
         if name.is_empty() {
-            let message =
-                format!("module `{}` was asked for a kernel with an empty name; give the kernel's name", self.0.name);
+            let message = format!(
+                "module `{}` was asked for a kernel with an empty name; give the kernel's name",
+                self.0.name
+            );
             return Err(Error::new(ErrorKind::KernelNotFound, message));
         }
         let device = &self.0.device.0.raw;

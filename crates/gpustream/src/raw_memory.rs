@@ -68,7 +68,9 @@ impl Lent {
         let Self { memory, bytes, stream, operation } = self;
         let access = Access { block: memory.block(), range: 0..bytes, mode: Mode::Write };
         let ordered = stream.enter(operation).and_then(|entry| {
-            entry.check_running("take memory back from another library in it; do so before or after the capture")?;
+            entry.check_running(
+                "take memory back from another library in it; do so before or after the capture",
+            )?;
             hand_over(&entry, &stream, &access, &memory.device)
         });
         if ordered.is_err() {

@@ -189,7 +189,7 @@ impl SharedEvent {
         self.page().reached[slot].load(Ordering::Acquire)
     }
 
-    /// Returns a view of a slot's word.
+    /// Returns a slot's word as a view.
     fn word(&self, slot: usize) -> View<'_, u32> {
         let start = std::mem::offset_of!(Page, reached) + slot * size_of::<u32>();
         View::at(self.memory.block(), &self.memory.device, start, 1)
@@ -205,7 +205,9 @@ impl SharedEvent {
     fn check_not_abandoned(&self) -> Result<()> {
         match self.page().abandoned.load(Ordering::Acquire) {
             0 => Ok(()),
-            _ => Err(external("the event was abandoned, so it cannot be recorded or waited for; make another one")),
+            _ => Err(external(
+                "the event was abandoned, so it cannot be recorded or waited for; make another one",
+            )),
         }
     }
 
@@ -271,7 +273,9 @@ impl Device {
         named(call_site("import_event"), || {
             reentrancy::check_outside()?;
             if export.content != Content::Event {
-                return Err(invalid("the export holds memory, not an event; import it with `Device::import`"));
+                return Err(invalid(
+                    "the export holds memory, not an event; import it with `Device::import`",
+                ));
             }
             // If another process could shrink the page, it could crash this one.
             let seals = fcntl_get_seals(&export.descriptor).unwrap_or(SealFlags::empty());
@@ -341,7 +345,9 @@ impl Stream {
         let entry = self.enter(call_site("wait_shared"))?;
         let wait = || {
             self.check_memory(&entry, &event.word(0))?;
-            entry.check_running("wait for a shared event in it; make the stream that launches the graph wait instead")?;
+            entry.check_running(
+                "wait for a shared event in it; make the stream that launches the graph wait instead",
+            )?;
             let Some(mark) = event.awaited()? else { return Ok(()) };
             let device = self.device.info();
             if !device.stream_wait_value {

@@ -21,7 +21,7 @@ pub(crate) struct Mapping {
     raw: SharedMapping,
     /// The descriptor that imported memory came from. We keep it because CUDA cannot export memory that it has imported.
     imported: Option<OwnedFd>,
-    /// The part of the device's limit that the memory takes, if this process allocated it.
+    /// What the memory takes from the device's limit, if this process allocated it.
     share: Option<BudgetShare>,
 }
 
@@ -44,8 +44,8 @@ impl Device {
     /// Allocates memory that you can share with other processes through [`Buffer::export`] (`cuMemCreate`, `hipMemCreate`, a
     /// sealed `memfd`). Its contents are unspecified. Otherwise the buffer is like any other.
     ///
-    /// This is far slower than allocating from the pool, and you get a multiple of the driver's granularity, which is 2 MiB on
-    /// GPUs. May block until the device is idle.
+    /// This is far slower than allocating from the pool, and sizes are rounded up to what the driver shares at once, which is 2
+    /// MiB on GPUs. May block until the device is idle.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if [`DeviceInfo::shared_memory`](gpustream_hal::DeviceInfo::shared_memory) is not set;
@@ -96,7 +96,9 @@ impl Device {
             reentrancy::check_outside()?;
             self.check_shares()?;
             let Content::Memory { backend, uuid, bytes } = export.content else {
-                return Err(invalid("the export holds an event, not memory; import it with `Device::import_event`"));
+                return Err(invalid(
+                    "the export holds an event, not memory; import it with `Device::import_event`",
+                ));
             };
             let ours = self.info().backend;
             let elsewhere = |message: String| Err(Error::new(ErrorKind::DeviceMismatch, message));
@@ -114,8 +116,9 @@ impl Device {
                 ));
             }
             let element = size_of::<T>();
-            let bytes = usize::try_from(bytes)
-                .map_err(|_| invalid(format!("the export has {bytes} bytes, more than this process can address")))?;
+            let bytes = usize::try_from(bytes).map_err(|_| {
+                invalid(format!("the export has {bytes} bytes, more than this process can address"))
+            })?;
             if element == 0 || !bytes.is_multiple_of(element) {
                 return Err(invalid(format!(
                     "the export has {bytes} bytes, which is not a whole number of elements of {element} bytes; import it as \

@@ -121,8 +121,8 @@ impl Stream {
         Ok(Event::new(&self.core, EventContents::new(cell, kind)))
     }
 
-    /// Like [`record`](Self::record), but a host thread that waits for this event does so by the policy `wait` instead of the
-    /// device's.
+    /// Like [`record`](Self::record), but a host thread waits for this event by the policy `wait`, whatever the device's
+    /// options say.
     ///
     /// # Errors
     /// As for [`record`](Self::record).
@@ -207,7 +207,9 @@ impl Stream {
             return if points.all(known_done) {
                 Ok(None)
             } else {
-                Err(refused("wait inside it for an event recorded outside; make the stream that launches the graph wait instead"))
+                Err(refused(
+                    "wait inside it for an event recorded outside; make the stream that launches the graph wait instead",
+                ))
             };
         }
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {

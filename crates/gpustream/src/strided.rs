@@ -12,7 +12,7 @@ use crate::view::{AsView, AsViewMut, View};
 /// Where a box's elements are in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pitched {
-    /// The index of the box's first element.
+    /// The index at which the box begins.
     pub offset: usize,
     /// How many elements it is from one row to the next.
     pub pitch: usize,
@@ -37,7 +37,7 @@ impl Pitched {
         self.at_plane(x, y, 0)
     }
 
-    /// Moves the box's first element to `(x, y, z)`. If the index overflows, the box is out of any array's bounds.
+    /// Moves the box's first element to `(x, y, z)`. If the index overflows, the box is outside any array.
     #[must_use]
     pub const fn at_plane(mut self, x: usize, y: usize, z: usize) -> Self {
         let row = if z == 0 { y } else { y.saturating_add(z.saturating_mul(self.rows)) };
@@ -59,7 +59,7 @@ impl Pitched {
         self.offset.saturating_add(start).saturating_add(width)
     }
 
-    /// Returns the index of a row's first element.
+    /// Returns the index at which a row begins.
     fn row(&self, y: usize, z: usize) -> usize {
         let row = if z == 0 { y } else { y + z * self.rows };
         self.offset + row * self.pitch

@@ -209,7 +209,8 @@ impl<T: Texel> Array<T> {
 }
 
 pub(crate) fn memory_of(memory: &Owned) -> Result<&ArrayMemory> {
-    let no_array = || Error::new(ErrorKind::Driver, "this memory is neither an array nor texels, so it has no textures");
+    let no_array =
+        || Error::new(ErrorKind::Driver, "this memory is neither an array nor texels, so it has no textures");
     memory.block().array().ok_or_else(no_array)
 }
 
@@ -460,7 +461,9 @@ fn check_shapes(src: ArrayShape, dst: ArrayShape) -> Result<()> {
     if src == dst {
         return Ok(());
     }
-    let message = format!("the arrays have different shapes, {src} and {dst}; copy a box of one through a buffer instead");
+    let message = format!(
+        "the arrays have different shapes, {src} and {dst}; copy a box of one through a buffer instead"
+    );
     Err(Error::new(ErrorKind::ArgumentMismatch, message))
 }
 

@@ -55,7 +55,7 @@ pub struct Trace {
 }
 
 impl Device {
-    /// Begins a trace of this device's streams. Blocks until we have compared the device's clock with the host's: if times come
+    /// Begins to trace this device's streams. Blocks until we have compared the device's clock with the host's: if times come
     /// from events, until the device has reached a few of them.
     ///
     /// # Errors
@@ -198,8 +198,7 @@ impl Write for Buffer {
 impl ToFile {
     fn create(path: &Path) -> Result<Self> {
         let refused = |error| {
-            let text =
-                format!("GPUSTREAM_TRACE={}: {error}; name a file that you can write", path.display());
+            let text = format!("GPUSTREAM_TRACE={}: {error}; name a file that you can write", path.display());
             Error::new(ErrorKind::InvalidArgument, text)
         };
         let (path, file) = Self::open(path).map_err(refused)?;

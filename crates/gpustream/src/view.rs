@@ -155,8 +155,8 @@ impl<'a, T: Plain> View<'a, T> {
     /// # let stream = device.stream()?;
     /// let x = stream.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
     /// assert_eq!(stream.download(&x.cast::<[f32; 4]>()?)?, [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
-/// assert!(x.slice(..6)?.cast::<[f32; 4]>().is_err());   // one and a half vectors
-/// assert!(x.slice(1..5)?.cast::<[f32; 4]>().is_err());  // not at a multiple of 16 bytes, which kernels need
+    /// assert!(x.slice(..6)?.cast::<[f32; 4]>().is_err());   // one and a half vectors
+    /// assert!(x.slice(1..5)?.cast::<[f32; 4]>().is_err());  // not at a multiple of 16 bytes, which kernels need
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///

@@ -65,7 +65,7 @@ fn a_message_that_is_no_export_is_refused() {
     let mut later = cpu(4096);
     later[7] = 2;
     refused(received(&later, &[file.as_fd()]), ErrorKind::InvalidArgument, "another version");
-    refused(received(&cpu(0), &[file.as_fd()]), ErrorKind::InvalidArgument, "no bytes");
+    refused(received(&cpu(0), &[file.as_fd()]), ErrorKind::InvalidArgument, "0 bytes");
 }
 
 #[test]

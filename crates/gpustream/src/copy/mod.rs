@@ -422,7 +422,7 @@ fn no_host_memory<T>(len: usize) -> Error {
     let bytes = len.saturating_mul(size_of::<T>());
     Error::new(
         ErrorKind::OutOfMemory,
-        format!("the host cannot allocate the {bytes} bytes of {len} elements; download them in pieces"),
+        format!("the host has no room for the {bytes} bytes of {len} elements; download them in pieces"),
     )
 }
 

@@ -22,7 +22,7 @@ use crate::volatile::{Volatile, VolatileMut};
 /// How many parameters a kernel may have.
 const MAX_ARGS: usize = 64;
 
-/// How many uses of its module's variables a launch can count as.
+/// How many accesses to module variables a launch can count as.
 const MAX_GLOBALS: usize = 2;
 
 /// One argument of a launch.
@@ -250,6 +250,10 @@ fn argument_mismatch(kernel: &Kernel, args: &[Arg<'_>]) -> Error {
     };
     Error::new(
         ErrorKind::ArgumentMismatch,
-        format!("kernel `{}` {wants}, and was given {} of {given:?} bytes; pass what it takes", kernel.name, given.len()),
+        format!(
+            "kernel `{}` {wants}, and was given {} of {given:?} bytes; pass what it takes",
+            kernel.name,
+            given.len()
+        ),
     )
 }

@@ -16,7 +16,7 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
-/// One piece of a pipeline's data on the device, as `work` gets it.
+/// One piece of data on the device, as `work` gets it.
 ///
 /// A `Piece` is `Send` and `Sync`. The pipeline owns the memory, so dropping the piece frees nothing.
 pub struct Piece<'a, T, U> {
@@ -92,8 +92,8 @@ impl Pipeline<'_> {
     /// pieces, and both may use more threads.
     ///
     /// # Errors
-    /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] if `work` did not write all of
-    /// a piece's output.
+    /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] if `work` left some of the
+    /// output unwritten.
     #[track_caller]
     pub fn run<T: Plain, U: Plain, E: From<Error>>(
         &mut self,

@@ -47,7 +47,7 @@ fn everything_of_another_device_is_refused() {
             );
         }
         let say =
-            &["the kernel `touch`", "another device than the stream's", "load its module with the stream's"];
+            &["the kernel `touch`", "a device that is not the stream's", "load its module with the stream's"];
         refused_saying(touch(&kernel, &t, &mut [Mem::Read(y.slice(..).unwrap())]), say);
         let both = &mut [Mem::Write(x.slice_mut(..).unwrap()), Mem::Read(y.slice(..).unwrap())];
         refused(touch(&kernel, &s, both), "a memory argument");
