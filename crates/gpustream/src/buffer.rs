@@ -98,7 +98,7 @@ impl Drop for Owned {
     }
 }
 
-/// `len` elements of device memory. You get one from [`Stream::alloc`](crate::Stream::alloc) and similar functions.
+/// `len` elements of device memory, allocated by [`Stream::alloc`](crate::Stream::alloc) and similar functions.
 ///
 /// Dropping a buffer returns at once. Its memory is only used again after its last use on any stream.
 ///

@@ -1,9 +1,9 @@
-//! Which device you get: how devices are named, and which we choose if you name none.
+//! Which device you get: the names of devices, and our choice if you name none.
 //!
 //! If you ask for the best device, you must not silently get the CPU because a GPU is broken: your program would work, at a
-//! fraction of the speed. So we only go on to the next backend if a backend has no driver library, or if its driver works and
-//! has no device. Any other failure ends the choice, even if another vendor's GPU would work, because which of two vendors you
-//! run on should not depend on a service that was not started.
+//! fraction of the speed. So we only skip a backend without a driver library, and one whose driver works and has no device. Any
+//! other failure ends the choice, even if another vendor's GPU would work, because which of two vendors you run on should not
+//! depend on a service that was not started.
 
 use std::env;
 use std::fmt::Write as _;

@@ -49,8 +49,8 @@ impl Stream {
     /// this is like [`if_`](Self::if_).
     ///
     /// The body must end the loop, or the host with [`Flag::set`](crate::Flag::set). If neither does, the device spins forever.
-    /// If the body writes `flag`, use a `Flag`, because you can pass it by shared reference. If the body allocates and drops
-    /// memory, its contents are unspecified in each round.
+    /// A body that writes `flag` needs a `Flag`, which it can use by shared reference. If the body allocates and drops memory,
+    /// its contents are unspecified in each round.
     ///
     /// On CUDA each round costs a microsecond or two more than the work, because a kernel of one thread has to look at the
     /// flag. The first condition in a process also makes the driver compile that kernel, which takes a tenth of a second.

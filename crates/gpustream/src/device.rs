@@ -60,9 +60,9 @@ impl Device {
     /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names. Otherwise opens the first device of the first
     /// backend that has one: CUDA, then HIP, then the CPU. Blocks until the device is open.
     ///
-    /// We only skip a backend if its driver library was not found, or if its driver works and has no device. If a GPU is
-    /// present but broken, you get an error that says what each backend reported. Otherwise your program could silently run on
-    /// the CPU or on the other vendor's GPU. If you want that, name a device, in the variable or with [`open`](Self::open).
+    /// We only skip a backend whose driver library was not found, or whose driver works and has no device. If a GPU is present
+    /// but broken, you get an error that says what each backend reported. Otherwise your program could silently run on the CPU
+    /// or on the other vendor's GPU. If you want that, name a device, in the variable or with [`open`](Self::open).
     ///
     /// # Errors
     /// If the variable is set, the error of opening that device. Otherwise the error of the first backend that may have a
@@ -278,7 +278,7 @@ impl Device {
         self.stream_with(StreamOptions::default())
     }
 
-    /// Makes a stream with options. If the device does not have the priority that you ask for, you get the nearest.
+    /// Makes a stream with options. A priority that the device lacks becomes the nearest one that it has.
     ///
     /// You can restrict a stream to a part of the device, so that other streams find room immediately while its long kernels
     /// run:
@@ -361,8 +361,8 @@ impl Device {
     ///
     /// You can only use a thread's stream on that thread, because the driver's handle means another stream elsewhere. On any
     /// other thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to
-    /// wait for its work, so each submission to it records an event. If you ask for a default stream several times, also
-    /// through several handles of the device, you get the same stream, which can have one capture at a time.
+    /// wait for its work, so each submission to it records an event. All values of a default stream are the same stream, even
+    /// through several handles of the device, and it can have one capture at a time.
     ///
     /// The legacy stream and the streams that you make with [`blocking_with_default`](StreamOptions::blocking_with_default)
     /// wait for each other.
@@ -383,13 +383,12 @@ impl Device {
         })
     }
 
-    /// Lets you use a stream that another library made and keeps, for example cudarc's or `PyTorch`'s, or the stream of a
-    /// cuBLAS or hipBLAS handle. Your work and the other library's then run in one order. Dropping the value does not destroy
-    /// the stream. Handle 0 is the legacy default stream, and the handle of the per-thread default streams means the calling
-    /// thread's.
+    /// Wraps a stream that another library made and keeps, for example cudarc's or `PyTorch`'s, or the stream of a cuBLAS or
+    /// hipBLAS handle. Your work and the other library's then run in one order. Dropping the value does not destroy the stream.
+    /// Handle 0 is the legacy default stream, and the handle of the per-thread default streams means the calling thread's.
     ///
-    /// We cannot track how the other library uses memory. If you ask for the same stream several times, also through several
-    /// handles of the device, you get one stream, which can have one capture at a time.
+    /// We cannot track how the other library uses memory. All values of one stream are the same stream, even through several
+    /// handles of the device, and it can have one capture at a time.
     ///
     /// # Safety
     /// `raw` must be a stream in this device's primary context. It must outlive the value (forever, if you leak the value) and
@@ -430,9 +429,9 @@ impl Device {
     ///
     /// # Safety
     /// The images must be complete, and you must trust the compiler that made them. Loading an image runs code in it (on the
-    /// CPU its initialisers, in this process), and loaders trust what they read. If we find that an image is damaged you get an
-    /// error, but we cannot find all damage. If kernels write variables, [`ModuleSource::globals`] must list at least one of
-    /// them, or you must order the launches yourself, because we do not search the images for others.
+    /// CPU its initialisers, in this process), and loaders trust what they read. Damage that we find is an error, but we cannot
+    /// find all damage. If kernels write variables, [`ModuleSource::globals`] must list at least one of them, or you must order
+    /// the launches yourself, because we do not search the images for others.
     #[track_caller]
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.

@@ -13,7 +13,7 @@ use gpustream_core::trace;
 use gpustream_core::track::Point;
 use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 
-/// A point in a stream. You get one from [`Stream::record`](crate::Stream::record), and it keeps its stream alive.
+/// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -119,7 +119,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// An [`Event`] that also takes the device's time. You get one from [`Stream::record_timed`](crate::Stream::record_timed).
+/// An [`Event`] that also takes the device's time, made by [`Stream::record_timed`](crate::Stream::record_timed).
 ///
 /// It is a type of its own because a timestamp costs the device time, so ordinary events don't take one.
 ///

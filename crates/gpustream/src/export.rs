@@ -15,11 +15,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Device memory or an event on its way to another process. You get one from [`Buffer::export`](crate::Buffer::export) or
+/// Device memory or an event on its way to another process. Made by [`Buffer::export`](crate::Buffer::export) and
 /// [`SharedEvent::export`](crate::SharedEvent::export).
 ///
-/// The value keeps the memory or the event alive, so you may drop what you exported, and your process may end once the export
-/// was sent. Both are freed when no process holds them or an export of them any more.
+/// The value keeps the memory or the event alive. You may drop what you exported, and once the export was sent, your process
+/// may end. Both are freed when no process holds them or an export of them any more.
 ///
 /// An `Export` is `Send` and `Sync`. Dropping it closes its descriptor.
 pub struct Export {
@@ -147,8 +147,8 @@ impl Export {
     pub fn receive(socket: &UnixStream) -> Result<Self> {
         named(call_site("receive"), || {
             let mut message = [0; MESSAGE];
-            // We make room for one more than there should be, so that we notice if there are more. The system closes those that
-            // have no room.
+            // There is room for one more than there should be, so that we notice if there are more. The system closes those
+            // that have no room.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let failed = |error: io::Error| external("receiving an export", error);

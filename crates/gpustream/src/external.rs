@@ -18,9 +18,9 @@ use crate::stream::Stream;
 
 /// Checks that this thread may call the library and wait.
 ///
-/// If you write a library on top of this one, ask this before you take a lock of your own that other threads hold while they
-/// wait for the device. Otherwise a host closure that needs the lock could wait for a thread that waits for the closure. This
-/// only reads a thread-local variable.
+/// A library on top of this one asks this before it takes a lock of its own that other threads hold while they wait for the
+/// device. Otherwise a host closure that needs the lock could wait for a thread that waits for the closure. This only reads a
+/// thread-local variable.
 ///
 /// ```
 /// use gpustream::{ErrorKind, interop::check_outside_closures};
@@ -331,8 +331,8 @@ impl Stream {
         Failures { list: self.core.failures.clone(), point }
     }
 
-    /// Returns true if work that you submit now is recorded, into a capture or a node, instead of being run. If you write a
-    /// library, ask this before you allocate or wait.
+    /// Returns true if work that you submit now is recorded, into a capture or a node, instead of being run. A library asks
+    /// this before it allocates or waits.
     pub fn is_captured(&self) -> bool {
         self.core.is_recorded()
     }

@@ -333,8 +333,7 @@ impl Graph {
         })
     }
 
-    /// Does what the driver would otherwise do at the first launch: enqueues it on `stream` now (`cuGraphUpload`). Does not
-    /// block.
+    /// Enqueues on `stream` what the driver would otherwise do at the first launch (`cuGraphUpload`). Does not block.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] if the stream belongs to another device; [`ErrorKind::Captured`] if it is being captured.

@@ -9,7 +9,7 @@
 //! | Who tells me when a graph with my work in it is launched? | [`GraphWatcher`], from [`Stream::watch_launches`](crate::Stream::watch_launches) |
 //! | How do I tell the program that my work failed after it was submitted? | [`Failures`], from [`Stream::failures`](crate::Stream::failures) |
 //!
-//! If your library has a thread that calls a driver, let it also take an [`ExitHold`], so that the process does not end meanwhile.
+//! A thread of your library that calls a driver should also take an [`ExitHold`], so that the process does not end meanwhile.
 //!
 //! The work itself goes through [`Stream::external`](crate::Stream::external). You find the raw handles in [`hal`](crate::hal).
 

@@ -32,29 +32,31 @@ use argument::{AccessRoom, Pointers, lower};
 pub struct Launch(LaunchRequest);
 
 impl Launch {
-    /// Launches `grid` blocks of `block` threads, each in x, y, z.
+    /// Makes a launch of `grid` blocks of `block` threads, each in x, y, z.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         let [x, y, z] = grid;
         Self(LaunchRequest::new(Grid::Exact, [x as usize, y as usize, z as usize], block))
     }
 
-    /// Launches one thread per element, in blocks of 256. The last block may have more threads than there are elements left.
+    /// Makes a launch of one thread per element, in blocks of 256. The last block may have more threads than there are elements
+    /// left.
     pub const fn covering(elements: usize) -> Self {
         Self::covering_blocks([elements, 1, 1], [BLOCK, 1, 1])
     }
 
-    /// Launches one thread per element of `extent`, in blocks of the given shape.
+    /// Makes a launch of one thread per element of `extent`, in blocks of the given shape.
     pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
         Self(LaunchRequest::new(Grid::Covering, extent, block))
     }
 
-    /// Launches one thread for every few elements, for kernels that loop over `elements` with any grid (`GS_FOR_EACH`).
+    /// Makes a launch of one thread for every few elements, for kernels that loop over `elements` with any grid
+    /// (`GS_FOR_EACH`).
     pub const fn strided(elements: usize) -> Self {
         Self(LaunchRequest::new(Grid::Strided, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
-    /// Launches a grid that fills the device a few times, for kernels that loop over `elements` and whose blocks have something
-    /// to set up or to combine at the end, for example a reduction or a histogram.
+    /// Makes a launch whose grid fills the device a few times, for kernels that loop over `elements` and whose blocks have
+    /// something to set up or to combine at the end, for example a reduction or a histogram.
     pub const fn filling(elements: usize) -> Self {
         Self(LaunchRequest::new(Grid::Filling, [elements, 1, 1], [BLOCK, 1, 1]))
     }
@@ -316,8 +318,8 @@ pub mod codegen {
         named(call_site(kernel.label), || launch.0.resolve(stream.device().info()))
     }
 
-    /// Returns the shape of `launch` on the stream's device, for a kernel whose blocks wait for each other. If we choose the
-    /// grid, we make it small enough to be on the device at once. If you choose it and it does not fit, the driver refuses it.
+    /// Returns the shape of `launch` on the stream's device, for a kernel whose blocks wait for each other. A grid of our
+    /// choice is made small enough to be on the device at once. Any other that does not fit is refused by the driver.
     #[track_caller]
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
         named(call_site(kernel.label), || {

@@ -108,7 +108,7 @@ pub use gpustream_hal as hal;
 pub use gpustream_timeline as timeline;
 pub use half;
 
-/// `bytemuck`'s trait for plain data, which you derive so that your type becomes [`Plain`].
+/// `bytemuck`'s trait for plain data. Derive it, and your type is [`Plain`].
 ///
 /// Functions of this library ask for [`Plain`], and a type is `Plain` exactly if it is `Pod`. Numbers, [`half::f16`], arrays of
 /// them and the structs in generated bindings already are. Derive it for a struct of your own as below; your crate need not

@@ -19,8 +19,8 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// `len` elements that host and device reach under the same address. You get one from [`Device::managed`]. Pages move to the
-/// side that touches them, and you can move them ahead of time with [`Stream::prefetch`].
+/// `len` elements that host and device reach under the same address. Allocated by [`Device::managed`]. Pages move to the side
+/// that touches them, and you can move them ahead of time with [`Stream::prefetch`].
 ///
 /// On the host you access the elements through guards, as with [`Pinned`](crate::Pinned) memory.
 ///

@@ -178,7 +178,7 @@ impl Module {
     }
 
     /// Finds a kernel and compares its compiled parameters with those that you expect. If the driver cannot tell the compiled
-    /// ones (HIP, and CUDA before 12.4), we believe you and check launches against yours.
+    /// ones (HIP, and CUDA before 12.4), launches are checked against yours.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`] if the module has no such kernel; [`ErrorKind::Unsupported`] if there are more bytes of

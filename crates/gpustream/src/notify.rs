@@ -35,8 +35,8 @@ type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
 type Streams = SmallVec<[Arc<StreamCore>; 1]>;
 
-/// A future that resolves when certain points have been reached, or with the error if the device fails. You get one from
-/// [`Stream::synchronize_async`] and from the functions of the same name on events and memory.
+/// A future that resolves when certain points have been reached, or with the error if the device fails. Made by
+/// [`Stream::synchronize_async`], and by the functions of the same name on events and memory.
 ///
 /// It works on any executor.
 ///

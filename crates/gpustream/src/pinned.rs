@@ -78,9 +78,9 @@ macro_rules! host_methods {
 }
 pub(crate) use host_methods;
 
-/// `len` elements of page-locked host memory. You get one from [`Device::pinned`].
+/// `len` elements of page-locked host memory, allocated by [`Device::pinned`].
 ///
-/// You access the elements through guards. To get one, you wait until the device has finished with the memory:
+/// You access the elements through guards, and getting one waits until the device has finished with the memory:
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;

@@ -11,8 +11,7 @@ use gpustream_hal::{CallSite, RawBuffer};
 use crate::buffer::{Owned, hand_over};
 use crate::stream::Stream;
 
-/// Device memory that another library uses in the order of a stream. You get one from
-/// [`Buffer::into_raw`](crate::Buffer::into_raw).
+/// Device memory that another library uses in the order of a stream. Made by [`Buffer::into_raw`](crate::Buffer::into_raw).
 ///
 /// Drop it to give the memory back. We only use the memory again after everything that was enqueued on the stream by then,
 /// through any library. If the other library used it on other streams, it must have made this stream wait for them. Sometimes

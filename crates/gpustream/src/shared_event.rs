@@ -21,7 +21,7 @@ use crate::export::{self, Content, Export, copy_of, invalid};
 use crate::stream::Stream;
 use crate::view::View;
 
-/// A point in a stream of one process that streams of other processes can wait for. You get one from [`Device::shared_event`].
+/// A point in a stream of one process that streams of other processes can wait for. Made by [`Device::shared_event`].
 ///
 /// One process makes the event and [records](Stream::record_shared) it. It sends an [`Export`] to other processes, and these
 /// [import](Device::import_event) the event and let their streams [wait](Stream::wait_shared) for the last record. That orders

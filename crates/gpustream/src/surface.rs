@@ -11,14 +11,14 @@ use crate::buffer::Owned;
 use crate::device::Device;
 use crate::texture::access;
 
-/// A surface: an array that kernels read and write. You get one from [`Array::surface`](crate::Array::surface).
+/// A surface: an array that kernels read and write. Made by [`Array::surface`](crate::Array::surface).
 ///
 /// Kernels take a surface as `cudaSurfaceObject_t` or `hipSurfaceObject_t`, and name a texel by its first byte in the row:
 /// `surf2Dwrite(value, surface, x * sizeof value, y)`. If an access is outside the array, the boundary mode decides: it may end
 /// the kernel with an error (the device is then lost), do nothing, or use the texel at the edge. AMD's devices do nothing.
 ///
-/// A launch counts as writing all of the array, and we order it with everything else that uses the array. If you also pass the
-/// array to the same launch in another way, the launch is refused, because devices do not keep the two coherent.
+/// A launch counts as writing all of the array, and we order it with everything else that uses the array. A launch that also
+/// gets the array in another way is refused, because devices do not keep the two coherent.
 ///
 /// A `Surface` is `Send` and `Sync`. Dropping it returns at once, even if work is pending.
 pub struct Surface {

@@ -17,7 +17,7 @@ use crate::plain::Plain;
 use crate::texture::{Texel, Texture, check_options, check_textures, memory_of};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// `len` texels of device memory that kernels can also read through a [`Texture`], with `tex1Dfetch`. You get one from
+/// `len` texels of device memory that kernels can also read through a [`Texture`], with `tex1Dfetch`. Allocated by
 /// [`Device::texel_buffer`].
 ///
 /// For copies, fills and kernels it is memory like a [`Buffer`](crate::Buffer). A launch that gets its texture counts as

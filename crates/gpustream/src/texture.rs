@@ -53,7 +53,7 @@ macro_rules! texels {
 }
 texels!(u8: U8, i8: I8, u16: U16, i16: I16, u32: U32, i32: I32, half::f16: F16, f32: F32);
 
-/// Texels in one, two or three dimensions, or in layers of one or two dimensions. You get an array from [`Device::array`] or
+/// Texels in one, two or three dimensions, or in layers of one or two dimensions. Made by [`Device::array`] and
 /// [`Stream::upload_array`].
 ///
 /// The device chooses the layout, so that neighbours in every dimension are near each other in memory. Kernels read an array
@@ -241,8 +241,8 @@ pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Res
     Ok(())
 }
 
-/// A texture: an array or a row of texels, together with the way in which kernels read them. You get one from
-/// [`Array::texture`] or [`TexelBuffer::texture`](crate::TexelBuffer::texture).
+/// A texture: an array or a row of texels, together with the way in which kernels read them. Made by [`Array::texture`] and
+/// [`TexelBuffer::texture`](crate::TexelBuffer::texture).
 ///
 /// Kernels take a texture as `cudaTextureObject_t` or `hipTextureObject_t`. The handle does not say which type the texels have
 /// or how many dimensions there are, so the kernel must know. If a kernel fetches something else, it gets unspecified values on

@@ -37,8 +37,8 @@ const MOST: usize = 1 << 20;
 ///
 /// The times come from the backend if it can measure them (the CPU; CUDA with CUPTI; HIP with rocprofiler-sdk, in a process
 /// that the environment traces). Otherwise they come from events with timestamps around each operation, which delay the device
-/// a little. [`timeline::Device`](gpustream_timeline::Device) tells you which, and why. If your program is not traced, you pay
-/// one load per operation.
+/// a little. [`timeline::Device`](gpustream_timeline::Device) tells you which, and why. A program that is not traced pays one
+/// load per operation.
 ///
 /// If CUPTI measures, beginning or ending a trace may block until the device is idle, and calls from other threads block with
 /// it. So don't do either while a kernel or a host closure waits for your program, otherwise they wait for each other forever.

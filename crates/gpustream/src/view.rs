@@ -235,7 +235,7 @@ impl<'a, T: Plain> View<'a, T> {
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
         named(call_site("try_read"), || {
             let host = self.host()?;
-            // We take the guard first, because otherwise a graph could be launched after we have asked.
+            // The guard comes first, otherwise a graph could be launched after we have asked.
             let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
             if !self.done()? {
                 return Err(busy("writing to"));

@@ -42,8 +42,8 @@ impl Stream {
     ///
     /// Inside a [capture](Self::capture) and in a [node](crate::GraphBuilder::node) the memory belongs to the graph.
     ///
-    /// Does not block if there is free memory. Otherwise we first return cached memory to the driver and wait for pending
-    /// frees, so the call may block until the device has finished with them.
+    /// Normally does not block. But if the driver has no room left, we return cached memory to it and wait for pending frees
+    /// before we give up, and that may take as long as the work that still uses the memory.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if that was not enough. The message names the lines of your program that hold the memory.

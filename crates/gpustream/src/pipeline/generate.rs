@@ -56,7 +56,7 @@ impl Pipeline<'_> {
         }
         let (device, depth) = (self.device.clone(), self.depth.min(pieces));
         let len = self.results.unwrap_or(self.chunk_of::<U>());
-        // If the length overflows, we refuse it before we allocate anything.
+        // A length that overflows must be refused before anything is allocated.
         named(operation, || byte_len::<U>(len))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let compute = &lanes[0].stream;

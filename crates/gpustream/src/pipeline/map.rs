@@ -116,7 +116,7 @@ impl Pipeline<'_> {
         let (device, results) = (self.device.clone(), self.results);
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
-        // If a length overflows, we refuse it before we allocate anything.
+        // A length that overflows must be refused before anything is allocated.
         named(operation, || byte_len::<T>(chunk).and_then(|_| byte_len::<U>(capacity)))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;

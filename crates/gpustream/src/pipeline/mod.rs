@@ -24,7 +24,7 @@ const PIECE: usize = 32 << 20;
 /// while the other downloads.
 const LANES: usize = 2;
 
-/// Runs upload, work and download over the pieces of a data set. You get one from [`Device::pipeline`].
+/// Runs upload, work and download over the pieces of a data set. Made by [`Device::pipeline`].
 ///
 /// Pieces take turns on two streams. That keeps both directions of the bus busy, because one stream uploads while the other
 /// downloads, and kernels can run at the same time.

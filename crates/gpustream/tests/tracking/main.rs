@@ -1,5 +1,5 @@
-//! The order of operations, tested on a model of a device (`paper`): the driver calls that the library makes suffice,
-//! and none of them could be left out.
+//! Tests the order of operations on a model of a device (`paper`): the library's driver calls must suffice, and none may be
+//! superfluous.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod counts;
