@@ -56,7 +56,8 @@ impl Device {
     /// Allocates managed memory for `len` elements (`cuMemAllocManaged`). All bytes are zero.
     ///
     /// We don't pool managed memory, because allocations that share a page would be advised and moved together. So dropped
-    /// memory goes back to the driver, at the next such allocation or at [`trim`](Device::trim).
+    /// memory goes back to the driver, at the next such allocation or at [`trim`](Device::trim). Either may block until the
+    /// device is idle, because drivers wait before they free memory.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device has no managed memory, or none that the host may touch while a kernel runs.

@@ -104,7 +104,8 @@ pub struct Pinned<T> {
 }
 
 impl Device {
-    /// Allocates page-locked host memory for `len` elements. All bytes are zero.
+    /// Allocates page-locked host memory for `len` elements. All bytes are zero. Normally does not wait for the device. If the
+    /// driver cannot lock more memory, we return cached memory to it and wait for pending frees before we give up.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if the driver cannot lock more memory.

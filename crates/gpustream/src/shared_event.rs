@@ -199,7 +199,7 @@ impl SharedEvent {
     fn awaited(&self) -> Result<Option<SharedRecord>> {
         self.check_not_abandoned()?;
         let last = SharedRecord::from_bits(self.page().last.load(Ordering::Acquire))?;
-        Ok(last.filter(|mark| self.reached(mark.slot) < mark.value))
+        Ok(last.filter(|record| self.reached(record.slot) < record.value))
     }
 
     fn check_not_abandoned(&self) -> Result<()> {
@@ -315,13 +315,13 @@ impl Stream {
                 ));
             };
             let mut slots = lock(slots);
-            let mark = slots.next(self.core.id, |slot| event.reached(slot))?;
-            let word = event.word(mark.slot);
-            let work = Work::WriteValue { address: word.as_raw(), value: mark.value };
+            let next = slots.next(self.core.id, |slot| event.reached(slot))?;
+            let word = event.word(next.slot);
+            let work = Work::WriteValue { address: word.as_raw(), value: next.value };
             // SAFETY: the word is aligned and page-locked, and is only reached by atomics. We enter the use, so the word
             // outlives the work.
             unsafe { entry.submit_call(&[&word.access(Mode::Shared)], DriverCalls::Work(work)) }?;
-            event.page().last.store(mark.to_bits(), Ordering::Release);
+            event.page().last.store(next.to_bits(), Ordering::Release);
             Ok(())
         };
         entry.named(record())
@@ -348,7 +348,7 @@ impl Stream {
             entry.check_running(
                 "wait for a shared event in it; make the stream that launches the graph wait instead",
             )?;
-            let Some(mark) = event.awaited()? else { return Ok(()) };
+            let Some(record) = event.awaited()? else { return Ok(()) };
             let device = self.device.info();
             if !device.stream_wait_value {
                 let message = format!(
@@ -357,8 +357,8 @@ impl Stream {
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            let word = event.word(mark.slot);
-            let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(mark.value) };
+            let word = event.word(record.slot);
+            let work = Work::WaitValue { address: word.as_raw(), until: WaitValue::AtLeast(record.value) };
             // SAFETY: the word is aligned and page-locked, and is only reached by atomics. We enter the use, so the word
             // outlives the work.
             unsafe { entry.submit_call(&[&word.access(Mode::Shared)], DriverCalls::Work(work)) }
@@ -397,7 +397,7 @@ mod tests {
     const A: StreamId = StreamId::nth(7);
     const B: StreamId = StreamId::nth(8);
 
-    fn mark(slot: usize, value: u32) -> SharedRecord {
+    fn record(slot: usize, value: u32) -> SharedRecord {
         SharedRecord { slot, value }
     }
 
@@ -405,10 +405,10 @@ mod tests {
     fn streams_count_in_slots_of_their_own() {
         let mut slots = Slots::default();
         let none = |_| 0;
-        assert_eq!(slots.next(A, none).unwrap(), mark(0, 1));
-        assert_eq!(slots.next(B, none).unwrap(), mark(1, 1));
-        assert_eq!(slots.next(A, none).unwrap(), mark(0, 2));
-        assert_eq!(slots.next(B, none).unwrap(), mark(1, 2));
+        assert_eq!(slots.next(A, none).unwrap(), record(0, 1));
+        assert_eq!(slots.next(B, none).unwrap(), record(1, 1));
+        assert_eq!(slots.next(A, none).unwrap(), record(0, 2));
+        assert_eq!(slots.next(B, none).unwrap(), record(1, 2));
     }
 
     #[test]
@@ -416,17 +416,17 @@ mod tests {
         let mut slots = Slots::default();
         slots.next(A, |_| 0).unwrap();
         slots.next(A, |_| 0).unwrap();
-        assert_eq!(slots.next(B, |_| 1).unwrap(), mark(1, 1));
-        assert_eq!(slots.next(StreamId::nth(9), |slot| [2, 0][slot]).unwrap(), mark(0, 3));
+        assert_eq!(slots.next(B, |_| 1).unwrap(), record(1, 1));
+        assert_eq!(slots.next(StreamId::nth(9), |slot| [2, 0][slot]).unwrap(), record(0, 3));
         // The slot is the other stream's now.
-        assert_eq!(slots.next(A, |_| 0).unwrap(), mark(2, 1));
+        assert_eq!(slots.next(A, |_| 0).unwrap(), record(2, 1));
     }
 
     #[test]
     fn a_slot_that_is_counted_out_is_used_no_more() {
         let mut slots = Slots(vec![RecorderSlot { stream: A, value: LAST - 1 }]);
-        assert_eq!(slots.next(A, |_| LAST - 1).unwrap(), mark(0, LAST));
-        assert_eq!(slots.next(A, |_| LAST).unwrap(), mark(1, 1));
+        assert_eq!(slots.next(A, |_| LAST - 1).unwrap(), record(0, LAST));
+        assert_eq!(slots.next(A, |_| LAST).unwrap(), record(1, 1));
     }
 
     #[test]
@@ -437,14 +437,17 @@ mod tests {
         }
         let error = slots.next(StreamId::nth(SLOTS as u64), |_| 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert_eq!(slots.next(StreamId::nth(SLOTS as u64), |slot| u32::from(slot == 5)).unwrap(), mark(5, 2));
+        assert_eq!(
+            slots.next(StreamId::nth(SLOTS as u64), |slot| u32::from(slot == 5)).unwrap(),
+            record(5, 2)
+        );
     }
 
     #[test]
-    fn marks_of_a_page_are_checked() {
+    fn records_of_a_page_are_checked() {
         assert_eq!(SharedRecord::from_bits(0).unwrap(), None);
-        for mark in [mark(0, 1), mark(SLOTS - 1, LAST)] {
-            assert_eq!(SharedRecord::from_bits(mark.to_bits()).unwrap(), Some(mark));
+        for expected in [record(0, 1), record(SLOTS - 1, LAST)] {
+            assert_eq!(SharedRecord::from_bits(expected.to_bits()).unwrap(), Some(expected));
         }
         for bits in [u64::MAX, 1 << 32, (SLOTS as u64) << 32 | 1, 1 << 31] {
             assert_eq!(SharedRecord::from_bits(bits).unwrap_err().kind(), ErrorKind::External, "{bits:x}");

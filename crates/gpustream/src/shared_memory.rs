@@ -45,7 +45,8 @@ impl Device {
     /// sealed `memfd`). Its contents are unspecified. Otherwise the buffer is like any other.
     ///
     /// This is far slower than allocating from the pool, and sizes are rounded up to what the driver shares at once, which is 2
-    /// MiB on GPUs. May block until the device is idle.
+    /// MiB on GPUs. May block until the device is idle, because drivers do, and because we wait for freed memory if there is no
+    /// room.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if [`DeviceInfo::shared_memory`](gpustream_hal::DeviceInfo::shared_memory) is not set;

@@ -44,11 +44,12 @@ pub struct TexelBuffer<T> {
 }
 
 impl Device {
-    /// Allocates `len` texels in a row (`cuMemAlloc`, `hipMalloc`). Their contents are unspecified.
+    /// Allocates `len` texels in a row (`cuMemAlloc`, `hipMalloc`). Their contents are unspecified. If there is no room, blocks
+    /// until the device is idle, returns freed memory to the driver and tries again.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device has no textures, as for [`array`](Self::array); [`ErrorKind::InvalidArgument`]
-    /// if `len` is zero; [`ErrorKind::OutOfMemory`] if there is no room even after we have returned freed memory to the driver.
+    /// if `len` is zero; [`ErrorKind::OutOfMemory`] if there is still no room then.
     #[track_caller]
     pub fn texel_buffer<T: Texel>(&self, len: usize) -> Result<TexelBuffer<T>> {
         named(call_site("texel_buffer"), || {

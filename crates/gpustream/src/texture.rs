@@ -88,13 +88,13 @@ pub struct Array<T> {
 }
 
 impl Device {
-    /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified.
+    /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified. If there is no room, blocks
+    /// until the device is idle, returns freed memory to the driver and tries again.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if [`DeviceInfo::textures`](crate::DeviceInfo) says no, for example on AMD's gfx90a, gfx942
     /// and gfx950, which have no image instructions. [`ErrorKind::InvalidArgument`] if an extent is zero or larger than the
-    /// device allows, or if you ask for layers of three dimensions. [`ErrorKind::OutOfMemory`] if there is no room even after
-    /// we have returned freed memory to the driver.
+    /// device allows, or if you ask for layers of three dimensions. [`ErrorKind::OutOfMemory`] if there is still no room then.
     #[track_caller]
     pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
         named(call_site("array"), || {

@@ -106,7 +106,7 @@ impl<'a> Arg<'a> {
 
     /// Returns the argument as the core knows it, or `None` if it is memory of another device.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    #[allow(clippy::inline_always, reason = "the path of a deferred operation")]
     pub(super) fn on(&self, device: &crate::Device) -> Option<Argument<'_>> {
         match &self.kind {
             &ArgKind::Value { bytes, size, .. } => Some(Argument::Value { bytes, size }),
