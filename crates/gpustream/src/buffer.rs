@@ -140,7 +140,7 @@ impl<T: Plain> Buffer<T> {
     /// kernels need it. The owner is then dropped.
     ///
     /// # Safety
-    /// * `memory` must be the address of `len` elements that the stream's device can reach, and they must stay there until
+    /// * `memory` must be the address of `len` elements that the stream's device reaches, and they must stay there until
     ///   `owner` is dropped. Their contents count as written. If another library gives you the address as a number, cast it to
     ///   a pointer (`address as *mut f32`) so that it has a type.
     /// * Until then, any other use of the memory must be in order with this library's work: before this call, on `stream` or on

@@ -295,7 +295,7 @@ impl Device {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// CUDA has such streams from 12.5 on (green contexts). They can have any priority, but you cannot combine them with
+    /// CUDA has such streams from 12.5 on (green contexts). They have any priority, but not together with
     /// [`blocking_with_default`](StreamOptions::blocking_with_default). Each part takes some device memory until the process
     /// ends (4 MiB on an H100), and streams on the same part share it. HIP has them from 5.7 on (masks of compute units), with
     /// ordinary priority only. There such a stream and the legacy default stream always wait for each other. The CPU runs the
@@ -428,10 +428,10 @@ impl Device {
     /// image is damaged or the source does not compile.
     ///
     /// # Safety
-    /// The images must be complete, and you must trust the compiler that made them. Loading an image runs code in it (on the
-    /// CPU its initialisers, in this process), and loaders trust what they read. Damage that we find is an error, but we cannot
-    /// find all damage. If kernels write variables, [`ModuleSource::globals`] must list at least one of them, or you must order
-    /// the launches yourself, because we do not search the images for others.
+    /// The images must be complete and come from a compiler that you trust. Loading an image runs code in it (on the CPU its
+    /// initialisers, in this process), and loaders trust what they read. Damage that we find is an error, but we cannot find
+    /// all damage. If kernels write variables, [`ModuleSource::globals`] must list at least one of them, or you must order the
+    /// launches yourself, because we do not search the images for others.
     #[track_caller]
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
@@ -448,7 +448,7 @@ impl Device {
     /// [`ErrorKind::InHostClosure`] inside a host closure.
     ///
     /// # Safety
-    /// `raw` must be a module in this device's context and must stay loaded until `owner` is dropped. If its kernels write
+    /// `raw` must be a module in this device's context that stays loaded until `owner` is dropped. If its kernels write
     /// variables, you must order their launches, because we do not know these variables.
     #[track_caller]
     pub unsafe fn module_from_raw(

@@ -18,8 +18,8 @@ use rustix::net::{
 /// Device memory or an event on its way to another process. Made by [`Buffer::export`](crate::Buffer::export) and
 /// [`SharedEvent::export`](crate::SharedEvent::export).
 ///
-/// The value keeps the memory or the event alive. You may drop what you exported, and once the export was sent, your process
-/// may end. Both are freed when no process holds them or an export of them any more.
+/// The value keeps the memory or the event alive. You may drop what you exported, and end your process once the export was
+/// sent. Both are freed when no process holds them or an export of them any more.
 ///
 /// An `Export` is `Send` and `Sync`. Dropping it closes its descriptor.
 pub struct Export {

@@ -46,7 +46,7 @@ impl Stream {
     /// is ordered like a launch: after all work that `memory` needs, and before later work. Does not block unless `call` does.
     ///
     /// We call `call` once, before this function returns, with the driver's stream. The device's context is current on this
-    /// thread. `call` must enqueue the work there and must not wait for it. You get its value or its error back unchanged. The
+    /// thread. `call` must enqueue the work there, without waiting for it. You get its value or its error back unchanged. The
     /// error type can be anything that this library's [`Error`] converts into, for example `anyhow::Error`. If your closure
     /// returns this library's errors, wrap others with `map_err(Error::external)`.
     ///
@@ -82,8 +82,8 @@ impl Stream {
     ///
     /// # Safety
     /// * The work must go to the stream that `call` gets. If some of it goes to other streams, those must first wait for what
-    ///   this stream was given before, and this stream must wait for them.
-    /// * The work may only touch memory of this library that `memory` names, and may only write what you pass for writing.
+    ///   this stream was given before, and this stream must then wait for them.
+    /// * The work may only touch memory of this library that `memory` names, and only write what you pass for writing.
     /// * Everything else that it uses (handles, host memory) must live until the work is done. In a capture, it must live as
     ///   long as the graph.
     /// * `call` must not begin or end a capture of the stream. Under `GPUSTREAM_LINT=1` we check this.
@@ -250,7 +250,7 @@ impl Stream {
     /// host share memory, this is the counterpart of a vendor library's routine. Does not block.
     ///
     /// It is like [`host_fn`](Self::host_fn), but the closure may touch the memory that you name. On the CPU device that can be
-    /// any memory, at the addresses that `as_raw` returns. On other devices it must be memory that both sides can reach.
+    /// any memory, at the addresses that `as_raw` returns. On other devices it must be memory that both sides reach.
     ///
     /// ```
     /// use gpustream::Arg;
@@ -272,8 +272,8 @@ impl Stream {
     /// Those of [`host_fn`](Self::host_fn); [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory.
     ///
     /// # Safety
-    /// The closure may only touch memory of this library that `memory` names and that the host can reach, and may only write
-    /// what you pass for writing.
+    /// The closure may only touch memory of this library that `memory` names and that the host reaches, and only write what you
+    /// pass for writing.
     #[track_caller]
     pub unsafe fn external_host(
         &self,

@@ -59,8 +59,8 @@ impl Flag {
         unsafe { AtomicU32::from_ptr(self.0.block().host.cast()) }
     }
 
-    /// Returns a view that only serves for `volatile` arguments. It must stay private, because a public view could be passed to
-    /// a kernel that takes the memory for constant.
+    /// Returns a view that only serves for `volatile` arguments. It stays private, because a public view could be passed to a
+    /// kernel that takes the memory for constant.
     fn view(&self) -> View<'_, u32> {
         View::new(self.0.block(), &self.0.device, 1)
     }

@@ -285,7 +285,7 @@ impl Graph {
     /// (`cuGraphExecKernelNodeSetParams` and similar calls). Dependencies stay as they are. The graph also keeps the memory and
     /// kernels that the node used before.
     ///
-    /// So it can happen that two nodes touch the same memory and may run at the same time. We check that at the next
+    /// So two nodes that run at the same time may come to touch the same memory. We check that at the next
     /// [`launch`](Self::launch), which refuses to run nodes that need an order and have none. `set_node` itself does not check,
     /// otherwise you could not swap the memory of two nodes with two calls. If the driver refuses the operation, the node
     /// counts as touching the memory of both operations until you set it again.

@@ -146,8 +146,8 @@ impl Kernel {
         // SAFETY: kernel and stream are alive and of one device. The arguments match in number and size. Memory arguments are
         // not freed before this use is done. The rest is this function's contract.
         let result = unsafe { lowered.launch(self.raw, stream) };
-        // We leave out module variables: accesses are only needed here if the host may have to learn of the end, and the host
-        // cannot reach these.
+        // We leave out module variables: accesses only matter here if the host has to learn of the end, and the host cannot
+        // reach these.
         let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
         entry.finish(begun, accesses, HostWait::Alone, result)
     }

@@ -91,8 +91,8 @@ impl Module {
     /// Wraps a module that another library loaded. You find its kernels and variables by the image's names.
     ///
     /// # Safety
-    /// `raw` must be a module in `device`'s context and must stay loaded until `owner` is dropped. Its kernels and variables
-    /// must be what their users promise.
+    /// `raw` must be a module in `device`'s context that stays loaded until `owner` is dropped. Its kernels and variables must
+    /// be what their users promise.
     pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
         // SAFETY: by this function's contract.
         let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
@@ -219,7 +219,7 @@ fn symbol_of<'a>(symbols: &'a [(String, String)], name: &'a str) -> &'a str {
     symbols.iter().find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
 }
 
-/// How many names the process keeps. There must be a limit, because a program that generates kernels may come to any number.
+/// How many names the process keeps. There is a limit because a program that generates kernels may come to any number.
 const MOST_LABELS: usize = 4096;
 
 /// Returns the name of a kernel for errors, graphs and logs. These may outlive all modules, so the process keeps the name

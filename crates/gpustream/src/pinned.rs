@@ -1,4 +1,4 @@
-//! Page-locked host memory. The device can copy from and to it without the host's help, and kernels can use it.
+//! Page-locked host memory. The device copies from and to it without the host's help, and kernels can use it.
 
 use std::any::type_name;
 use std::fmt;
@@ -221,8 +221,8 @@ impl<T: Plain> Pinned<T> {
     /// the size of an element (at most 16 bytes), as kernels need it. The owner is then dropped.
     ///
     /// # Safety
-    /// `memory` must point to `len` initialized elements. Until `owner` is dropped, they must stay mapped and writable and must
-    /// not be used by anything else.
+    /// `memory` must point to `len` initialized elements. Until `owner` is dropped, they must stay mapped, writable and unused
+    /// by anything else.
     #[track_caller]
     pub unsafe fn from_raw(
         device: &Device,

@@ -277,7 +277,7 @@ impl Device {
                     "the export holds memory, not an event; import it with `Device::import`",
                 ));
             }
-            // If another process could shrink the page, it could crash this one.
+            // A process that could shrink the page could crash this one.
             let seals = fcntl_get_seals(&export.descriptor).unwrap_or(SealFlags::empty());
             let is_page = fstat(&export.descriptor).is_ok_and(|status| status.st_size as usize == PAGE);
             if !seals.contains(SealFlags::SHRINK) || !is_page {

@@ -428,7 +428,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
     /// Tells the tracker that these elements were written by work that it cannot see.
     ///
     /// # Safety
-    /// Such work must really have written them, and it must be done, or ordered before the next use of the elements.
+    /// Such work must really have written them, and be done or ordered before the next use of the elements.
     pub unsafe fn assume_written(&mut self) {
         self.view.block.history.lock().set_written(&self.view.bytes());
     }

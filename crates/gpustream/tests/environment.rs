@@ -1,4 +1,4 @@
-//! There must be one list of environment variables, and it must name every variable that the crates read.
+//! There is one list of environment variables, and it names every variable that the crates read.
 
 #![allow(clippy::unwrap_used)]
 

@@ -15,8 +15,8 @@ use crate::view::{AsView, View, ViewMut};
 
 /// Several copies, which [`Stream::copy_batch`] submits as one operation.
 ///
-/// The batch borrows the memory of its copies, the destinations exclusively. So a copy can never write what another copy reads
-/// or writes, and the copies may run in any order:
+/// The batch borrows the memory of its copies, the destinations exclusively. So a copy never writes what another copy reads or
+/// writes, and the copies may run in any order:
 ///
 /// ```compile_fail,E0502
 /// # use gpustream::CopyBatch;

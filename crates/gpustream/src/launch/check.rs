@@ -50,7 +50,7 @@ impl Kernel {
         }
     }
 
-    /// Checks that all blocks of a grid can be on a part of the device at once, because drivers may only compare with the whole
+    /// Checks that all blocks of a grid fit on a part of the device at once, because drivers may only compare with the whole
     /// device.
     fn check_fits_part(&self, config: &LaunchConfig, part: u32) -> Result<()> {
         let threads = config.block.iter().product();

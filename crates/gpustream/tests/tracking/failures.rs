@@ -1,4 +1,4 @@
-//! If a driver call fails, the order of operations must stay right.
+//! If a driver call fails, the order of operations stays right.
 
 use gpustream::{DeviceOptions, ErrorKind, Stream};
 

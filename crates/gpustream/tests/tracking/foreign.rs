@@ -1,4 +1,4 @@
-//! If an object's device cannot be reached, every operation must refuse it, and both devices must stay usable.
+//! If an object's device cannot be reached, every operation refuses it, and both devices stay usable.
 
 use gpustream::{DeviceOptions, ErrorKind, Result};
 

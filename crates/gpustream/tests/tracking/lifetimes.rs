@@ -1,4 +1,4 @@
-//! An object must not be destroyed while it is in use, must be destroyed in the end, and soundness must not need a destructor.
+//! Objects are never destroyed while in use and always destroyed in the end, and soundness does not need a destructor.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
-//! Tests the order of operations on a model of a device (`paper`): the library's driver calls must suffice, and none may be
-//! superfluous.
+//! Tests the order of operations on a model of a device (`paper`): the library's driver calls suffice, and none is superfluous.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod counts;

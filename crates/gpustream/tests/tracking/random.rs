@@ -1,5 +1,4 @@
-//! Random programs: the added waits must suffice, each must be needed, and strict mode must complain exactly if a wait is
-//! missing.
+//! Random programs: the added waits suffice, each is needed, and strict mode complains exactly if a wait is missing.
 
 use gpustream::{
     Buffer, Device, DeviceOptions, ErrorKind, Event, Kernel, Pinned, PoolPolicy, Stream, Tracking, View,
