@@ -256,9 +256,9 @@ impl Device {
         &self.0.info
     }
 
-    /// Returns who orders operations: the library or you, as you chose with [`DeviceOptions::tracking`]. `None` if you [turned
-    /// tracking off](DeviceOptions::without_tracking). If you write a library that moves memory between streams, ask this: you
-    /// must make the streams wait for each other yourself unless it is [`Tracking::Auto`].
+    /// Returns who orders operations: the library or you, as you chose with [`DeviceOptions::tracking`]. `None` if you
+    /// [turned tracking off](DeviceOptions::without_tracking). If you write a library that moves memory between streams, ask
+    /// this: you must make the streams wait for each other yourself unless it is [`Tracking::Auto`].
     ///
     /// ```
     /// use gpustream::{Device, Tracking};

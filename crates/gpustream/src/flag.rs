@@ -17,8 +17,8 @@ use crate::stream::Stream;
 use crate::view::{View, sealed};
 use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
-/// A `u32` in pinned memory that the host and running kernels can read and write at any time. Streams can [wait for
-/// it](Stream::wait_flag) and [set it](Stream::set_flag) in their order.
+/// A `u32` in pinned memory that the host and running kernels can read and write at any time. Streams can
+/// [wait for it](Stream::wait_flag) and [set it](Stream::set_flag) in their order.
 ///
 /// Kernels take a flag as `volatile unsigned*` (or `const volatile unsigned*`), and you cannot pass it for any other parameter.
 /// The word may change between any two reads, so if a kernel checks the value, it must check a copy. We do not order uses of a

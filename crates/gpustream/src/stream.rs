@@ -74,9 +74,9 @@ impl Stream {
         self.core.handle()
     }
 
-    /// Returns how many multiprocessors the stream's kernels run on. If you made the stream [on a part of the
-    /// device](gpustream_hal::StreamOptions::multiprocessors), it is the number that the driver gave to it. Otherwise it is the
-    /// whole device's, also for a stream that another library restricted, because we cannot know that.
+    /// Returns how many multiprocessors the stream's kernels run on. If you made the stream
+    /// [on a part of the device](gpustream_hal::StreamOptions::multiprocessors), it is the number that the driver gave to it.
+    /// Otherwise it is the whole device's, also for a stream that another library restricted, because we cannot know that.
     pub fn multiprocessors(&self) -> u32 {
         self.core.part().unwrap_or(self.device.info().multiprocessors)
     }
