@@ -57,7 +57,7 @@ fn reading_unwritten_memory_is_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.alloc::<u32>(100)?;
     let mut y = s.zeros::<u32>(100)?;
-    let say = &["nothing has written", "zeros", "assume_written"];
+    let say = &["never written", "zeros", "assume_written"];
     let place = format!("{}:{}", file!(), line!() + 1);
     refused(s.download(&x), ErrorKind::Uninitialized, &[&place]);
     refused(s.copy(&x, &mut y), ErrorKind::Uninitialized, say);

@@ -31,7 +31,11 @@ pub(crate) fn has_conditions(device: &Device) -> bool {
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
         let mut x = s.zeros::<u32>(1).unwrap();
         let captured = s.capture(|s| s.if_(&flag, |s| s.fill(&mut x, 1)));
-        refused(captured, ErrorKind::Unsupported, &["have no conditions", "let the host look at the flag"]);
+        refused(
+            captured,
+            ErrorKind::Unsupported,
+            &["cannot have conditions", "let the host look at the flag"],
+        );
     }
     device.info().features.conditional_nodes
 }

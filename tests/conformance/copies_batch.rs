@@ -253,11 +253,7 @@ fn errors_name_the_copy_and_nothing_is_copied(device: &Device) -> Result<()> {
     );
     assert_eq!(batch.len(), 1);
     batch.add(&fresh, second)?;
-    refused(
-        s.copy_batch(batch),
-        ErrorKind::Uninitialized,
-        &["copy 1", "nothing has written", "`copy_batch`"],
-    );
+    refused(s.copy_batch(batch), ErrorKind::Uninitialized, &["copy 1", "never written", "`copy_batch`"]);
     assert_all(&s, &y, 5)?;
     assert_all(&s, &three, 6)
 }

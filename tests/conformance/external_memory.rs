@@ -310,7 +310,7 @@ fn lending_inside_a_capture_is_refused(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (mut x, y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
     let graph = a.capture(|a| {
-        refused(y.into_raw(a), ErrorKind::Captured, &["around the capture"]);
+        refused(y.into_raw(a), ErrorKind::Captured, &["before or after the capture"]);
         a.fill(&mut x, 2)
     });
     graph?.launch(&a)?;

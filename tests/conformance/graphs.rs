@@ -304,7 +304,7 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
     let (s, t) = (device.stream()?, other.stream()?);
     let mut x = s.full(N, 1u32)?;
     let mut graph = s.capture(|s| s.fill(&mut x, 2))?;
-    refused(graph.launch(&t), ErrorKind::DeviceMismatch, &["the graph", "stream of its own"]);
+    refused(graph.launch(&t), ErrorKind::DeviceMismatch, &["the graph", "the handle that made the graph"]);
     refused(graph.update(&t, |_| Ok(())), ErrorKind::DeviceMismatch, &[]);
     refused(other.graph_builder()?.child(&[], &graph), ErrorKind::DeviceMismatch, &[]);
     let joined = s.capture(|s| {

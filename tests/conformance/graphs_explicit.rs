@@ -59,12 +59,12 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
+    refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit exactly one operation"]);
     refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
     refused(
         builder.node(&[], |s| s.alloc::<u32>(N).map(drop)),
         ErrorKind::Captured,
-        &["submit one operation"],
+        &["submit exactly one operation"],
     );
     refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::Captured, &[]);
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;

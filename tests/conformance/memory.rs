@@ -313,10 +313,14 @@ fn views_are_cast(device: &Device) -> Result<()> {
     assert_eq!((values[0], values[1], values[7]), (u32::MAX, 1, 7));
     assert_eq!(values[8..17], [[0x2_0001, 0x4_0003].repeat(4), vec![16]].concat());
 
-    let say = &["2 elements of `u32`", "8 bytes are 2 more than a multiple of the 3"];
+    let say = &["2 elements of `u32`", "8 bytes are 2 more than a multiple of 3"];
     refused(x.slice(..2)?.cast::<[u8; 3]>(), ErrorKind::InvalidArgument, say);
     let start = x.slice_mut(1..5)?.cast_mut::<[u32; 4]>().map(|view| view.len());
-    refused(start, ErrorKind::InvalidArgument, &["a multiple of 16 bytes", "slice where that is one"]);
+    refused(
+        start,
+        ErrorKind::InvalidArgument,
+        &["a multiple of 16 bytes", "begin the slice at such an address"],
+    );
     refused(x.cast::<()>(), ErrorKind::InvalidArgument, &["`()` has no size"]);
 
     // A host guard needs the alignment of a Rust reference, and every element must have been written.

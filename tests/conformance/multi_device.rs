@@ -69,7 +69,11 @@ fn waits_order_devices(device: &Device) -> Result<()> {
     gate.open();
     assert_eq!(b.download(&x)?, [1; N]);
     assert!(event.is_done()?);
-    refused(b.record_timed()?.elapsed_since(&a.record_timed()?), ErrorKind::DeviceMismatch, &["two devices"]);
+    refused(
+        b.record_timed()?.elapsed_since(&a.record_timed()?),
+        ErrorKind::DeviceMismatch,
+        &["different devices"],
+    );
     Ok(())
 }
 
@@ -197,7 +201,7 @@ fn batches_stay_on_their_device(device: &Device) -> Result<()> {
         } else {
             batch.add(&x, &mut y)?;
         }
-        refused(a.copy_batch(batch), ErrorKind::DeviceMismatch, &["copy 0", "between devices by `copy`"]);
+        refused(a.copy_batch(batch), ErrorKind::DeviceMismatch, &["copy 0", "between devices with `copy`"]);
     }
     // Pinned memory is every device's.
     let mut batch = CopyBatch::new();

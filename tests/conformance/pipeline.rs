@@ -333,7 +333,7 @@ fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
                 let from = piece.input.slice(..elements)?;
                 s.copy(&from, &mut piece.output.view_mut().slice_mut(..elements)?)
             });
-            refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
+            refused(outcome, ErrorKind::Uninitialized, &["never written"]);
             assert_eq!(output[30..], [0; 10], "depth {depth}, {written} written");
             // Pieces that are written completely come through, although their memory held an earlier piece.
             pipeline.map(&input, &mut output, copy)?;
@@ -355,7 +355,7 @@ fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
         s.copy(&piece.input, &mut piece.output)
     };
     let outcome = device.pipeline().chunks(10).depth(1).run(source, work, |_, _| Ok(()));
-    refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
+    refused(outcome, ErrorKind::Uninitialized, &["never written"]);
     Ok(())
 }
 
@@ -374,7 +374,7 @@ fn an_earlier_pieces_contents_are_not_generated_again(device: &Device) -> Result
                 Ok(())
             };
             let outcome = device.pipeline().chunks(10).depth(depth).generate(6, work, sink);
-            refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
+            refused(outcome, ErrorKind::Uninitialized, &["never written"]);
         }
     }
     Ok(())

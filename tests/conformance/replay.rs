@@ -502,7 +502,11 @@ fn capture_inside_a_step_records(device: &Device) -> Result<()> {
 fn step_of_another_opening_is_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let (_, [s]) = kernels_and_streams(device)?;
-    refused(other.replay().run(&s, |_| Ok(())), ErrorKind::DeviceMismatch, &["its own handle"]);
+    refused(
+        other.replay().run(&s, |_| Ok(())),
+        ErrorKind::DeviceMismatch,
+        &["the handle that made the step"],
+    );
     Ok(())
 }
 

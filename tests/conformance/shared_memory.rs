@@ -200,7 +200,7 @@ fn memory_of_the_pool_is_not_exported(device: &Device) -> Result<()> {
 }
 
 fn memory_of_no_bytes_is_refused(device: &Device) -> Result<()> {
-    refused(device.alloc_shared::<u32>(0), ErrorKind::InvalidArgument, &["no bytes"]);
+    refused(device.alloc_shared::<u32>(0), ErrorKind::InvalidArgument, &["0 bytes"]);
     Ok(())
 }
 

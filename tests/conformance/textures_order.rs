@@ -245,7 +245,7 @@ fn a_surface_and_a_texture_of_one_array_are_refused(device: &Device) -> Result<(
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
     let both = kernels.transfer(&s, &texture, &mut array.surface()?, 7, 3);
-    refused(both, ErrorKind::InvalidArgument, &["transfer", "among its other arguments"]);
+    refused(both, ErrorKind::InvalidArgument, &["transfer", "through a texture or a surface"]);
     assert_eq!(s.download_array(&array)?, [1.0; 21]);
     Ok(())
 }
@@ -279,10 +279,10 @@ fn nonsense_is_refused(device: &Device) -> Result<()> {
     refused(of(options.address(AddressMode::Wrap)), ErrorKind::InvalidArgument, &["normalized_coordinates"]);
     let numbers: Array<f32> = device.array(IMAGE)?;
     let values = numbers.texture(options.normalized_values(true));
-    refused(values, ErrorKind::InvalidArgument, &["`f32`", "8 and 16 bits"]);
+    refused(values, ErrorKind::InvalidArgument, &["`f32`", "8 or 16 bits"]);
     let wide: Array<i32> = device.array(IMAGE)?;
     let values = wide.texture(options.normalized_values(true));
-    refused(values, ErrorKind::InvalidArgument, &["`i32`", "8 and 16 bits"]);
+    refused(values, ErrorKind::InvalidArgument, &["`i32`", "8 or 16 bits"]);
     Ok(())
 }
 

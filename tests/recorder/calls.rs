@@ -352,7 +352,7 @@ fn memory_of_another_device_is_refused() {
         // SAFETY: it is refused.
         let refused = unsafe { Buffer::<u32>::from_raw(&stream, address.as_mut_ptr(), 10, ()) }.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::DeviceMismatch, "{refused}");
-        assert!(refused.message().contains("is of device 1"), "{refused}");
+        assert!(refused.message().contains("belongs to device 1"), "{refused}");
         // SAFETY: nothing uses it.
         unsafe { other.raw().free(address) }.unwrap();
     });

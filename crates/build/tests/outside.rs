@@ -265,11 +265,11 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
         ),
         (
             "k.axpy(&s, 1.0_f32, &s.zeros(1)?, &mut s.zeros::<i32>(1)?, 1)?;",
-            &["`Buffer<i32>` is no memory that a device can write as elements of type `f32`"],
+            &["`Buffer<i32>` cannot be written by a device as elements of type `f32`"],
         ),
         (
             "k.widen(&s, &s.zeros::<f32>(1)?, &mut s.zeros::<f32>(1)?, 1)?;",
-            &["`Buffer<f32>` is no memory that a device can write as elements of type `f64`"],
+            &["`Buffer<f32>` cannot be written by a device as elements of type `f64`"],
         ),
         (
             "k.widen(&s, &s.zeros::<u8>(1)?, &mut s.zeros::<f32>(1)?, 1)?;",

@@ -8,7 +8,6 @@ use crate::compiler::{Nvrtc, compiler};
 use crate::cupti::{Cupti, cupti};
 use crate::device::CudaDevice;
 use crate::driver::{Found, driver, found};
-use crate::error::BACKEND;
 use crate::info::kernel_driver;
 
 /// The CUDA driver.

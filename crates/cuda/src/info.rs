@@ -9,7 +9,6 @@ use gpustream_hal::{BackendName, DeviceInfo, Identity, Result, StreamPriorities}
 use crate::api::Api;
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::error::BACKEND;
 use crate::identity::{identity, name};
 use crate::version::Version;
 

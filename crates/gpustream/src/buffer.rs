@@ -25,11 +25,11 @@ use crate::shared_memory::Mapping;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, check_alignment, owner_methods};
 
-/// An owned block, which goes back to the pool when dropped.
+/// A block that returns to its pool when dropped.
 pub(crate) struct Owned {
     block: ManuallyDrop<Arc<Block>>,
     pub(crate) device: Device,
-    /// Present for memory that other processes can map. The block's owner holds it too.
+    /// Set if other processes can map the memory. The block's owner holds it too.
     mapping: Option<Arc<Mapping>>,
 }
 
@@ -37,7 +37,7 @@ impl Owned {
     /// Allocates memory whose earlier uses are done.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library, and those of the pools.
+    /// [`ErrorKind::InHostClosure`] inside a closure that must not call the library, and the pools' errors.
     pub(crate) fn alloc(
         device: &Device,
         kind: MemoryKind,
@@ -48,7 +48,7 @@ impl Owned {
         Self::alloc_outside(device, kind, layout, operation, outside)
     }
 
-    /// As [`alloc`](Self::alloc), on a thread that is outside of those closures.
+    /// Like [`alloc`](Self::alloc), if the thread is known to be outside such closures.
     pub(crate) fn alloc_outside(
         device: &Device,
         kind: MemoryKind,
@@ -61,7 +61,7 @@ impl Owned {
         Ok(Self::new(device, block))
     }
 
-    /// Allocates device memory for the next operations of the entry's stream, or of the recording that it takes part in.
+    /// Allocates device memory that the entry's stream, or the recording that it takes part in, is going to use next.
     #[inline]
     pub(crate) fn alloc_on(entry: &StreamEntry<'_>, device: &Device, layout: Layout) -> Result<Self> {
         let core: &DeviceCore = &device.0;
@@ -89,7 +89,7 @@ impl Owned {
 }
 
 impl Drop for Owned {
-    /// Gives the block back with its history. Nothing waits: the pool reuses the block once its last use is done, or
+    /// Returns the block to the pool with its history. Does not block: the pool reuses the block once its last use is done, or
     /// orders the next use after it.
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
@@ -98,11 +98,12 @@ impl Drop for Owned {
     }
 }
 
-/// A buffer of `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
+/// `len` elements of device memory, allocated by [`Stream::alloc`](crate::Stream::alloc) and similar functions.
 ///
-/// Dropping a buffer returns at once: the memory is used again only after its last use on any stream.
+/// Dropping a buffer returns at once. Its memory is only used again after its last use on any stream.
 ///
-/// A `Buffer` is `Send` and `Sync`. Calls that write take it by `&mut`, and calls that read by `&`, from any thread.
+/// A `Buffer` is `Send` and `Sync`. Calls that write take it by `&mut` and calls that read by `&`, and you can make them on any
+/// thread.
 pub struct Buffer<T> {
     memory: Owned,
     len: usize,
@@ -114,19 +115,19 @@ impl<T: Plain> Buffer<T> {
         Self { memory, len, element: PhantomData }
     }
 
-    /// Takes over device memory of somebody else's: an array of another library's, an allocation of the driver's. The
-    /// memory is ready for work that is submitted to `stream` from now on; work on other streams waits for what `stream`
-    /// was given so far, through either library.
+    /// Takes over device memory that this library did not allocate, for example another library's array or an allocation of the
+    /// driver. You can use it at once for work on `stream`. Work on other streams waits for everything that `stream` was given
+    /// so far, through either library.
     ///
-    /// `owner` keeps the memory, and is dropped on a thread of the library's once the buffer is dropped and its last use
-    /// is done; nothing has to be called for that. Give `()` for memory that outlives all of this by itself.
+    /// `owner` keeps the memory. We drop it on a thread of the library once the buffer is dropped and its last use is done, so
+    /// you need not call anything. If the memory outlives all of this by itself, pass `()`.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut owner: Vec<f32> = vec![1.0; 1000]; // the CPU device's memory is the host's
     /// let (memory, len) = (owner.as_mut_ptr(), owner.len());
-    /// // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
+    // SAFETY: the vector keeps its elements where they are, and is not used elsewhere until it is dropped.
     /// let mut buffer = unsafe { gpustream::Buffer::from_raw(&stream, memory, len, owner) }?;
     /// stream.fill(&mut buffer, 2.0)?;
     /// assert_eq!(stream.download(&buffer)?[999], 2.0);
@@ -134,16 +135,16 @@ impl<T: Plain> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for memory of another device, where the driver knows it;
-    /// [`ErrorKind::InvalidArgument`] for a null address, and for memory that is not aligned as kernels want it, to the
-    /// size of an element up to 16 bytes. The owner is dropped then.
+    /// [`ErrorKind::DeviceMismatch`] if the driver knows that the memory belongs to another device;
+    /// [`ErrorKind::InvalidArgument`] if the address is null, or not aligned to the size of an element (at most 16 bytes), as
+    /// kernels need it. The owner is then dropped.
     ///
     /// # Safety
-    /// * `memory` is the address of `len` elements which the device of `stream` reaches and which stay there until `owner` is
-    ///   dropped. The contents count as written. Where another library gives the address as a number, its cast to a pointer
-    ///   (`address as *mut f32`) says the type.
-    /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
-    ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
+    /// * `memory` must be the address of `len` elements that the stream's device reaches, and they must stay there until
+    ///   `owner` is dropped. Their contents count as written. If another library gives you the address as a number, cast it to
+    ///   a pointer (`address as *mut f32`) so that it has a type.
+    /// * Until then, any other use of the memory must be in order with this library's work: before this call, on `stream` or on
+    ///   a stream that `stream` waits for; after it, as an [external operation](Stream::external) that names the buffer.
     #[track_caller]
     pub unsafe fn from_raw(
         stream: &Stream,
@@ -168,16 +169,16 @@ impl<T: Plain> Buffer<T> {
         Ok(buffer)
     }
 
-    /// Borrows device memory of somebody else's for the length of a closure. The memory is ready for work that is submitted
-    /// to `stream` from now on, and work that anybody enqueues on `stream` afterwards comes after the closure's, on whatever
-    /// streams that was.
+    /// Borrows device memory that this library did not allocate, while a closure runs. You can use it at once for work on
+    /// `stream`. Work that is enqueued on `stream` after this call, through any library, comes after the closure's work, even
+    /// if that used other streams.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut theirs = vec![1.0f32; 1000]; // the CPU device's memory is the host's
     /// let memory = theirs.as_mut_ptr();
-    /// // SAFETY: the vector is used by nobody else until the stream is done.
+    // SAFETY: the vector is not used elsewhere until the stream is done.
     /// unsafe { gpustream::Buffer::with_raw(&stream, memory, theirs.len(), |x| stream.fill(x, 2.0)) }?;
     /// stream.synchronize()?;
     /// assert_eq!(theirs[999], 2.0);
@@ -185,12 +186,12 @@ impl<T: Plain> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`from_raw`](Self::from_raw), and those of `work`; [`ErrorKind::Hazard`] under strict tracking, where `work`
-    /// used another stream and had nobody wait for that.
+    /// Those of [`from_raw`](Self::from_raw) and those of `work`; [`ErrorKind::Hazard`] under strict tracking if `work` used
+    /// another stream and did not make `stream` wait for it.
     ///
     /// # Safety
-    /// As for [`from_raw`](Self::from_raw), with a memory that stays until the work on `stream` is done, and is used by others
-    /// in the order of `stream`.
+    /// As for [`from_raw`](Self::from_raw), but the memory only has to stay until the work on `stream` is done, and other uses
+    /// must be in the order of `stream`.
     #[track_caller]
     pub unsafe fn with_raw<R>(
         stream: &Stream,
@@ -198,7 +199,7 @@ impl<T: Plain> Buffer<T> {
         len: usize,
         work: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
-        /// The way back to the stream, also where the closure panics.
+        /// Returns the memory to the stream's order, even if the closure panics.
         struct Return<'a, T: Plain>(Option<Buffer<T>>, &'a Stream, CallSite);
         impl<T: Plain> Return<'_, T> {
             fn end(&mut self) -> Result<()> {
@@ -218,29 +219,29 @@ impl<T: Plain> Buffer<T> {
         borrowed.end().and(outcome)
     }
 
-    /// Gives the memory to somebody else: work that is enqueued on `stream` from now on, through whichever library, comes
-    /// after all uses of the buffer. Never blocks.
+    /// Gives the memory to another library. Work that is enqueued on `stream` from now on, through any library, comes after all
+    /// uses of the buffer. Never blocks.
     ///
-    /// The memory comes back when the value is dropped, in the order of `stream`.
+    /// When you drop the returned value, the memory comes back, in the order of `stream`.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] while the stream is captured; [`ErrorKind::DeviceMismatch`] where the stream's device cannot
-    /// reach the memory. The buffer is dropped then.
+    /// [`ErrorKind::Captured`] if the stream is being captured; [`ErrorKind::DeviceMismatch`] if the stream's device cannot
+    /// reach the memory. The buffer is then dropped.
     #[track_caller]
     pub fn into_raw(self, stream: &Stream) -> Result<RawMemory> {
         let operation = call_site("into_raw");
         let entry = stream.enter(operation)?;
-        entry.check_running("give memory to another library in it; do so around the capture")?;
+        entry.check_running("give memory to another library in it; do so before or after the capture")?;
         hand_over(&entry, stream, &self.view().access(Mode::Write), &self.memory.device)?;
         Ok(RawMemory::new(stream, self.memory, self.len * size_of::<T>(), operation))
     }
 
-    /// Returns the mapping of memory that other processes can map, and the device.
+    /// Returns the device, and the mapping if other processes can map the memory.
     pub(crate) fn mapping(&self) -> (Option<&Mapping>, &Device) {
         (self.memory.mapping.as_deref(), &self.memory.device)
     }
 
-    /// Has the first `bytes` bytes count as written.
+    /// Marks the first `bytes` bytes as written.
     pub(crate) fn set_written(&self, bytes: usize) {
         self.memory.block().history.lock().set_written(&(0..bytes));
     }
@@ -251,7 +252,7 @@ impl<T: Plain> Buffer<T> {
     }
 }
 
-/// Orders `stream` after all uses of the memory that `access` conflicts with, and later ones after `stream`.
+/// Orders `stream` after all uses of the memory that `access` conflicts with, and later uses after `stream`.
 pub(crate) fn hand_over(
     entry: &StreamEntry<'_>,
     stream: &Stream,
@@ -263,7 +264,7 @@ pub(crate) fn hand_over(
     unsafe { entry.submit_call(&[access], DriverCalls::Several(trace::WorkKind::Other, &mut |_, _| Ok(()))) }
 }
 
-/// Checks an address of somebody else's, as far as that can be done.
+/// Checks a foreign address as far as we can.
 fn check_address<T: Plain>(device: &Device, address: RawBuffer, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -271,7 +272,9 @@ fn check_address<T: Plain>(device: &Device, address: RawBuffer, bytes: usize) ->
     if address.0 == 0 {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            format!("{bytes} bytes at a null address; give the address that the memory's owner reports"),
+            format!(
+                "{bytes} bytes were given at a null address; pass the address that the memory's owner reports"
+            ),
         ));
     }
     check_alignment::<T>(address.0)?;
@@ -279,7 +282,7 @@ fn check_address<T: Plain>(device: &Device, address: RawBuffer, bytes: usize) ->
         Some(ordinal) if ordinal != device.info().ordinal => Err(Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the memory at {address} is of device {ordinal}, and the stream of {}; give a stream of that device",
+                "the memory at {address} belongs to device {ordinal}, and the stream to {}; pass a stream of that device",
                 device.place()
             ),
         )),

@@ -1,9 +1,9 @@
-//! Which device: the names of devices, and the choice where none is named.
+//! Which device you get: the names of devices, and our choice if you name none.
 //!
-//! A program that asks for the best device must not run on the CPU because a GPU is broken: it would succeed, at a fraction
-//! of the speed, and nobody would know. So the choice goes on to the next backend only if the last one has no driver library,
-//! or its driver works and counts no device. Every other failure ends the choice, also if another GPU's backend would work:
-//! which of two vendors a program runs on should not depend on a service that was not started.
+//! If you ask for the best device, you must not silently get the CPU because a GPU is broken: your program would work, at a
+//! fraction of the speed. So we only skip a backend without a driver library, and one whose driver works and has no device. Any
+//! other failure ends the choice, even if another vendor's GPU would work, because which of two vendors you run on should not
+//! depend on a service that was not started.
 
 use std::env;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ const ANY_GPU: &str = "gpu";
 /// The variable that names the best device.
 const VARIABLE: &str = "GPUSTREAM_DEVICE";
 
-/// Returns the backends compiled in, in the order in which [`Device::best`](crate::Device::best) tries them.
+/// Returns the backends that are compiled in, in the order in which [`Device::best`](crate::Device::best) tries them.
 pub fn backends() -> Vec<&'static dyn Backend> {
     vec![
         #[cfg(feature = "cuda")]
@@ -33,8 +33,8 @@ pub fn backends() -> Vec<&'static dyn Backend> {
     ]
 }
 
-/// Returns the backend of the device that [`Device::best`](crate::Device::best) opens, and opens none: for programs that take
-/// several of its devices.
+/// Returns the backend whose device [`Device::best`](crate::Device::best) would open, without opening one. Use it if you want
+/// several devices of that backend.
 ///
 /// # Errors
 /// As for [`Device::best`](crate::Device::best).
@@ -63,14 +63,14 @@ impl Among {
 pub(crate) struct Choice {
     pub(crate) backend: &'static dyn Backend,
     pub(crate) ordinal: usize,
-    /// The reason, for listeners.
+    /// Why it was chosen, for listeners.
     pub(crate) why: String,
-    /// Whether the library chose the backend itself, among these, so that an error has to say why it did not choose another.
+    /// Set if the library chose the backend itself, among these. An error must then say why we did not choose another.
     free: Option<Among>,
 }
 
 impl Choice {
-    /// Adds to the error of opening the device how else the program can go on.
+    /// Adds to the error of opening the device what else you can do.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match self.free {
             Some(among) => insist(error, self.backend, among),
@@ -79,7 +79,7 @@ impl Choice {
     }
 }
 
-/// Returns the device that the environment names, or else the first backend's first.
+/// Returns the device that the environment names, or else the first device of the first backend that has one.
 pub(crate) fn best(among: Among) -> Result<Choice> {
     let Some(name) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return first(among) };
     let name = name.to_string_lossy();
@@ -93,7 +93,7 @@ pub(crate) fn best(among: Among) -> Result<Choice> {
     Ok(Choice { why: format!("{VARIABLE}={name}"), ..choice })
 }
 
-/// Returns the device of that name.
+/// Returns the device with that name.
 pub(crate) fn named(name: &str) -> Result<Choice> {
     if name == ANY_GPU {
         return first(Among::Gpus);
@@ -135,21 +135,22 @@ fn first(among: Among) -> Result<Choice> {
     let message = match (among, passed.is_empty()) {
         (Among::All, false) => format!("no device can be opened:{passed}"),
         (Among::All, true) => {
-            "no backend is compiled in: turn on one of the features `cpu`, `cuda`, `hip`".to_owned()
+            "no backend is compiled in; turn on at least one of the features `cpu`, `cuda`, `hip`".to_owned()
         }
         (Among::Gpus, false) => format!("no GPU can be opened, and the CPU was not asked for:{passed}"),
         (Among::Gpus, true) => {
-            "no backend for GPUs is compiled in: turn on one of the features `cuda`, `hip`".to_owned()
+            "no backend for GPUs is compiled in; turn on at least one of the features `cuda`, `hip`"
+                .to_owned()
         }
     };
     Err(Error::new(ErrorKind::NoDevice, message))
 }
 
-/// Returns the error of a backend that may have a device, with what the other backends say, and how to choose one of them.
+/// Returns the error of a backend that may have a device, with what the other backends say and how you can choose one of them.
 fn insist(error: Error, failed: &dyn Backend, among: Among) -> Error {
     let mut context = format!(
-        "no device is chosen: a backend that may have one fails, and is not passed over; mend it, or name another device \
-         ({VARIABLE}, or `Device::open`)"
+        "no device was chosen, because a backend that may have one fails, and skipping it could hide a broken GPU; repair it, or \
+         name another device ({VARIABLE}, or `Device::open`)"
     );
     for backend in backends().into_iter().filter(|&it| among.has(it) && it.name() != failed.name()) {
         trace::expect(backend);
@@ -163,7 +164,7 @@ fn insist(error: Error, failed: &dyn Backend, among: Among) -> Error {
     error.with_context(format_args!("{context}\n  {}", failed.name()))
 }
 
-/// One device of a backend, as a name tells it.
+/// One device of a backend, as its name describes it.
 #[derive(Debug, PartialEq, Eq)]
 enum Which<'a> {
     Ordinal(usize),
@@ -185,19 +186,19 @@ fn parse(name: &str) -> Result<(&str, Which<'_>)> {
         return Ok((backend, Which::Pci(address)));
     }
     let message = format!(
-        "`{name}` is no device name; write a backend and a number, such as `cuda:0`, `hip:1` or `cpu`; or instead of the \
-         number a UUID or a PCI address, such as `cuda:GPU-…`, `cuda:MIG-…`, `cuda:0000:3b:00.0`; or `{ANY_GPU}` for any GPU"
+        "`{name}` is not the name of a device; write a backend and a number, such as `cuda:0`, `hip:1` or `cpu`; or instead of \
+         the number a UUID or a PCI address, such as `cuda:GPU-…`, `cuda:MIG-…`, `cuda:0000:3b:00.0`; or `{ANY_GPU}` for any GPU"
     );
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
 impl Which<'_> {
-    /// Returns the number of the device within its backend. `name` is the device's name as the program wrote it.
+    /// Returns the device's number within its backend. `name` is the name as you wrote it.
     fn find(&self, backend: &dyn Backend, name: &str) -> Result<usize> {
         if let Self::Ordinal(ordinal) = *self {
             return Ok(ordinal);
         }
-        // A device that does not tell its names is not the one.
+        // If a device cannot tell its names, we cannot know that it is this one.
         let identities: Vec<Identity> = (0..backend.device_count()?)
             .map(|ordinal| backend.identity(ordinal).unwrap_or_default())
             .collect();
@@ -222,14 +223,14 @@ impl Which<'_> {
             [] => {
                 let message = format!(
                     "there is no device `{name}`; this process sees {}; the environment (CUDA_VISIBLE_DEVICES, \
-                     HIP_VISIBLE_DEVICES) may hide others, and of a GPU in MIG mode there are only its instances",
+                     HIP_VISIBLE_DEVICES) may hide others, and a GPU in MIG mode only shows its instances",
                     list(&all)
                 );
                 Err(Error::new(ErrorKind::NoDevice, message))
             }
             _ => {
                 let message = format!(
-                    "`{name}` means several devices, {}; name one by its UUID or number",
+                    "`{name}` fits several devices, {}; name one by its UUID or number",
                     list(&found)
                 );
                 Err(Error::new(ErrorKind::InvalidArgument, message))
@@ -243,7 +244,7 @@ fn no_backend(wanted: &str, all: &[&dyn Backend]) -> Error {
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let why = if ["cpu", "cuda", "hip"].contains(&wanted) {
         format!(
-            "the backend `{wanted}` is not compiled in: turn on the feature `{wanted}` of the crate gpustream"
+            "the backend `{wanted}` is not compiled in; turn on the feature `{wanted}` of the crate gpustream"
         )
     } else {
         format!("there is no backend named `{wanted}`")

@@ -13,12 +13,12 @@ use crate::stream::Stream;
 use crate::volatile::AsVolatile;
 
 impl Stream {
-    /// Records work that the graph does only if `flag` is not zero when a run gets there. On a stream that is being
-    /// [captured](Self::capture), on the stream of a [node](GraphBuilder::node), and on that of another body.
+    /// Records work that the graph only does if `flag` is not zero when a run gets there. You can call this on a stream that is
+    /// being [captured](Self::capture), on the stream of a [node](GraphBuilder::node), and on the stream of another body.
     ///
-    /// The stream given to `body` stands for the body, which runs in the stream's order. `flag` is one `u32`: a
-    /// [`Flag`](crate::Flag), which kernels and the host set at any time, or memory that earlier work of the graph writes,
-    /// which is ordered as usual. Conditions nest up to 64 levels deep.
+    /// `body` gets a stream that stands for the body, and the body runs in this stream's order. `flag` is one `u32`. It may be
+    /// a [`Flag`](crate::Flag), which kernels and the host can set at any time, or memory that earlier work of the graph
+    /// writes, which is ordered as usual. You can nest conditions up to 64 levels deep.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -34,25 +34,26 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceInfo) says no: on HIP, and
-    /// before CUDA 12.4. [`ErrorKind::InvalidArgument`] on a stream that is not recorded, for memory of other than one
-    /// element, and for a condition inside 64 others. [`ErrorKind::Captured`] for an empty body, for work that no node can be, for host closures in the body,
-    /// and for work on the streams around the body while the body is made. [`ErrorKind::DeviceMismatch`] for memory that
-    /// the device cannot reach. The error of `body`; the graph is then without the condition.
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceFeatures::conditional_nodes) says no: on HIP, and on CUDA
+    /// before 12.4. [`ErrorKind::InvalidArgument`] if the stream is not being recorded, if `flag` does not have exactly one
+    /// element, or if the condition is inside 64 others. [`ErrorKind::Captured`] if the body is empty or has host closures or
+    /// other work that cannot be a node, and if you submit work to the streams around the body while it is recorded.
+    /// [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The error of `body`. After an error the graph does
+    /// not have the condition.
     #[track_caller]
     pub fn if_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
         self.condition(call_site("if"), Repeat::Once, flag, body)
     }
 
-    /// Records work that the graph does again and again, as long as `flag` is not zero, which is looked at before each
-    /// time. Otherwise as [`if_`](Self::if_).
+    /// Records work that the graph repeats as long as `flag` is not zero. It looks at the flag before each round. Otherwise
+    /// this is like [`if_`](Self::if_).
     ///
-    /// The body, or the host by [`Flag::set`](crate::Flag::set), has to end the loop: a loop that nobody ends is like a
-    /// kernel that spins for ever. A body that writes `flag` takes a `Flag`, which it can be given by reference. Memory that
-    /// the body allocates and drops has unspecified contents in each round.
+    /// The body must end the loop, or the host with [`Flag::set`](crate::Flag::set). If neither does, the device spins forever.
+    /// A body that writes `flag` needs a `Flag`, which it can use by shared reference. If the body allocates and drops memory,
+    /// its contents are unspecified in each round.
     ///
-    /// On CUDA each round costs a microsecond or two beside the work, for the kernel of a thread that looks at the flag;
-    /// the first condition in a process also has the driver compile that kernel, for a tenth of a second.
+    /// On CUDA each round costs a microsecond or two more than the work, because a kernel of one thread has to look at the
+    /// flag. The first condition in a process also makes the driver compile that kernel, which takes a tenth of a second.
     ///
     /// ```no_run
     /// # mod kernels { use gpustream::{Stream, Buffer, Flag, Result}; pub struct K; impl K {
@@ -97,13 +98,13 @@ impl Stream {
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
         let condition = Condition { repeat, word: &word, address };
         let fill = |adder: &_| body(&node_stream(&self.device, Destination::node(Arc::clone(adder))));
-        // SAFETY: the recording keeps the word alive; the stream given to the body checks the body's operations.
+        // SAFETY: the recording keeps the word alive, and the stream that the body gets checks the body's operations.
         unsafe { entry.condition(&condition, fill) }
     }
 }
 
 impl GraphBuilder {
-    /// Adds a node whose `body` runs only if `flag` is not zero; [`Stream::if_`] says how.
+    /// Adds a node whose `body` only runs if `flag` is not zero. See [`Stream::if_`].
     ///
     /// # Errors
     /// As for [`node`](Self::node) and [`Stream::if_`].
@@ -118,7 +119,7 @@ impl GraphBuilder {
         self.node(after, |s| s.condition(operation, Repeat::Once, flag, body))
     }
 
-    /// Adds a node whose `body` runs as long as `flag` is not zero; [`Stream::while_`] says how.
+    /// Adds a node whose `body` is repeated as long as `flag` is not zero. See [`Stream::while_`].
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -150,7 +151,7 @@ impl GraphBuilder {
 #[cold]
 fn no_conditions(backend: &str) -> Error {
     let message = format!(
-        "graphs of this {backend} device have no conditions, which CUDA has from 12.4 on; let the host look at the flag \
+        "graphs of this {backend} device cannot have conditions, which CUDA has from 12.4 on; let the host look at the flag \
          between launches, or loop inside a kernel"
     );
     Error::new(ErrorKind::Unsupported, message)
@@ -158,7 +159,8 @@ fn no_conditions(backend: &str) -> Error {
 
 #[cold]
 fn not_one(len: usize) -> Error {
-    let message =
-        format!("a condition is one `u32`, and this memory has {len} elements; give it a view of one");
+    let message = format!(
+        "a condition must be one `u32`, and this memory has {len} elements; pass a view of one element"
+    );
     Error::new(ErrorKind::InvalidArgument, message)
 }

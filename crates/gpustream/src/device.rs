@@ -1,4 +1,4 @@
-//! Devices: finding them, opening them, and making streams of one.
+//! Devices: how you find one, open it, and make streams on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::module::{self, Module, ModuleSource};
 use crate::stream::{Stream, streams};
 use crate::trace;
 
-/// An opened device. Clones are handles of the same device; everything made from a device keeps it open.
+/// An opened device. Clones are handles of the same device, and everything that you make from a device keeps it open.
 ///
-/// Dropping the last handle, streams and buffers included, waits for the device's work. Memory that a graph of another
-/// handle or device refers to lives as long as that graph.
+/// Dropping the last handle blocks until the device has finished its work; streams and buffers count as handles. If a graph of
+/// another handle or device uses memory of this one, that memory lives as long as the graph.
 ///
-/// A device whose work failed is lost: every call is [`ErrorKind::DeviceLost`] from then on. Kernels and copies of its
-/// other streams may still be running. The process therefore keeps memory, modules and closures of a lost device until
-/// the backend knows that nothing runs any more; only the CPU backend can know. Guards on memory that the unfinished
-/// work was to write are refused for good.
+/// If work on a device fails, the device is lost, and from then on every call returns [`ErrorKind::DeviceLost`]. Kernels and
+/// copies on its other streams may still be running. So the process keeps the memory, modules and closures of a lost device
+/// until the backend knows that nothing runs any more, which only the CPU backend can know. If unfinished work was going to
+/// write some memory, you can never get a guard on it again.
 ///
-/// A process that ends while work is pending does not finish the work. After a `fork` the child cannot use its parent's
-/// devices: on the CPU each call is an error, and the child may open a device of its own; CUDA and HIP do not support
-/// devices in a forked child. Start processes with [`std::process::Command`].
+/// If your process ends while work is pending, that work is not finished. After a `fork` the child cannot use its parent's
+/// devices. On the CPU each such call is an error, and the child may open a device of its own. CUDA and HIP do not support
+/// devices in a forked child at all, so start processes with [`std::process::Command`].
 ///
 /// ```
 /// let device = gpustream::Device::open("cpu")?;
@@ -46,35 +46,34 @@ use crate::trace;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `Device` is `Send` and `Sync`. Any thread may use any handle.
+/// A `Device` is `Send` and `Sync`. You may use any handle on any thread.
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceCore>);
 
-/// Has listeners hear what the library does, from before the first device is looked for.
+/// Connects the listeners before we look for the first device, so that they hear everything.
 fn listen() {
     #[cfg(feature = "tracing")]
     crate::events::listen();
 }
 
 impl Device {
-    /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names, or else the first device of the first
-    /// backend that has one: CUDA, HIP, the CPU.
+    /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names. Otherwise opens the first device of the first
+    /// backend that has one: CUDA, then HIP, then the CPU. Blocks until the device is open.
     ///
-    /// A backend is passed over only if its driver library was not found, or its driver works and counts no device. A GPU
-    /// that is there and broken is an error, so that a program never runs on the CPU because of it, or on the other vendor's
-    /// GPU. The error says what each backend said. Name a device, with the variable or [`open`](Self::open), to use it all
-    /// the same.
+    /// We only skip a backend whose driver library was not found, or whose driver works and has no device. If a GPU is present
+    /// but broken, you get an error that says what each backend reported. Otherwise your program could silently run on the CPU
+    /// or on the other vendor's GPU. If you want that, name a device, in the variable or with [`open`](Self::open).
     ///
     /// # Errors
-    /// The error of opening the named device. Without the variable, the error of the first backend that may have a device
-    /// and fails, such as [`ErrorKind::DriverUnusable`]; [`ErrorKind::NoDevice`] if all backends were passed over, with
-    /// every backend's own reason.
+    /// If the variable is set, the error of opening that device. Otherwise the error of the first backend that may have a
+    /// device and fails, such as [`ErrorKind::DriverUnusable`]. [`ErrorKind::NoDevice`] if we skipped all backends; it lists
+    /// the reason for each.
     #[track_caller]
     pub fn best() -> Result<Self> {
         Self::open_best(Among::All, DeviceOptions::default(), call_site("best"))
     }
 
-    /// Opens a device as [`best`](Self::best) does, with options.
+    /// Like [`best`](Self::best), with options.
     ///
     /// # Errors
     /// As for [`best`](Self::best).
@@ -83,7 +82,7 @@ impl Device {
         Self::open_best(Among::All, options, call_site("best_with"))
     }
 
-    /// Opens a GPU as [`best`](Self::best) does, and never the CPU.
+    /// Like [`best`](Self::best), but never opens the CPU.
     ///
     /// ```
     /// # use gpustream::{Device, ErrorKind};
@@ -100,7 +99,7 @@ impl Device {
         Self::open_best(Among::Gpus, DeviceOptions::default(), call_site("best_gpu"))
     }
 
-    /// Opens a device as [`best_gpu`](Self::best_gpu) does, with options.
+    /// Like [`best_gpu`](Self::best_gpu), with options.
     ///
     /// # Errors
     /// As for [`best_gpu`](Self::best_gpu).
@@ -117,28 +116,28 @@ impl Device {
         })
     }
 
-    /// Opens a device by name:
+    /// Opens a device by name. Blocks until the device is open.
     ///
     /// | name | device |
     /// |---|---|
-    /// | `cpu`, `cuda:0`, `hip:1` | of a backend, by its number there, which depends on what the environment hides (`CUDA_VISIBLE_DEVICES`) |
-    /// | `cuda:GPU-…`, `cuda:MIG-…`, `hip:GPU-…` | by its UUID, as `nvidia-smi -L` and `rocminfo` show it |
-    /// | `cuda:0000:3b:00.0` | by its place on the PCI bus, unless several devices share it |
-    /// | `gpu` | the first GPU, chosen as by [`best_gpu`](Self::best_gpu) without the environment |
+    /// | `cpu`, `cuda:0`, `hip:1` | by its number in that backend, which depends on what the environment hides (`CUDA_VISIBLE_DEVICES`) |
+    /// | `cuda:GPU-…`, `cuda:MIG-…`, `hip:GPU-…` | by its UUID, as `nvidia-smi -L` and `rocminfo` print it |
+    /// | `cuda:0000:3b:00.0` | by its PCI address, unless several devices share it |
+    /// | `gpu` | the first GPU, as [`best_gpu`](Self::best_gpu) chooses it if the variable is not set |
     ///
-    /// [`DeviceInfo::uuid`] and [`DeviceInfo::pci`] are these names of an opened device. Opening a device twice makes two
-    /// handles that share the driver's context and no objects.
+    /// You find an opened device's names in [`DeviceInfo::uuid`] and [`DeviceInfo::pci`]. If you open a device twice, you get
+    /// two handles that share the driver's context but no objects.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a malformed name, or one of several devices; [`ErrorKind::Unsupported`] for a
-    /// backend that is not compiled in; [`ErrorKind::DriverMissing`] with the libraries that were tried;
-    /// [`ErrorKind::DriverUnusable`] with what to do; [`ErrorKind::NoDevice`] with the devices that there are.
+    /// [`ErrorKind::InvalidArgument`] if the name is malformed or fits several devices; [`ErrorKind::Unsupported`] if the
+    /// backend is not compiled in; [`ErrorKind::DriverMissing`], with the libraries that we tried;
+    /// [`ErrorKind::DriverUnusable`], with what you can do; [`ErrorKind::NoDevice`], with the devices that there are.
     #[track_caller]
     pub fn open(name: &str) -> Result<Self> {
         Self::open_named(name, DeviceOptions::default(), call_site("open"))
     }
 
-    /// Opens a device as [`open`](Self::open) does, with options.
+    /// Like [`open`](Self::open), with options.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -160,11 +159,11 @@ impl Device {
         opened.map_err(|error| choice.explain(error))
     }
 
-    /// Opens a device of any backend, a third party's included.
+    /// Opens a device of any backend, which may be a third party's. Blocks until the device is open.
     ///
     /// # Errors
-    /// [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::DriverUnusable`],
-    /// [`ErrorKind::NoDevice`], [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
+    /// [`ErrorKind::DriverMissing`], with the libraries that we tried; [`ErrorKind::DriverUnusable`]; [`ErrorKind::NoDevice`];
+    /// [`ErrorKind::InvalidArgument`] if an environment variable has a value that is not allowed.
     #[track_caller]
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         named(call_site("open_on"), || {
@@ -205,8 +204,9 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens every device of every backend. The list has each device, or the error of opening it, and one error for
-    /// each backend that cannot list its devices. Such an error's [`backend`](Error::backend) is set.
+    /// Opens every device of every backend. Blocks until they are open. For each device you get the device or the error of
+    /// opening it. If a backend cannot list its devices, you get one error for it, whose [`backend`](Error::backend) says which
+    /// it is.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -239,14 +239,14 @@ impl Device {
         devices
     }
 
-    /// Keeps `what`, and then the program's `values`, until everything submitted so far is done.
+    /// Keeps `what`, and then your `values`, until everything submitted so far is done.
     pub(crate) fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
         let device = self.clone();
-        // Asks the streams how far they are.
+        // Parking has to ask the streams how far they are.
         reentrancy::outside(move || device.0.park(what, values));
     }
 
-    /// Returns the name by which [`open`](Self::open) finds the device: `cuda:0`.
+    /// Returns the name under which [`open`](Self::open) finds the device: `cuda:0`.
     pub(crate) fn place(&self) -> impl fmt::Display + use<> {
         format!("{}:{}", self.0.info.backend, self.0.info.ordinal)
     }
@@ -256,9 +256,9 @@ impl Device {
         &self.0.info
     }
 
-    /// Returns the side that orders operations, as the [options](DeviceOptions::tracking) chose it; `None` where they
-    /// [turned tracking off](DeviceOptions::without_tracking). Libraries on top of this one that move memory between streams
-    /// make these wait for each other themselves, unless it is [`Tracking::Auto`].
+    /// Returns who orders operations: the library or you, as you chose with [`DeviceOptions::tracking`]. `None` if you
+    /// [turned tracking off](DeviceOptions::without_tracking). If you write a library that moves memory between streams, ask
+    /// this: you must make the streams wait for each other yourself unless it is [`Tracking::Auto`].
     ///
     /// ```
     /// use gpustream::{Device, Tracking};
@@ -272,15 +272,16 @@ impl Device {
     /// Makes a non-blocking stream of ordinary priority (`cuStreamCreateWithPriority`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`], or the driver's error where it makes no more streams.
+    /// [`ErrorKind::DeviceLost`], or the driver's error if it cannot make another stream.
     #[track_caller]
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
-    /// Makes a stream with options. The priority is clamped to the device's range.
+    /// Makes a stream with options. A priority that the device lacks becomes the nearest one that it has.
     ///
-    /// A stream may be kept to a part of the device, so that others find room at once beside its long kernels:
+    /// You can restrict a stream to a part of the device, so that other streams find room immediately while its long kernels
+    /// run:
     ///
     /// ```
     /// use gpustream::{Device, ErrorKind, StreamOptions};
@@ -294,15 +295,15 @@ impl Device {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// CUDA has such streams from 12.5 on (green contexts), with any priority, and not together with
-    /// [`blocking_with_default`](StreamOptions::blocking_with_default). Each part that is ever used takes some memory of the
-    /// device until the process ends (4 MiB on an H100); streams on the same part share it. HIP has them from 5.7 on (masks of compute units),
-    /// with ordinary priority alone; on HIP such a stream and the legacy default stream always wait for each other. The
-    /// CPU keeps kernels, copies and fills to so many of its threads.
+    /// CUDA has such streams from 12.5 on (green contexts). They have any priority, but not together with
+    /// [`blocking_with_default`](StreamOptions::blocking_with_default). Each part takes some device memory until the process
+    /// ends (4 MiB on an H100), and streams on the same part share it. HIP has them from 5.7 on (masks of compute units), with
+    /// ordinary priority only. There such a stream and the legacy default stream always wait for each other. The CPU runs the
+    /// stream's kernels, copies and fills on that many of its threads.
     ///
     /// # Errors
-    /// As for [`stream`](Self::stream); [`ErrorKind::InvalidArgument`] for a part that is empty or larger than the
-    /// device, [`ErrorKind::Unsupported`] for options that do not go together, or a driver without such streams.
+    /// As for [`stream`](Self::stream); [`ErrorKind::InvalidArgument`] if the part is empty or larger than the device;
+    /// [`ErrorKind::Unsupported`] if you cannot combine the options, or if the driver has no such streams.
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         let call = call_site("stream");
@@ -319,8 +320,8 @@ impl Device {
         let queues = self.0.info.limits.hardware_queues as usize;
         if lint::is_on() && queues > 0 && self.0.own_streams().len() >= queues {
             lint::serialises(
-                "more streams than the device has queues (HIP: GPU_MAX_HW_QUEUES, 4 where it is not set): a stream that is \
-                 blocked holds up those it shares a queue with",
+                "more streams than the device has queues (HIP: GPU_MAX_HW_QUEUES, 4 if it is not set): streams share queues, so a \
+                 stream that is blocked can hold up others",
             );
         }
         if let Some(part) = options.multiprocessors {
@@ -330,10 +331,10 @@ impl Device {
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let (device, wait) = (self.0.raw.clone(), self.0.wait);
-        // HIP's streams on a part of the device wait as blocking ones do.
+        // HIP's streams on a part of the device wait for the default stream, as blocking streams do.
         let waits = options.blocking_with_default || options.multiprocessors.is_some();
         let origin = if waits { Origin::Blocking } else { Origin::Ours };
-        // SAFETY: the device has just made the stream, which belongs to nobody else; the number is new.
+        // SAFETY: the device has just made the stream, which is not shared yet; the number is new.
         let core = Arc::new(unsafe { StreamCore::new(raw, device, wait, origin) });
         self.0.drop_parked();
         streams().insert(core.clone());
@@ -348,7 +349,7 @@ impl Device {
         Err(Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "a stream on {part} multiprocessors of {}:{}, which has {all}; ask for 1 to {all}, or leave the option out",
+                "a stream on {part} multiprocessors was asked of {}:{}, which has {all}; ask for 1 to {all}, or leave the option out",
                 info.backend,
                 info.ordinal,
                 all = info.multiprocessors
@@ -356,17 +357,18 @@ impl Device {
         ))
     }
 
-    /// Returns a stream that the driver made: the legacy default stream, or this host thread's.
+    /// Returns a stream that the driver owns: the legacy default stream, or that of this host thread.
     ///
-    /// A thread's stream can be used on that thread alone: on any other, submitting to the stream and waiting for it is
-    /// an [`ErrorKind::InvalidArgument`]. Each submission to a thread's stream records an event. Several values of a
-    /// default stream, also of several handles of the device, are one stream, with one capture at a time.
+    /// You can only use a thread's stream on that thread, because the driver's handle means another stream elsewhere. On any
+    /// other thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to
+    /// wait for its work, so each submission to it records an event. All values of a default stream are the same stream, even
+    /// through several handles of the device, and it can have one capture at a time.
     ///
-    /// Work on the legacy stream and on streams made with
-    /// [`blocking_with_default`](StreamOptions::blocking_with_default) wait for each other.
+    /// The legacy stream and the streams that you make with [`blocking_with_default`](StreamOptions::blocking_with_default)
+    /// wait for each other.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend has none.
+    /// [`ErrorKind::Unsupported`] if the backend has no such stream.
     #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
         let call = call_site("default_stream");
@@ -381,16 +383,17 @@ impl Device {
         })
     }
 
-    /// Returns a value of a stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or
-    /// hipBLAS was given. Work of either side runs in one order. Dropping the value does not destroy the stream. Handle
-    /// 0 is the legacy default stream, and the handle of the threads' default streams means the calling thread's.
+    /// Wraps a stream that another library made and keeps, for example cudarc's or `PyTorch`'s, or the stream of a cuBLAS or
+    /// hipBLAS handle. Your work and the other library's then run in one order. Dropping the value does not destroy the stream.
+    /// Handle 0 is the legacy default stream, and the handle of the per-thread default streams means the calling thread's.
     ///
-    /// The other side's use of memory is not tracked. Several values of one stream, also of several handles of the
-    /// device, are one stream, with one capture at a time.
+    /// We cannot track how the other library uses memory. All values of one stream are the same stream, even through several
+    /// handles of the device, and it can have one capture at a time.
     ///
     /// # Safety
-    /// `raw` is a stream of this device's primary context, outlives the value (a leaked value lives on) and all work
-    /// submitted through it, and is captured through such values alone. The value is not dropped inside a host closure.
+    /// `raw` must be a stream in this device's primary context. It must outlive the value (forever, if you leak the value) and
+    /// all work submitted through it. It may only be captured through such values. You must not drop the value inside a host
+    /// closure.
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
         let is = |which| self.0.raw.stream_default(which).is_ok_and(|default| default == raw);
         if is(DefaultStream::PerThread) {
@@ -402,50 +405,51 @@ impl Device {
         }
     }
 
-    /// Makes a value of a stream that the library did not make.
+    /// Wraps a stream that the library did not make.
     fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
         self.0.drop_parked();
         let (device, wait) = (self.0.raw.clone(), self.0.wait);
-        // SAFETY: the driver made the stream, or the caller of an unsafe function vouches for it; the number is new.
+        // SAFETY: the driver made the stream, or the caller of an unsafe function promises that it is one; the number is new.
         let core = unsafe { StreamCore::new(raw, device, wait, origin) };
         let core = streams().adopt(Arc::new(core));
         if !Arc::ptr_eq(&core.device, &self.0.raw) {
-            // First taken from another handle of the device, but it will use memory of this one.
+            // The stream was first wrapped through another handle of the device, but from now on it will use memory of this
+            // one.
             self.0.visit();
         }
         Stream { core, device: self.clone() }
     }
 
-    /// Loads kernels: the best of the images for this device, or the source compiled at run time. The `load` of
-    /// generated bindings is the safe way, for images that were built with them.
+    /// Loads kernels. We take the image that fits this device best, or compile the source at run time, and block until that is
+    /// done. If your images come from generated bindings, use their `load` instead, which is safe.
     ///
     /// # Errors
-    /// [`ErrorKind::NoImageForDevice`] with the targets of the images and of the device;
-    /// [`ErrorKind::InvalidModule`] for damaged bytes or source that does not compile.
+    /// [`ErrorKind::NoImageForDevice`], with the targets of the images and of the device; [`ErrorKind::InvalidModule`] if an
+    /// image is damaged or the source does not compile.
     ///
     /// # Safety
-    /// The images are whole and come from a compiler that the program trusts: loading one runs code in it (on the CPU
-    /// its initialisers, in this process), and loaders trust what they read. An image that is found damaged is an
-    /// error, but not all damage can be found. If kernels write variables, the list of [`ModuleSource::globals`] has one of
-    /// these at least, or the program orders the launches itself: the library does not look for others in the images.
+    /// The images must be complete and come from a compiler that you trust. Loading an image runs code in it (on the CPU its
+    /// initialisers, in this process), and loaders trust what they read. Damage that we find is an error, but we cannot find
+    /// all damage. If kernels write variables, [`ModuleSource::globals`] must list at least one of them, or you must order the
+    /// launches yourself, because we do not search the images for others.
     #[track_caller]
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
         unsafe { module::load(self, source, &[], Vec::new(), None) }
     }
 
-    /// Makes a [`Module`] of one that another library loaded (`CUmodule`, `hipModule_t`), whose kernels are then
-    /// launched as this library's own: `name` stands for it in errors.
+    /// Makes a [`Module`] from a module that another library loaded (`CUmodule`, `hipModule_t`), so that you can launch its
+    /// kernels like your own. `name` stands for it in errors.
     ///
-    /// `owner` keeps the module loaded, and is dropped on a thread of the library's once no kernel of the module can run
-    /// any more. Give `()` for a module that is never unloaded.
+    /// `owner` keeps the module loaded. We drop it on a thread of the library once the module's kernels can no longer run. If
+    /// the module is never unloaded, pass `()`.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`] inside a closure.
+    /// [`ErrorKind::InHostClosure`] inside a host closure.
     ///
     /// # Safety
-    /// `raw` is a module of this device's context, and stays loaded until `owner` is dropped. If its kernels write variables,
-    /// the program orders their launches: the library knows none of these.
+    /// `raw` must be a module in this device's context that stays loaded until `owner` is dropped. If its kernels write
+    /// variables, you must order their launches, because we do not know these variables.
     #[track_caller]
     pub unsafe fn module_from_raw(
         &self,
@@ -460,23 +464,23 @@ impl Device {
         })
     }
 
-    /// Blocks until all work of the device is done, this process's other users of its context included
-    /// (`cuCtxSynchronize`).
+    /// Blocks until all work of the device is done (`cuCtxSynchronize`), including work that other libraries in this process
+    /// submitted to its context.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked,
-    /// [`ErrorKind::Captured`] while any thread captures a stream of the device: drivers break the capture.
+    /// [`ErrorKind::DeviceLost`] if any of it failed; [`ErrorKind::HostPanic`] if a host closure panicked;
+    /// [`ErrorKind::Captured`] while a thread captures a stream of the device, because the driver would break the capture.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         lint::serialises("waiting for the whole device; wait for a stream or an event instead");
         named(call_site("synchronize"), || self.0.synchronize())
     }
 
-    /// Returns free and total device memory at this moment (`cuMemGetInfo`). Memory that this library keeps for the
-    /// next allocations is not free; see [`trim`](Self::trim).
+    /// Returns how much device memory is free at this moment, and how much there is (`cuMemGetInfo`). Memory that we keep for
+    /// the next allocations does not count as free; see [`trim`](Self::trim).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn memory(&self) -> Result<MemoryInfo> {
         named(call_site("memory"), || {
@@ -485,24 +489,23 @@ impl Device {
         })
     }
 
-    /// Returns figures of the device memory that this library holds.
+    /// Returns how much device memory this library holds and uses.
     pub fn memory_stats(&self) -> MemoryStats {
         self.0.pools.stats(MemoryKind::Device)
     }
 
-    /// Returns figures of the page-locked host memory that this library holds for this device, write-combined memory
-    /// not included.
+    /// Returns how much page-locked host memory this library holds and uses for this device, without write-combined memory.
     pub fn pinned_stats(&self) -> MemoryStats {
         self.0.pools.stats(MemoryKind::Pinned)
     }
 
-    /// Returns the holders of device memory: lines of the program, most bytes first.
+    /// Returns which lines of your program hold device memory, the largest first.
     pub fn memory_snapshot(&self) -> MemorySnapshot {
         self.0.pools.snapshot(MemoryKind::Device)
     }
 
-    /// Gives slabs of which nothing is used any more back to the driver, pinned ones too, and returns how many bytes
-    /// they had. May synchronize the device, as `cuMemFree` does. Does nothing inside a host closure.
+    /// Gives unused slabs back to the driver, pinned ones too, and returns how many bytes they had. May block until the device
+    /// is idle, because `cuMemFree` does. Does nothing inside a host closure.
     #[track_caller]
     pub fn trim(&self) -> u64 {
         if reentrancy::is_inside() {
@@ -515,13 +518,13 @@ impl Device {
         self.0.pools.trim_all()
     }
 
-    /// Returns whether both are handles of one opened device.
+    /// Returns true if both are handles of the same opened device.
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Checks that this handle made the stream; `what` names what else was made with the handle.
+    /// Checks that the stream was made with this handle. `what` names the other object that was.
     #[inline]
     pub(crate) fn check_made(&self, stream: &Stream, what: &str) -> Result<()> {
         if self.is_same(stream.device()) { Ok(()) } else { Err(self.another_handle(stream, what)) }
@@ -532,22 +535,22 @@ impl Device {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the {what} was made with a handle of {}, and the stream with another one, of {}; give the {what} a stream of \
-                 its own handle: `Device::stream` of the one that made the {what}",
+                "the {what} was made with one handle of {}, and the stream with another one, of {}; make the stream with the handle \
+                 that made the {what}, so that both belong to one opened device",
                 self.place(),
                 stream.device().place()
             ),
         )
     }
 
-    /// Returns the address of the driver's context (`CUcontext`), for other libraries: on CUDA the device's primary context,
-    /// which all libraries of a process share. On HIP, which goes by ordinals, and on the CPU the number means nothing to
-    /// others.
+    /// Returns the driver's context (`CUcontext`) as an address, for other libraries. On CUDA it is the device's primary
+    /// context, which all libraries of a process share. On HIP, which uses ordinals instead, and on the CPU, the number means
+    /// nothing outside.
     pub fn raw_context(&self) -> usize {
         self.0.raw.context()
     }
 
-    /// Returns the backend's own device, for calls that this crate does not offer.
+    /// Returns the backend's device, if you need a driver call that this crate does not offer.
     pub fn raw(&self) -> &Arc<dyn hal::Device> {
         &self.0.raw
     }

@@ -5,27 +5,27 @@ use std::fmt::Write as _;
 use gpustream_core::record::GraphOperation;
 use gpustream_hal::CallSite;
 
-/// An operation with the indices of those that it follows directly, and the operations of its body.
+/// An operation, the indices of those that it follows directly, and the operations of its body.
 pub(crate) type Drawn<'a> = (CallSite, &'a [usize], &'a [GraphOperation]);
 
-/// Draws operations.
+/// Returns a picture of the operations.
 pub(crate) fn dot<'a>(mut operations: impl Iterator<Item = Drawn<'a>>) -> String {
     let mut text = String::from("digraph {\n    node [shape=box];\n");
     draw(&mut text, "n", &mut operations);
     text + "}\n"
 }
 
-/// Returns a recorded operation as one that can be drawn.
+/// Returns a recorded operation in the form that we draw.
 pub(crate) fn recorded(operation: &GraphOperation) -> Drawn<'_> {
     (operation.operation, &operation.after, &operation.body)
 }
 
-/// Draws operations whose names begin with `prefix`; a condition's body stands in a frame of its own.
+/// Draws operations, whose names begin with `prefix`. The body of a condition gets its own frame.
 fn draw(text: &mut String, prefix: &str, operations: &mut dyn Iterator<Item = Drawn<'_>>) {
     for (index, (CallSite { label, location }, after, body)) in operations.enumerate() {
         let (name, shape) =
             (format!("{prefix}{index}"), if body.is_empty() { "" } else { ", shape=diamond" });
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "    {name} [label=\"{label}\", tooltip=\"{}:{}\"{shape}];",

@@ -1,4 +1,4 @@
-//! Events: points in a stream that streams and host threads can wait for.
+//! Events: points in a stream that other streams and host threads can wait for.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,7 +13,7 @@ use gpustream_core::trace;
 use gpustream_core::track::Point;
 use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 
-/// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
+/// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -25,7 +25,7 @@ use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A task awaits an event, on any executor:
+/// In async code you can await an event, on any executor:
 ///
 /// ```
 /// # async fn work(stream: &gpustream::Stream) -> gpustream::Result<()> {
@@ -34,7 +34,7 @@ use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 /// # Ok(()) }
 /// ```
 ///
-/// An `Event` is `Send` and `Sync`. Dropping it waits for nothing, and streams that wait for it go on waiting.
+/// An `Event` is `Send` and `Sync`. Dropping it does not block. Streams that already wait for it still do.
 pub struct Event {
     pub(crate) stream: Arc<StreamCore>,
     contents: ManuallyDrop<Box<EventContents>>,
@@ -61,27 +61,27 @@ impl Event {
         &self.contents.kind
     }
 
-    /// Returns the driver's handle (`CUevent`, `hipEvent_t`), for other libraries: their streams can wait for it while this
-    /// value is alive. [`Stream::wait_raw`](crate::Stream::wait_raw) is the other way round.
+    /// Returns the driver's handle (`CUevent`, `hipEvent_t`), so that another library's streams can wait for this event while
+    /// the value is alive. For the other direction there is [`Stream::wait_raw`](crate::Stream::wait_raw).
     pub fn as_raw(&self) -> RawEvent {
         self.mark().cell.raw
     }
 
-    /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
+    /// Refuses to query or wait for an event of a capture, or any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         reentrancy::check_outside()?;
         match self.kind() {
-            EventKind::Captured(_) => {
-                Err(refused("ask about an event recorded inside it: it happens anew in each launch"))
-            }
+            EventKind::Captured(_) => Err(refused(
+                "ask about an event that was recorded inside it, because each launch reaches that event again",
+            )),
             EventKind::Ordinary | EventKind::Special => Ok(()),
         }
     }
 
-    /// Returns whether the point has been reached (`cuEventQuery`). Never blocks.
+    /// Returns true if the point has been reached (`cuEventQuery`). Never blocks.
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
         named(call_site("is_done"), || {
@@ -93,8 +93,8 @@ impl Event {
     /// Blocks until the point has been reached (`cuEventSynchronize`).
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed,
-    /// [`HostPanic`](crate::ErrorKind::HostPanic) where a host closure of the stream panicked.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed; [`HostPanic`](crate::ErrorKind::HostPanic) if a host
+    /// closure of the stream panicked.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let place = Location::caller();
@@ -126,18 +126,18 @@ impl fmt::Debug for Event {
 
 /// An [`Event`] that also takes the device's time, made by [`Stream::record_timed`](crate::Stream::record_timed).
 ///
-/// Taking a timestamp costs the device time, so plain events take none.
+/// It is a type of its own because a timestamp costs the device time, so ordinary events don't take one.
 ///
-/// A `TimedEvent` is `Send` and `Sync`. Dropping it waits for nothing.
+/// A `TimedEvent` is `Send` and `Sync`. Dropping it does not block.
 #[derive(Debug)]
 pub struct TimedEvent(pub(crate) Event);
 
 impl TimedEvent {
-    /// Returns the device time between `earlier` and this event, exact to about half a microsecond. Blocks until both
-    /// points have been reached.
+    /// Returns the device time between `earlier` and this event, exact to about half a microsecond. Blocks until both points
+    /// have been reached.
     ///
     /// # Errors
-    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) if the events belong to two devices.
     #[track_caller]
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         named(call_site("elapsed_since"), || {
@@ -145,7 +145,7 @@ impl TimedEvent {
             if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
                 return Err(Error::new(
                     ErrorKind::DeviceMismatch,
-                    "the time between events of two devices is not defined; record both on one device",
+                    "the two events were recorded on different devices, whose clocks cannot be compared; record both on one device",
                 ));
             }
             start.synchronize()?;
@@ -155,7 +155,7 @@ impl TimedEvent {
         })
     }
 
-    /// Returns the event as one to wait for.
+    /// Returns the event, if you only want to wait for it.
     pub fn as_event(&self) -> &Event {
         &self.0
     }

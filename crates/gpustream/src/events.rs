@@ -7,15 +7,15 @@ use tracing::field::debug;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 
-/// The beginning of our events' targets, by which [`TraceLayer`](crate::TraceLayer) tells them from the program's.
+/// How the targets of our events begin, so that [`TraceLayer`](crate::TraceLayer) can tell them from yours.
 pub(crate) const TARGETS: &str = "gpustream::";
 
-/// Has the library's notices become events.
+/// Turns the library's notices into events from now on.
 pub(crate) fn listen() {
     notice::listen(Listener { wants, now, later });
 }
 
-/// Looks at one number, which subscribers have set.
+/// Returns true if a subscriber wants events of this level. This only reads one number, which subscribers have set.
 fn wants(level: Level) -> bool {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
@@ -26,9 +26,9 @@ fn wants(level: Level) -> bool {
     level <= LevelFilter::current()
 }
 
-/// Returns this thread's subscriber. There is none on a thread that is telling a subscriber: what the subscriber makes the library
-/// do is not told. An event there would not only be lost: if it were the first of its kind, `tracing` would remember that nobody
-/// wants the kind.
+/// Returns this thread's subscriber. If the thread is just telling a subscriber something, there is none, so what the
+/// subscriber makes the library do is not told. An event there would not only be lost: if it were the first of its kind,
+/// `tracing` would remember that the kind is not wanted.
 fn subscriber() -> Option<Dispatch> {
     Some(dispatcher::get_default(Dispatch::clone)).filter(|subscriber| !subscriber.is::<NoSubscriber>())
 }
@@ -39,7 +39,7 @@ fn now(notice: &Notice) {
     }
 }
 
-/// Takes this thread's subscriber along, which need not be the program's only one.
+/// We take this thread's subscriber along, because a program may have several.
 fn later(notice: Notice) {
     if let Some(subscriber) = subscriber() {
         events::tell(Box::new(move || dispatcher::with_default(&subscriber, || emit(&notice))));
@@ -90,7 +90,7 @@ fn emit(notice: &Notice) {
         Notice::Serialises { location, why } => {
             tracing::warn!(target: "gpustream::lint", location = %location, why, "operations wait for each other");
         }
-        // A newer backend's.
+        // A kind that only a newer backend knows.
         other => tracing::info!(target: "gpustream::notice", notice = ?other),
     }
 }

@@ -1,4 +1,4 @@
-//! Memory and events on their way to another process.
+//! How memory and events get to another process.
 
 use gpustream_core::operation::{call_site, named};
 use std::fmt;
@@ -15,11 +15,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Device memory or an event on its way to another process, made by [`Buffer::export`](crate::Buffer::export) and
+/// Device memory or an event on its way to another process. Made by [`Buffer::export`](crate::Buffer::export) and
 /// [`SharedEvent::export`](crate::SharedEvent::export).
 ///
-/// The value holds the memory or the event: the one that was exported may be dropped, and the process may end once the export
-/// was sent. Both are freed when no process has one of them or an export.
+/// The value keeps the memory or the event alive. You may drop what you exported, and end your process once the export was
+/// sent. Both are freed when no process holds them or an export of them any more.
 ///
 /// An `Export` is `Send` and `Sync`. Dropping it closes its descriptor.
 pub struct Export {
@@ -27,7 +27,7 @@ pub struct Export {
     pub(crate) content: Content,
 }
 
-/// The thing that a descriptor is of, and the facts that travel with it.
+/// What a descriptor belongs to, and the facts that travel with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Memory {
@@ -39,7 +39,7 @@ pub(crate) enum Content {
     Event,
 }
 
-/// The beginning of a backend's name, filled up with zeros.
+/// A backend's name, cut to 8 bytes or padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackendName([u8; 8]);
 
@@ -70,13 +70,13 @@ struct Message {
     /// A backend's name, or [`EVENT`].
     name: [u8; 8],
     uuid: [u8; 16],
-    /// The length of the memory, the least significant byte first.
+    /// The length of the memory, with the least significant byte first.
     bytes: [u8; 8],
 }
 
 const MESSAGE: usize = size_of::<Message>();
 
-/// The name of an event, in the place of a backend's name.
+/// Replaces the backend's name if the export is an event.
 const EVENT: [u8; 8] = *b"event\0\0\0";
 
 impl Content {
@@ -92,20 +92,22 @@ impl Content {
         let Message { magic, name, uuid, bytes } = bytemuck::cast(*message);
         if magic != MAGIC {
             return Err(invalid(
-                "receiving an export: the bytes are no export's, or one of another version of gpustream; send with \
-                 `Export::send` of the same version, and nothing else before it",
+                "the bytes that arrived are not an export, or come from another version of gpustream; send with `Export::send` of \
+                 the same version, and send nothing else before it",
             ));
         }
         match u64::from_le_bytes(bytes) {
             _ if name == EVENT => Ok(Self::Event),
-            0 => Err(invalid("receiving an export: memory of no bytes")),
+            0 => Err(invalid(
+                "the export that arrived has 0 bytes of memory, which `Export::send` never sends; it is damaged",
+            )),
             bytes => Ok(Self::Memory { backend: BackendName(name), uuid, bytes }),
         }
     }
 }
 
 impl Export {
-    /// Returns the length of the memory; an event has none.
+    /// Returns how many bytes the memory has, or 0 for an event.
     pub fn bytes(&self) -> u64 {
         match self.content {
             Content::Memory { bytes, .. } => bytes,
@@ -113,11 +115,11 @@ impl Export {
         }
     }
 
-    /// Sends the export through a Unix socket. The other process calls [`receive`](Self::receive). Blocks while the socket
+    /// Sends the export through a Unix socket. The other process must call [`receive`](Self::receive). Blocks while the socket
     /// is full.
     ///
     /// # Errors
-    /// [`ErrorKind::External`] where the socket fails.
+    /// [`ErrorKind::External`] if the socket fails.
     #[track_caller]
     pub fn send(&self, socket: &UnixStream) -> Result<()> {
         named(call_site("send"), || {
@@ -130,22 +132,23 @@ impl Export {
             let parts = [IoSlice::new(&message)];
             let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))
                 .map_err(|error| failed(error.into()))?;
-            // The descriptor has gone with the first byte.
+            // The descriptor was sent with the first byte.
             (&*socket).write_all(&message[sent..]).map_err(failed)
         })
     }
 
-    /// Receives an export that another process [sends](Self::send). Blocks until all of the message is there, or as long as the
-    /// socket's own limit ([`UnixStream::set_read_timeout`]).
+    /// Receives an export that another process [sends](Self::send). Blocks until the whole message has arrived, or until the
+    /// socket's own timeout ([`UnixStream::set_read_timeout`]).
     ///
     /// # Errors
-    /// [`ErrorKind::External`] where the socket fails or is closed; [`ErrorKind::InvalidArgument`] for another message, or one
-    /// with another number of file descriptors than one.
+    /// [`ErrorKind::External`] if the socket fails or is closed; [`ErrorKind::InvalidArgument`] if this is not an export's
+    /// message, or if it does not come with exactly one file descriptor.
     #[track_caller]
     pub fn receive(socket: &UnixStream) -> Result<Self> {
         named(call_site("receive"), || {
             let mut message = [0; MESSAGE];
-            // Room for one more than there should be, so that more are noticed. The system closes those without room.
+            // There is room for one more than there should be, so that we notice if there are more. The system closes those
+            // that have no room.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let failed = |error: io::Error| external("receiving an export", error);
@@ -170,7 +173,7 @@ impl Export {
                     Ok(Self { descriptor, content })
                 }
                 _ => Err(invalid(format!(
-                    "receiving an export: {count} file descriptors came with the message, and an export has one"
+                    "{count} file descriptors came with the message, and an export has exactly one; send it with `Export::send`"
                 ))),
             }
         })

@@ -1,4 +1,4 @@
-//! Work of somebody else's, in the streams of this library: ordered, waited for and reported like a launch.
+//! Another library's work in your streams: ordered, waited for and reported like a launch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,11 @@ use smallvec::SmallVec;
 use crate::launch::Arg;
 use crate::stream::Stream;
 
-/// Checks that this thread may call the library and wait. A library on top of this one asks before it locks something of its own
-/// that its callers elsewhere hold while they wait. Costs a look at a variable of the thread.
+/// Checks that this thread may call the library and wait.
+///
+/// A library on top of this one asks this before it takes a lock of its own that other threads hold while they wait for the
+/// device. Otherwise a host closure that needs the lock could wait for a thread that waits for the closure. This only reads a
+/// thread-local variable.
 ///
 /// ```
 /// use gpustream::{ErrorKind, interop::check_outside_closures};
@@ -39,27 +42,27 @@ pub fn check_outside_closures() -> Result<()> {
 type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
 
 impl Stream {
-    /// Enqueues work of another library's as one operation: a routine of a vendor library, a kernel of other bindings, a
-    /// copy. The operation comes after all work that `memory` needs, and later work comes after it, like a launch.
+    /// Enqueues another library's work as one operation: a routine of a vendor library, a kernel of other bindings, a copy. It
+    /// is ordered like a launch: after all work that `memory` needs, and before later work. Does not block unless `call` does.
     ///
-    /// `call` is called once, before this function returns, with the driver's stream and with the device's context current
-    /// on this thread. It enqueues the work there, and must not wait for it. Its value and its error come back as they
-    /// are; the error type is one that an [`Error`] of this library can become, such as `anyhow::Error`. In closures that
-    /// return errors of this library, `map_err(Error::external)` carries others along.
+    /// We call `call` once, before this function returns, with the driver's stream. The device's context is current on this
+    /// thread. `call` must enqueue the work there, without waiting for it. You get its value or its error back unchanged. The
+    /// error type can be anything that this library's [`Error`] converts into, for example `anyhow::Error`. If your closure
+    /// returns this library's errors, wrap others with `map_err(Error::external)`.
     ///
-    /// `memory` names the memory that the work touches ([`Arg::read`], [`Arg::write`]); values among the arguments mean
-    /// nothing. Take addresses before the call (`as_raw`), and allocate workspace with [`Stream::alloc`]: inside `call` the
-    /// stream is locked, and calls to this library are errors.
+    /// `memory` names the memory that the work touches ([`Arg::read`], [`Arg::write`]); values are ignored. Take addresses
+    /// (`as_raw`) and allocate workspace ([`Stream::alloc`]) before the call, because inside `call` the stream is locked and
+    /// calls to this library are errors.
     ///
-    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the operation ends a segment, and
-    /// `call` is called in every run. An explicit graph takes a driver's graph instead
+    /// In a capture the driver records what `call` enqueues. In a run of a [`Replay`](crate::Replay) the operation ends a
+    /// segment, and `call` is called again in every run. If you build a graph node by node, pass a driver's graph instead
     /// ([`GraphBuilder::child_from_raw`](crate::GraphBuilder::child_from_raw)).
     ///
     /// ```
     /// use gpustream::{Arg, hal::{FillPattern, RawBuffer, RawStream}};
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
-    /// // A library with a C interface of its own, which takes a stream and an address.
+    /// // A library with its own C interface, which takes a stream and an address.
     /// fn set_all(device: &gpustream::Device, to: RawBuffer, count: usize, stream: RawStream) -> gpustream::Result<()> {
     ///     // SAFETY: the caller's memory and stream.
     ///     unsafe { device.raw().fill(to, FillPattern::U32(7), count, stream) }
@@ -67,23 +70,23 @@ impl Stream {
     ///
     /// let mut y = stream.alloc::<u32>(100)?;
     /// let address = y.as_raw();
-    /// // SAFETY: the fill goes to the stream that is given, and writes `y` alone.
+    /// // SAFETY: the fill goes to the stream that it is given, and only writes `y`.
     /// unsafe { stream.external("set_all", &[Arg::write(&mut y)], |raw| set_all(&device, address, 100, raw)) }?;
     /// assert_eq!(stream.download(&y)?, [7; 100]);
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
     /// # Errors
-    /// The errors of `call`; [`ErrorKind::DeviceMismatch`] for memory that the stream's device cannot reach. Where `call`
-    /// fails, the operation counts as submitted all the same, since part of the work may have been enqueued.
+    /// The errors of `call`; [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory. If `call` fails, the
+    /// operation still counts as submitted, because a part of the work may have been enqueued.
     ///
     /// # Safety
-    /// * The work goes to the stream that `call` is given. Work on other streams comes after what that stream was given
-    ///   before, and the stream waits for it.
-    /// * The work touches no memory of this library's but `memory`, and writes none but what was given to be written.
-    /// * Everything else that the work uses (handles, host memory) lives until the work is done; in a capture, as long as the
-    ///   graph.
-    /// * `call` neither begins nor ends a capture of the stream. Under `GPUSTREAM_LINT=1` this is checked.
+    /// * The work must go to the stream that `call` gets. If some of it goes to other streams, those must first wait for what
+    ///   this stream was given before, and this stream must then wait for them.
+    /// * The work may only touch memory of this library that `memory` names, and only write what you pass for writing.
+    /// * Everything else that it uses (handles, host memory) must live until the work is done. In a capture, it must live as
+    ///   long as the graph.
+    /// * `call` must not begin or end a capture of the stream. Under `GPUSTREAM_LINT=1` we check this.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     #[track_caller]
@@ -109,21 +112,21 @@ impl Stream {
         let enqueued = if matches!(outcome, Ok(Ok(_))) { Ok(()) } else { Err(not_enqueued()) };
         let accesses = accesses.iter().copied();
         let finished = entry.finish(begun, accesses, HostWait::Alone, enqueued);
-        // The stream is unlocked: `E::from` is the program's code. The caller's own error comes first.
+        // The stream is unlocked now, because `E::from` is your code. Your own error comes first.
         match outcome {
             Ok(outcome) => outcome.and_then(|value| finished.map(|()| value).map_err(E::from)),
             Err(error) => entry.named(Err(error)).map_err(E::from),
         }
     }
 
-    /// As [`external`](Self::external), for work that is watched: also returns the operation's [`StreamWatcher`] of the
-    /// stream, which tells whether it has begun and is done.
+    /// Like [`external`](Self::external), for work that a library has to watch. Also returns a [`StreamWatcher`], which tells
+    /// whether the operation has begun and whether it is done. Does not block unless `call` does.
     ///
-    /// Between sections the stream needs an event, of which the work behind takes notice: small kernels of an H100 take up to 2
-    /// microseconds longer each. Operations that follow each other directly can do without: give the section of the operation
-    /// before as `grown`. If the stream has been given nothing since, and nobody has asked whether that section is done, the
-    /// operation becomes its last one, and `None` is returned. Events are recorded late, before the stream is given something
-    /// else or once somebody asks, and cover no more than the section.
+    /// Watching needs events on the stream, and these delay the work behind them: on an H100, small kernels take up to 2
+    /// microseconds longer each. So if operations follow each other directly, let them share one section: pass the previous
+    /// operation's watcher as `grown`. If nothing else was submitted since, and you have not yet asked whether that section is
+    /// done, this operation joins it and you get `None`. We record the events as late as we can, which is before something else
+    /// is submitted or when you ask. They never cover more than the section.
     ///
     /// ```
     /// use gpustream::{Arg, Result};
@@ -144,8 +147,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Those of [`external`](Self::external), and [`ErrorKind::Captured`] where the stream is recorded. An error leaves `grown`
-    /// as a section that includes the operation or not.
+    /// Those of [`external`](Self::external); [`ErrorKind::Captured`] if the stream is being recorded. After an error the
+    /// section of `grown` may or may not include the operation.
     ///
     /// # Safety
     /// As for [`external`](Self::external).
@@ -165,10 +168,12 @@ impl Stream {
         self.submit_external(&entry, &accesses, call, submit)
     }
 
-    /// As [`external_section`](Self::external_section), without a call, and returns the driver's stream: another library enqueues
-    /// the work elsewhere. A call that enqueues in many streams at once, such as the end of a group of NCCL's, goes between two
-    /// such operations of each stream: the one in front has the memory wait for its place, and with the one behind later work
-    /// waits for what was enqueued. Makes no device's context current.
+    /// Like [`external_section`](Self::external_section), but without a closure: you get the driver's stream, and the other
+    /// library enqueues the work elsewhere.
+    ///
+    /// Use this if one call enqueues work in many streams at once, such as the end of an NCCL group. Call this function on each
+    /// stream before and after that call. The first operation makes the stream wait for the memory, and the second makes later
+    /// work wait for what was enqueued. We make no device's context current. Does not block.
     ///
     /// ```
     /// use gpustream::{Arg, hal::FillPattern};
@@ -176,13 +181,13 @@ impl Stream {
     /// # let (a, b) = (device.stream()?, device.stream()?);
     /// let (mut x, mut y) = (a.zeros::<u32>(100)?, b.zeros::<u32>(100)?);
     /// let (to_x, to_y, raw) = (x.as_raw(), y.as_raw(), device.raw());
-    /// // SAFETY: between the operations each stream gets a fill of its memory.
+    /// // SAFETY: between the two operations each stream only gets a fill of its own memory.
     /// unsafe {
     ///     let (raw_a, in_front_a) = a.external_place("fill", &[Arg::write(&mut x)], None)?;
     ///     let (raw_b, in_front_b) = b.external_place("fill", &[Arg::write(&mut y)], None)?;
     ///     raw.fill(to_x, FillPattern::U32(1), 100, raw_a)?;
     ///     raw.fill(to_y, FillPattern::U32(2), 100, raw_b)?;
-    ///     // Nothing came between, so the sections grow.
+    ///     // Nothing was submitted in between, so the sections grow.
     ///     assert!(a.external_place("fill", &[Arg::write(&mut x)], in_front_a.as_ref())?.1.is_none());
     ///     assert!(b.external_place("fill", &[Arg::write(&mut y)], in_front_b.as_ref())?.1.is_none());
     /// }
@@ -211,7 +216,7 @@ impl Stream {
         Ok((self.core.raw(), section))
     }
 
-    /// Submits an operation of another library's by `submit`.
+    /// Submits another library's operation through `submit`.
     #[inline(never)]
     fn submit_external<R, S, E: From<Error>>(
         &self,
@@ -241,11 +246,11 @@ impl Stream {
         }
     }
 
-    /// Enqueues work of another library's that runs on the host, in this stream's order: on the CPU device, where kernels
-    /// and the host share memory, the counterpart of a vendor library's routine.
+    /// Enqueues another library's work that runs on the host, in this stream's order. On the CPU device, where kernels and the
+    /// host share memory, this is the counterpart of a vendor library's routine. Does not block.
     ///
-    /// As [`host_fn`](Self::host_fn), with memory that the closure touches: on the CPU device any, at the addresses that
-    /// `as_raw` gives; on others memory that both sides reach.
+    /// It is like [`host_fn`](Self::host_fn), but the closure may touch the memory that you name. On the CPU device that can be
+    /// any memory, at the addresses that `as_raw` returns. On other devices it must be memory that both sides reach.
     ///
     /// ```
     /// use gpustream::Arg;
@@ -253,7 +258,7 @@ impl Stream {
     /// # let stream = device.stream()?;
     /// let mut y = stream.upload(&[3.0f32, 1.0, 2.0])?;
     /// let (address, len) = (y.as_raw().0, y.len());
-    /// // SAFETY: the closure touches `y` alone, which it was said to write.
+    /// // SAFETY: the closure only touches `y`, which we pass for writing.
     /// unsafe {
     ///     stream.external_host("sort", &[Arg::write(&mut y)], move || {
     ///         std::slice::from_raw_parts_mut(address as *mut f32, len).sort_by(f32::total_cmp);
@@ -264,12 +269,11 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Those of [`host_fn`](Self::host_fn), and [`ErrorKind::DeviceMismatch`] for memory that the stream's device cannot
-    /// reach.
+    /// Those of [`host_fn`](Self::host_fn); [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory.
     ///
     /// # Safety
-    /// The closure touches no memory of this library's but `memory`, which the host can reach, and writes none but what was
-    /// given to be written.
+    /// The closure may only touch memory of this library that `memory` names and that the host reaches, and only write what you
+    /// pass for writing.
     #[track_caller]
     pub unsafe fn external_host(
         &self,
@@ -279,30 +283,31 @@ impl Stream {
     ) -> Result<()> {
         let entry = self.enter(call_site(label))?;
         let accesses = self.accesses(&entry, memory)?;
-        // SAFETY: the closure keeps to `accesses`, by this function's contract.
+        // SAFETY: by this function's contract the closure only touches `accesses`.
         unsafe { self.call_host(&entry, &accesses, closure) }
     }
 
-    /// Makes the work submitted from now on wait for an event of another library's (`cuStreamWaitEvent`), which was recorded
-    /// there. [`Event::as_raw`](crate::Event::as_raw) is the other way round.
+    /// Makes the work that you submit from now on wait for another library's event (`cuStreamWaitEvent`), which must have been
+    /// recorded. Does not block. For the other direction there is [`Event::as_raw`](crate::Event::as_raw).
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a node of an explicit graph.
+    /// [`ErrorKind::Captured`] in a node of a graph that you build.
     ///
     /// # Safety
-    /// `event` is alive, of this device's context or one that its driver lets wait, and has been recorded; in a capture, in
-    /// that capture.
+    /// `event` must be alive and recorded. It must belong to this device's context, or to one whose events this driver can wait
+    /// for. In a capture, it must have been recorded in that capture.
     #[track_caller]
     pub unsafe fn wait_raw(&self, event: RawEvent) -> Result<()> {
         let device = self.device.raw();
-        // SAFETY: the caller vouches for the event; the call goes to the stream that is given.
+        // SAFETY: the caller promises this of the event; the call goes to the stream that it is given.
         unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
     }
 
-    /// Returns the place for failures of another library's work, which the stream has been given by now. Work that was enqueued
-    /// without an error may turn out to have failed later, where nobody can be told but a wait: a connection to another host
-    /// ended, say. The next wait for this stream reports it, and so does the next one for each stream that comes after the work.
-    /// The place may outlive the stream.
+    /// Returns the place to report that another library's work failed, if it was submitted to this stream before this call.
+    ///
+    /// Work that was enqueued without an error may still fail later, for example because a connection to another host ended.
+    /// Then only a wait can report it. If you keep the failure here, the next wait for this stream returns it, and so does the
+    /// next wait for each stream that comes after the work. The place may outlive the stream.
     ///
     /// ```
     /// use gpustream::{Error, ErrorKind};
@@ -317,7 +322,7 @@ impl Stream {
     /// for stream in [stream, other] {
     ///     let error = stream.synchronize().unwrap_err();
     ///     assert_eq!((error.kind(), error.message()), (ErrorKind::External, "the other host is gone"));
-    ///     stream.synchronize()?;                        // Each stream reports a failure once.
+    ///     stream.synchronize()?;                        // each stream reports a failure once
     /// }
     /// # Ok::<(), gpustream::Error>(())
     /// ```
@@ -326,20 +331,20 @@ impl Stream {
         Failures { list: self.core.failures.clone(), point }
     }
 
-    /// Returns whether work that is submitted now is recorded, into a capture or a node, instead of run. Other libraries ask
-    /// this before they allocate or wait.
+    /// Returns true if work that you submit now is recorded, into a capture or a node, instead of being run. A library asks
+    /// this before it allocates or waits.
     pub fn is_captured(&self) -> bool {
         self.core.is_recorded()
     }
 
-    /// Whether the driver captures the stream; `None` where it does not say.
+    /// Returns true if the driver is capturing the stream, or `None` if it does not say.
     #[cold]
     fn is_driver_capturing(&self, raw: RawStream) -> Option<bool> {
         // SAFETY: the stream is alive.
         unsafe { self.device.raw().is_capturing(raw) }.ok()
     }
 
-    /// The uses of memory among `memory`.
+    /// Returns the accesses among `memory`, without the values.
     #[inline]
     pub(crate) fn accesses<'a>(
         &self,
@@ -355,26 +360,26 @@ impl Stream {
     }
 }
 
-/// The failure of another library's calls, which the caller is given instead of this.
+/// Returns an error that the core gets if another library's calls failed. The caller gets their own error instead.
 #[cold]
 fn not_enqueued() -> Error {
     Error::new(ErrorKind::Driver, "another library's calls failed")
 }
 
-/// The failures of other libraries' work in a stream, for the waits that come after it: see [`Stream::failures`].
+/// The place for failures of other libraries' work in a stream, which later waits report: see [`Stream::failures`].
 ///
 /// A `Failures` is `Send` and `Sync`. Dropping it reports nothing.
 #[derive(Clone)]
 pub struct Failures {
     list: Arc<core::Failures>,
-    /// The last operation of the stream at the time at which the value was made.
+    /// The last operation of the stream when this value was made.
     point: Point,
 }
 
 impl Failures {
-    /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event),
-    /// a future of the stream. The last of several is reported, as with host closures that panicked. Streams that come
-    /// after the work report the first of those that this one has not reported; the process keeps 64 for them.
+    /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event), or a
+    /// future of the stream. If there are several, that wait reports the last, as with host closures that panicked. Streams
+    /// that come after the work report the first that this stream has not reported yet. The process keeps 64 failures for them.
     pub fn keep(&self, error: Error) {
         self.list.keep_at(self.point, error);
     }
@@ -390,7 +395,7 @@ impl fmt::Debug for Failures {
 fn capture_changed() -> Error {
     Error::new(
         ErrorKind::Captured,
-        "the calls of another library began or ended a capture of the stream that they were given; capture around them, with \
-         `Stream::capture`",
+        "another library's calls began or ended a capture of the stream that they were given; capture around the whole call \
+         with `Stream::capture`",
     )
 }

@@ -22,27 +22,27 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment};
 /// A variable that a module's source declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalVariable<'a> {
-    /// The program's name of the variable, with its namespaces: `solver::weights`. The image may have another
+    /// Your name for the variable, with its namespaces: `solver::weights`. The image may use another
     /// ([`Image::symbols`](crate::Image::symbols)).
     pub name: &'a str,
-    /// The kind of the variable's memory.
+    /// The kind of memory that it is in.
     pub memory: GlobalMemory,
 }
 
-/// The kind of memory that a variable lies in.
+/// The kind of memory that a variable is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GlobalMemory {
-    /// `__constant__`: kernels read the variable, and the host alone writes it.
+    /// `__constant__`: kernels read the variable, and only the host writes it.
     Constant,
     /// `__device__`: kernels read and write the variable.
     Device,
 }
 
-/// A variable as the driver has it.
+/// A variable as the driver found it.
 struct Variable {
     name: String,
     memory: GlobalMemory,
-    /// Address and size in bytes; the error where the image has no such variable.
+    /// Its address and its size in bytes, or the error if the image has no such variable.
     place: Result<(usize, usize)>,
 }
 
@@ -54,9 +54,9 @@ impl Variable {
 
 /// The variables of one kind, as the tracker knows them.
 struct Tracked {
-    /// The memory from the first variable on.
+    /// The memory that begins with the first variable.
     block: Arc<Block>,
-    /// The length, to the end of the last variable.
+    /// How many bytes it is to the end of the last variable.
     bytes: usize,
 }
 
@@ -68,8 +68,8 @@ impl Tracked {
 
 /// The variables of a loaded module.
 ///
-/// The library cannot see which variables a kernel uses. So each launch counts as reading all constants of its module,
-/// and as writing all its other variables.
+/// We cannot see which variables a kernel uses. So each launch counts as reading all constants of its module and as writing all
+/// its other variables.
 pub(crate) struct Globals {
     variables: Vec<Variable>,
     constants: Option<Tracked>,
@@ -77,8 +77,8 @@ pub(crate) struct Globals {
 }
 
 impl Globals {
-    /// Finds the variables of a module that `device` has just loaded, by the symbols that `symbol` returns. `unlisted` says
-    /// whether kernels may write others, too. Returns `None` if there are no variables at all.
+    /// Finds the variables of a module that `device` has just loaded, by the symbols that `symbol` returns. `unlisted` is true
+    /// if kernels may write other variables too. Returns `None` if there are no variables at all.
     pub(crate) fn find<'s>(
         device: &Device,
         module: &Arc<ModuleCore>,
@@ -108,9 +108,9 @@ impl Globals {
             }
             let ranges = || of_kind().map(Variable::range).filter(|range| !range.is_empty());
             let start = ranges().map(|range| range.start).min().unwrap_or(0);
-            // Kernels may share a variable that the driver does not show.
+            // Even if the driver does not show a variable, kernels may share it, so we need at least one byte to track.
             let bytes = ranges().map(|range| range.end - start).max().unwrap_or(1);
-            // SAFETY: the variables are the module's. Each launch counts as a use, as does each copy.
+            // SAFETY: the variables belong to the module. Each launch and each copy counts as a use.
             let block = unsafe { device.0.pools.of_module(module.clone(), RawBuffer(start), bytes) };
             Some(Tracked { block, bytes })
         };
@@ -118,7 +118,7 @@ impl Globals {
         Ok(Some(Arc::new(Self { variables: found, constants, writable })))
     }
 
-    /// Returns the uses by a launch of any kernel of the module.
+    /// Returns what a launch of any kernel of the module uses.
     pub(crate) fn accesses(&self) -> SmallVec<[Access<'_>; 2]> {
         let constants = self.constants.iter().map(|constants| constants.access(Mode::Read));
         constants.chain(self.writable.iter().map(|writable| writable.access(Mode::Write))).collect()
@@ -132,19 +132,19 @@ impl Globals {
     }
 }
 
-/// A variable of a module, as `len` elements: `__constant__` or `__device__` memory that the module's kernels reach by
-/// name. Generated bindings have a method for each variable of a kernel file, and [`Module::global`] finds one by name.
+/// A variable of a module, as `len` elements: `__constant__` or `__device__` memory that the module's kernels reach by name.
+/// Generated bindings have a method for each variable of a kernel file, or you find one by name with [`Module::global`].
 ///
-/// A module has one copy of its variables for each time that it is loaded. They begin with the values that the source
-/// gives, or zeros, and keep what was written last until the module is unloaded.
+/// Each time you load a module, you get a new copy of its variables. They start with the source's values, or zeros, and keep
+/// what was written last until the module is unloaded.
 ///
-/// Copies are ordered like those of a [`Buffer`](crate::Buffer). The library cannot see which variables a kernel uses, so
-/// **each launch of a kernel counts as reading all `__constant__` variables of its module, and as writing all its
-/// `__device__` variables**: launches of kernels of a module with `__device__` variables never overlap. Kernels that
-/// should belong into a file without such variables. A graph's launch counts as the launches in the graph, and its
-/// kernels see the values of that moment.
+/// Copies are ordered like those of a [`Buffer`](crate::Buffer). But we cannot see which variables a kernel uses, so **each
+/// launch of a kernel counts as reading all `__constant__` variables of its module, and as writing all its `__device__`
+/// variables**. That means launches from a module with `__device__` variables never overlap. If your kernels should overlap,
+/// put them into a file without such variables. A graph's launch counts as the launches in the graph, and its kernels see the
+/// values of that moment.
 ///
-/// No kernel takes a variable as an argument, since kernels reach the memory by its name as well.
+/// You cannot pass a variable to a kernel as an argument, because the kernel also reaches the memory by its name.
 ///
 /// A `Global` is `Send` and `Sync`, and keeps its module loaded. Dropping it returns at once.
 pub struct Global<T> {
@@ -152,7 +152,7 @@ pub struct Global<T> {
     block: Arc<Block>,
     /// The first byte in the block.
     start: usize,
-    /// Number of elements; all of them lie in the block.
+    /// The number of elements, which are all inside the block.
     len: usize,
     element: PhantomData<T>,
 }
@@ -165,16 +165,17 @@ impl<T> Clone for Global<T> {
 }
 
 impl Module {
-    /// Finds a variable by its name among those that the module was loaded with ([`ModuleSource::globals`]), as elements
-    /// of `T`. `gpustream-build` gives qualified names: `solver::weights`.
+    /// Finds a variable by name, among those that the module was loaded with ([`ModuleSource::globals`]), as elements of `T`.
+    /// `gpustream-build` uses qualified names: `solver::weights`.
     ///
     /// # Errors
-    /// [`ErrorKind::GlobalNotFound`] where the module was loaded without such a variable, or the image has none: a compiler
-    /// may leave out a `static` variable or hide it from the driver. [`ErrorKind::ArgumentMismatch`] where the variable is
-    /// no whole number of such elements, or not aligned for them.
+    /// [`ErrorKind::GlobalNotFound`] if the module was loaded without such a variable, or if the image has none, because a
+    /// compiler may remove a `static` variable or hide it from the driver. [`ErrorKind::ArgumentMismatch`] if the variable is
+    /// not a whole number of such elements, or is not aligned for them.
     ///
     /// # Safety
-    /// The kernels of the module that are launched without `unsafe` are sound whatever elements of `T` the variable holds.
+    /// Every kernel of the module that you can launch without `unsafe` must be sound, whatever elements of `T` the variable
+    /// holds.
     ///
     /// [`ModuleSource::globals`]: crate::ModuleSource::globals
     #[track_caller]
@@ -192,29 +193,31 @@ impl Module {
         let Some(variable) = known().find(|variable| variable.name == name) else {
             let names: Vec<&str> = known().map(|variable| &*variable.name).collect();
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let message = format!("the module was loaded with no such variable; it has: {has}");
+            let message = format!("the module was not loaded with this variable; use one that it has: {has}");
             return Err(Error::new(ErrorKind::GlobalNotFound, message));
         };
         let (address, bytes) = variable.place.clone()?;
         let mismatch = |why: String| {
-            let message =
-                format!("{bytes} bytes at {address:#x} are no elements of `{}`: {why}", type_name::<T>());
+            let message = format!(
+                "the {bytes} bytes at {address:#x} cannot be elements of `{}`: {why}",
+                type_name::<T>()
+            );
             Err(Error::new(ErrorKind::ArgumentMismatch, message))
         };
         match bytes.checked_rem(size_of::<T>()) {
             None => return mismatch("the type has no size".to_owned()),
             Some(0) => {}
             Some(rest) => {
-                return mismatch(format!("{rest} bytes are left over; one takes {}", size_of::<T>()));
+                return mismatch(format!("one has {} bytes, and {rest} are left over", size_of::<T>()));
             }
         }
         if !address.is_multiple_of(align_of::<T>()) {
-            return mismatch(format!("one lies at a multiple of {} bytes", align_of::<T>()));
+            return mismatch(format!("one must be at a multiple of {} bytes", align_of::<T>()));
         }
         let Some(Tracked { block, .. }) = globals.and_then(|globals| globals.tracked(variable.memory)) else {
             return mismatch("the variable is not tracked".to_owned());
         };
-        // One without bytes may lie elsewhere.
+        // A variable without bytes may be anywhere.
         let start = if bytes == 0 { 0 } else { address - block.address.0 };
         let (module, len) = (self.clone(), bytes / size_of::<T>());
         Ok(Global { module, block: block.clone(), start, len, element: PhantomData })
@@ -227,7 +230,7 @@ impl<T: Plain> Global<T> {
         self.len
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -240,7 +243,7 @@ impl<T: Plain> Global<T> {
     /// Returns the elements of `range`.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`].
+    /// [`ErrorKind::OutOfBounds`] if the range ends after the last element.
     #[track_caller]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         named(call_site("slice"), || {
@@ -249,35 +252,36 @@ impl<T: Plain> Global<T> {
         })
     }
 
-    /// Copies `values` to the variable, as [`Stream::upload_into`] does.
+    /// Copies `values` to the variable. Blocks as [`Stream::upload_into`] does.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::DeviceMismatch`] for a stream of another
-    /// device, [`ErrorKind::Captured`] in a capture, where [`copy_from`](Self::copy_from) can be recorded.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ; [`ErrorKind::DeviceMismatch`] if the stream belongs to another
+    /// device; [`ErrorKind::Captured`] in a capture, where you can use [`copy_from`](Self::copy_from) instead.
     #[track_caller]
     pub fn upload(&self, stream: &Stream, values: &[T]) -> Result<()> {
         named(call_site("upload"), || self.check_device(stream))?;
         stream.upload_into(values, &mut self.view_mut())
     }
 
-    /// Copies the variable to the host. Blocks until this copy is done, with the work that it depends on and no other.
+    /// Copies the variable to the host. Blocks until this copy is done, including the work that it depends on. It does not wait
+    /// for anything else.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] in a capture.
+    /// [`ErrorKind::DeviceMismatch`] if the stream belongs to another device; [`ErrorKind::Captured`] in a capture.
     #[track_caller]
     pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
         named(call_site("download"), || self.check_device(stream))?;
         stream.download(&self.view())
     }
 
-    /// Sets every element to `value` in stream order.
+    /// Sets every element to `value`, in the stream's order.
     ///
     /// # Errors
-    /// As for [`Stream::fill`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
+    /// As for [`Stream::fill`]; [`ErrorKind::DeviceMismatch`] if the stream belongs to another device.
     #[track_caller]
     pub fn fill(&self, stream: &Stream, value: T) -> Result<()> {
         named(call_site("fill"), || self.check_device(stream))?;
-        // A driver fills with patterns of up to four bytes, at multiples of their size.
+        // A driver can only fill with patterns of up to four bytes, at multiples of their size.
         if self.as_raw().0.is_multiple_of(kernel_alignment(size_of::<T>()).min(4)) {
             stream.fill(&mut self.view_mut(), value)
         } else {
@@ -285,27 +289,27 @@ impl<T: Plain> Global<T> {
         }
     }
 
-    /// Copies device or pinned memory to the variable in stream order, as [`Stream::copy`] does.
+    /// Copies device or pinned memory to the variable in the stream's order, like [`Stream::copy`].
     ///
     /// # Errors
-    /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
+    /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] if the stream belongs to another device.
     #[track_caller]
     pub fn copy_from(&self, stream: &Stream, src: &(impl AsView<T> + ?Sized)) -> Result<()> {
         named(call_site("copy_from"), || self.check_device(stream))?;
         stream.copy(src, &mut self.view_mut())
     }
 
-    /// Copies the variable to device or pinned memory in stream order, as [`Stream::copy`] does.
+    /// Copies the variable to device or pinned memory in the stream's order, like [`Stream::copy`].
     ///
     /// # Errors
-    /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] for a stream of another device.
+    /// As for [`Stream::copy`]; [`ErrorKind::DeviceMismatch`] if the stream belongs to another device.
     #[track_caller]
     pub fn copy_to(&self, stream: &Stream, dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         named(call_site("copy_to"), || self.check_device(stream))?;
         stream.copy(&self.view(), dst)
     }
 
-    /// Returns the address of the first element as kernels see it. Accesses through the address are not tracked.
+    /// Returns the address of the first element as kernels see it. If you use the address, we cannot track it.
     pub fn as_raw(&self) -> RawBuffer {
         self.view().as_raw()
     }
@@ -314,13 +318,14 @@ impl<T: Plain> Global<T> {
         View::at(&self.block, self.module.device(), self.start, self.len)
     }
 
-    /// Returns the memory as one that operations write. Kernels and other handles reach it without a borrow, as they do
-    /// memory that graphs refer to: the tracker lets one operation at a time in, and the host has no access.
+    /// Returns the memory as an exclusive view, although kernels and other handles can reach it without a borrow. That is
+    /// sound, as for memory that graphs use, because the tracker only lets one operation at a time in, and the host has no
+    /// access.
     fn view_mut(&self) -> ViewMut<'_, T> {
         ViewMut::new(self.view())
     }
 
-    /// A module belongs to one handle of a device.
+    /// Checks that the stream was made with the same handle of the device, because a module belongs to one handle.
     fn check_device(&self, stream: &Stream) -> Result<()> {
         if self.device().is_same(stream.device()) {
             Ok(())
@@ -338,10 +343,10 @@ impl<T> fmt::Debug for Global<T> {
     }
 }
 
-/// Returns a variable of a module that `gpustream-build` built, which the bindings declare as `len` elements.
+/// Returns a variable of a module that `gpustream-build` built. The bindings declare it as `len` elements.
 ///
 /// # Errors
-/// As for [`Module::global`]; [`ErrorKind::ArgumentMismatch`] for another number of elements.
+/// As for [`Module::global`]; [`ErrorKind::ArgumentMismatch`] if it has another number of elements.
 ///
 /// # Safety
 /// As for [`Module::global`].

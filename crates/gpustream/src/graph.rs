@@ -1,4 +1,4 @@
-//! Graphs: work recorded once and launched many times.
+//! Graphs: work that you record once and launch many times.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -17,8 +17,8 @@ use crate::dot::{dot, recorded};
 use crate::graph_builder::{Node, NodeTable};
 use crate::stream::Stream;
 
-/// Recorded work, ready to launch. A graph owns all the memory, kernels and closures that it refers to, also memory of
-/// handles and devices that are dropped before the graph.
+/// Recorded work, ready to launch. A graph owns all the memory, kernels and closures that it uses, so you may drop your own
+/// handles of them, and even of their devices, before the graph.
 ///
 /// ```
 /// # use gpustream::Device;
@@ -36,44 +36,44 @@ use crate::stream::Stream;
 /// # }
 /// ```
 ///
-/// A `Graph` is `Send` and `Sync`. Dropping it returns at once: pending runs finish, and all that they use lives until
-/// then.
+/// A `Graph` is `Send` and `Sync`. Dropping it returns at once. Pending runs still finish, and everything that they use lives
+/// until then.
 pub struct Graph {
     parts: ManuallyDrop<GraphParts>,
-    /// The nodes, where they were made one by one. The table is not among the parts, since it holds the device, which
+    /// The nodes, if they were made one by one. The table is not part of `parts`, because it holds the device, and the device
     /// holds parked parts.
     table: Option<NodeTable>,
     device: Device,
 }
 
-/// The parts of a graph that a launch may still be using after the graph is dropped.
+/// What a launch may still be using after the graph is dropped.
 struct GraphParts {
     exec: OwnedExec,
-    /// Held during calls with `exec`, and with the graph that it was made from: drivers do not lock their graphs, and
-    /// threads may share the `Graph`.
+    /// Locked during calls with `exec` and with the recorded graph, because drivers do not lock their graphs and threads may
+    /// share a `Graph`.
     calls: Mutex<()>,
-    /// The graph that the executable was made from, for use as a child.
+    /// The graph that the executable was made from. We keep it so that it can become a child.
     recorded: OwnedGraph,
     contents: Contents,
     size: GraphSize,
-    /// Whether the executable may have some of the work of two recordings, in an order that suits neither.
+    /// True if the executable may have work of two recordings, in an order that suits neither.
     is_mixed: bool,
 }
 
 impl Stream {
-    /// Records the operations that `work` submits to this stream, and to the streams that join by waiting for an event
-    /// recorded inside, instead of running them.
+    /// Records the operations that `work` submits to this stream instead of running them. Another stream joins the capture if
+    /// it waits for an event that was recorded inside. Does not wait for the device.
     ///
-    /// The tracker orders operations inside the graph as it does outside. Copies must be between device and
-    /// pinned memory; host waits and use from another thread are an [`ErrorKind::Captured`] at the call
-    /// that tried, after which stream and buffers work as before. A capture that begins while another thread waits for
-    /// the whole device is an [`ErrorKind::Captured`] too.
+    /// Inside the graph the tracker orders operations as it does outside. Copies must be between device and pinned memory. If
+    /// `work` waits on the host or uses the stream on another thread, that call returns [`ErrorKind::Captured`], and afterwards
+    /// stream and buffers work as before. You also get [`ErrorKind::Captured`] if the capture begins while another thread waits
+    /// for the whole device.
     ///
-    /// [`alloc`](Self::alloc) and its kin work inside, and make no node for the allocation. The memory belongs to the
-    /// recording: once the buffer is dropped, a later allocation inside gets the memory if that is of a similar length and
-    /// comes after the buffer's uses, and nobody else while the graph lives. So temporaries one after the other need the
-    /// memory of one, and branches that can run at once have memory of their own. A buffer that leaves the closure is like
-    /// any other; each launch writes what the nodes write there.
+    /// You may allocate inside, with [`alloc`](Self::alloc) and similar calls, and the allocation itself makes no node. The
+    /// memory belongs to the recording. When you drop the buffer, a later allocation inside can get the same memory, if it has
+    /// a similar length and comes after the buffer's uses. Outside the graph the memory is not reused as long as the graph
+    /// lives. So temporaries that follow each other share memory, and branches that can run at the same time do not. If a
+    /// buffer leaves the closure, you can use it like any other, and each launch writes to it what the nodes write.
     ///
     /// ```
     /// # fn main() -> gpustream::Result<()> {
@@ -93,7 +93,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.
+    /// [`ErrorKind::Captured`] if an operation cannot be recorded, and the error of `work`.
     #[track_caller]
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         named(call_site("capture"), || {
@@ -103,7 +103,7 @@ impl Stream {
     }
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(OwnedGraph, Contents)> {
-        /// Ends the capture also where the closure panics.
+        /// Ends the capture, even if the closure panics.
         struct Ending<'a>(&'a Stream, Arc<Capture>);
         impl Ending<'_> {
             fn end(&self) -> Result<(OwnedGraph, Contents)> {
@@ -114,7 +114,7 @@ impl Stream {
         impl Drop for Ending<'_> {
             fn drop(&mut self) {
                 if !self.1.is_over() {
-                    // Nobody will launch the graph.
+                    // The graph is dropped, because it will never be launched.
                     drop(self.end());
                 }
             }
@@ -128,8 +128,8 @@ impl Stream {
     }
 }
 
-/// The contents that a graph is about to refer to. Unless taken out they are added to the graph's contents, also where
-/// the driver fails, or a backend panics, when part of them is in the executable.
+/// Contents that a graph is about to refer to. Unless they are taken out, they are added to the graph's contents. That happens
+/// even if the driver fails or a backend panics, because the executable may then already refer to a part of them.
 struct Added<'a> {
     contents: &'a mut Contents,
     new: Option<Contents>,
@@ -164,7 +164,7 @@ impl Graph {
         Self { parts: ManuallyDrop::new(parts), table, device: device.clone() }
     }
 
-    /// Makes a graph of explicit nodes; `host_nodes` are the nodes that call a closure.
+    /// Makes a graph of explicit nodes. `host_nodes` are the nodes that call a closure.
     pub(crate) fn of_nodes(
         device: &Device,
         recorded: OwnedGraph,
@@ -183,14 +183,13 @@ impl Graph {
         make(self.parts.recorded.raw, &self.parts.contents)
     }
 
-    /// Enqueues one run on `stream`, ordered after all earlier work that touches the same memory. Runs of one graph
-    /// follow each other.
+    /// Enqueues one run on `stream`, after all earlier work that touches the same memory. Runs of one graph follow each other,
+    /// even on different streams.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] where a guard is held on pinned memory that the graph touches,
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device. [`ErrorKind::Hazard`] if nodes were
-    /// [set](Self::set_node) to memory in common and are not ordered, with both nodes, and after an
-    /// [`update`](Self::update) in which the driver failed.
+    /// [`ErrorKind::HostBorrowed`] if you hold a guard on pinned memory that the graph touches; [`ErrorKind::DeviceMismatch`]
+    /// if the stream belongs to another device. [`ErrorKind::Hazard`] if you [set](Self::set_node) nodes so that two of them
+    /// conflict and are not ordered (the error names both), and after an [`update`](Self::update) in which the driver failed.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let entry = stream.enter(call_site("graph"))?;
@@ -213,7 +212,7 @@ impl Graph {
         })
     }
 
-    /// Checks that the nodes are in an order that suits what they do now.
+    /// Checks that the order of the nodes still suits what they do now.
     #[inline]
     fn check_order(&self, caller: &Caller) -> Result<()> {
         if self.parts.is_mixed {
@@ -222,13 +221,14 @@ impl Graph {
         self.table.as_ref().map_or(Ok(()), |table| table.check_order(caller))
     }
 
-    /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not fit, and
-    /// that a new executable was made, which costs more; the next launch runs the new work in both cases.
+    /// Records new work into the same executable, which is cheaper than a new graph. If the new work has another shape, we must
+    /// make a new executable after all; then you get [`GraphUpdate::TopologyChanged`]. Either way the next launch runs the new
+    /// work.
     ///
     /// # Errors
-    /// As for [`capture`](Stream::capture); the graph is then as it was. If the driver fails to put the work in, it may have
-    /// taken a part, which nothing orders with the rest: then the graph keeps the memory, kernels and closures of both
-    /// works, and refuses to be launched, until an update succeeds.
+    /// As for [`capture`](Stream::capture); the graph is then as it was. If the driver itself fails, it may have taken a part
+    /// of the new work, which is not ordered with the rest. The graph then keeps the memory, kernels and closures of both
+    /// recordings, and you cannot launch it until an update succeeds.
     #[track_caller]
     pub fn update(
         &mut self,
@@ -239,25 +239,25 @@ impl Graph {
             self.device.check_made(stream, "graph")?;
             let (recorded, contents) = stream.capture_parts(work)?;
             let parts = &mut *self.parts;
-            // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
+            // Drivers make only one executable of a recording with conditional nodes, and a pending run may need that one.
             let conditional = parts.contents.conditional || contents.conditional;
-            // An order that was made for the old work may not suit the new.
+            // The executable's order was made for the old work and may not suit the new.
             let other_order =
                 recorded.device.update_ignores_edges() && !contents.has_edges_of(&parts.contents);
-            // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
-            // executable, and another one is updated.
+            // A driver may read a node that calls a closure only when a run reaches it. So if a run is pending, it keeps the
+            // executable and we update another.
             let anew = conditional || other_order;
             let pending = !anew && parts.contents.calls.iter().any(|call| call.is_pending());
             let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
             let exec = another.as_ref().unwrap_or(&parts.exec).raw;
-            // The graph keeps both contents until the driver has answered.
+            // The graph keeps both contents until we know what the driver did.
             let new = Added { contents: &mut parts.contents, new: Some(contents) };
             let outcome = if anew {
                 GraphUpdate::TopologyChanged
             } else {
-                // Unless the driver succeeds, or another executable takes the place of this one.
+                // This stays so unless the driver succeeds, or another executable takes the place of this one.
                 parts.is_mixed = another.is_none();
-                // SAFETY: both are alive, and their order was compared if the driver does not.
+                // SAFETY: both are alive, and if the driver does not compare their order, we have.
                 unsafe { recorded.device.graph_update(exec, recorded.raw) }?
             };
             // Pending runs may still use the old recording's contents.
@@ -281,14 +281,14 @@ impl Graph {
         })
     }
 
-    /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
-    /// arguments, another shape. Dependencies stay as they are; the graph keeps the node's former memory and kernels
-    /// too.
+    /// Replaces the operation of one node by another of the same kind, with other arguments or another shape
+    /// (`cuGraphExecKernelNodeSetParams` and similar calls). Dependencies stay as they are. The graph also keeps the memory and
+    /// kernels that the node used before.
     ///
-    /// So two nodes that run at once may come to touch the same memory. The next [`launch`](Self::launch) compares the nodes
-    /// that were set with those beside them, and refuses to run nodes that need an order and have none. `set_node` itself
-    /// does not, so that two nodes may swap their memory by two calls. If the driver refuses the operation, the node counts as
-    /// touching the memory of both until it is set again.
+    /// So two nodes that run at the same time may come to touch the same memory. We check that at the next
+    /// [`launch`](Self::launch), which refuses to run nodes that need an order and have none. `set_node` itself does not check,
+    /// otherwise you could not swap the memory of two nodes with two calls. If the driver refuses the operation, the node
+    /// counts as touching the memory of both operations until you set it again.
     ///
     /// ```
     /// # use gpustream::ErrorKind;
@@ -309,16 +309,15 @@ impl Graph {
     /// # }
     /// ```
     ///
-    /// Runs already launched keep the old work, closures included: a closure that was replaced is dropped when the
-    /// first run after its last one comes to the node, or with the graph. `work` must submit from the thread that it is
-    /// called on.
+    /// Runs that you have already launched keep the old work, closures included. We drop a replaced closure when a later run
+    /// reaches the node, or with the graph. `work` must submit on the thread that it is called on. Does not block.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
-    /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
-    /// the nodes anew, and for a launch that is cooperative where the node's was not, or the other way round, or in
-    /// other clusters: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
-    /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
+    /// [`ErrorKind::Captured`] if `work` submits no operation or several, or one that cannot be a node.
+    /// [`ErrorKind::InvalidArgument`] if the node belongs to another graph, or if you called [`update`](Self::update), because
+    /// that makes new nodes. Also if a cooperative launch replaces an ordinary one or the other way round, or if the clusters
+    /// differ, because drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] if the driver
+    /// refuses. CUDA does so, for example, if a copy was made for other memory and now gets memory from CUDA's own pool.
     #[track_caller]
     pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         named(call_site("set_node"), || {
@@ -326,7 +325,7 @@ impl Graph {
             let Some(table) = &mut self.table else {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
+                    "this graph was captured, so you cannot name its nodes; build it with `Device::graph_builder`, or use `update`",
                 ));
             };
             let GraphParts { exec, contents, .. } = &mut *self.parts;
@@ -334,11 +333,10 @@ impl Graph {
         })
     }
 
-    /// Prepares the first launch now: enqueues on `stream` what the driver would otherwise do then (`cuGraphUpload`).
+    /// Enqueues on `stream` what the driver would otherwise do at the first launch (`cuGraphUpload`). Does not block.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being
-    /// captured.
+    /// [`ErrorKind::DeviceMismatch`] if the stream belongs to another device; [`ErrorKind::Captured`] if it is being captured.
     #[track_caller]
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
         named(call_site("prepare"), || {
@@ -352,7 +350,7 @@ impl Graph {
         })
     }
 
-    /// Returns how many nodes the driver made of the work.
+    /// Returns how many nodes the driver made from the work.
     pub fn node_count(&self) -> usize {
         self.parts.size.nodes
     }
@@ -362,7 +360,7 @@ impl Graph {
         self.parts.size.edges
     }
 
-    /// Returns the operations, and the operations that each follows directly, in Graphviz's language.
+    /// Returns the operations in Graphviz's language, each with the operations that it follows directly.
     pub fn dot(&self) -> String {
         dot(self.parts.contents.operations.iter().map(recorded))
     }
@@ -377,13 +375,13 @@ impl Graph {
 fn mixed() -> Error {
     Error::new(
         ErrorKind::Hazard,
-        "the driver failed in the last `Graph::update`, so the graph may have some of its former work and some of the new, \
-         which nothing orders; update it again, or record a new graph",
+        "the driver failed in the last `Graph::update`, so the graph may mix its former work with the new work, in no order; \
+         update it again, or record a new graph",
     )
 }
 
 impl Drop for Graph {
-    /// Parks the parts until pending runs are done, and returns at once.
+    /// Keeps the parts until pending runs are done. Does not block.
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let mut parts = unsafe { ManuallyDrop::take(&mut self.parts) };

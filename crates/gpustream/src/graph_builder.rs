@@ -1,4 +1,4 @@
-//! Graphs made of explicit nodes.
+//! Graphs that you build node by node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +23,16 @@ use crate::graph::Graph;
 use crate::launch::Arg;
 use crate::stream::Stream;
 
-/// A node of a graph under construction, and of the graph made from it.
+/// A node of a graph under construction, and later of the graph that you build from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     pub(crate) index: usize,
     pub(crate) builder: u64,
 }
 
-/// Builds a [`Graph`] node by node, with the calls that submit work to a stream.
+/// Builds a [`Graph`] node by node, with the same calls that submit work to a stream.
 ///
-/// A node runs after the nodes that it was given to follow, and after earlier nodes that it conflicts with in memory.
+/// A node runs after the nodes that you name, and after earlier nodes if it conflicts with them in memory.
 ///
 /// ```
 /// # fn main() -> gpustream::Result<()> {
@@ -50,11 +50,11 @@ pub struct Node {
 /// # }
 /// ```
 ///
-/// A `GraphBuilder` is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
+/// A `GraphBuilder` is `Send` and `Sync`. If you drop it, its nodes are gone and have never run.
 pub struct GraphBuilder {
     graph: OwnedGraph,
     adder: Arc<NodeAdder>,
-    /// The stream that `work` submits each node's operation to.
+    /// The stream that each node's `work` submits its operation to.
     stream: Stream,
     id: u64,
 }
@@ -63,7 +63,7 @@ impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend has no graphs.
+    /// [`ErrorKind::Unsupported`] if the backend has no graphs.
     #[track_caller]
     pub fn graph_builder(&self) -> Result<GraphBuilder> {
         named(call_site("graph_builder"), || {
@@ -71,7 +71,8 @@ impl Device {
             reentrancy::check_outside()?;
             let device = self.0.raw.clone();
             let raw = device.graph_create()?;
-            // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
+            // SAFETY: this device has just made the graph, which lives as long as the builder, and only the builder has the
+            // adder.
             let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
             Ok(GraphBuilder {
                 graph: OwnedGraph { raw, device },
@@ -84,11 +85,11 @@ impl Device {
 }
 
 impl GraphBuilder {
-    /// Adds one operation, which runs after the nodes `after`. The stream given to `work` stands for the node: one
-    /// launch, copy, fill or [`host_fn_repeat`](Stream::host_fn_repeat) goes into it.
+    /// Adds one operation, which runs after the nodes `after`. `work` gets a stream that stands for the node, and must submit
+    /// exactly one launch, copy, fill or [`host_fn_repeat`](Stream::host_fn_repeat) to it.
     ///
-    /// [`alloc`](Stream::alloc) makes no node, and [`zeros`](Stream::zeros) makes one. The memory belongs to the graph, as in
-    /// a [capture](Stream::capture): once the buffer is dropped, it serves nodes that come after the nodes which use it.
+    /// [`alloc`](Stream::alloc) makes no node, and [`zeros`](Stream::zeros) makes one. The memory belongs to the graph, as in a
+    /// [capture](Stream::capture): once you drop the buffer, later nodes that come after its users can get the memory.
     ///
     /// ```
     /// # fn main() -> gpustream::Result<()> {
@@ -106,8 +107,8 @@ impl GraphBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
-    /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
+    /// [`ErrorKind::Captured`] if `work` submits no operation or several, or one that cannot be a node;
+    /// [`ErrorKind::InvalidArgument`] if a node belongs to another builder. You can go on with the builder.
     #[track_caller]
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
         named(call_site("node"), || {
@@ -118,31 +119,30 @@ impl GraphBuilder {
                 outcome?;
                 return Err(nothing());
             }
-            // The node exists even where a second operation was refused.
+            // The node exists even if a second operation was refused.
             outcome.map(|()| Node { index, builder: self.id })
         })
     }
 
-    /// Adds a node that does nothing and runs after `after`: a point where branches meet.
+    /// Adds a node that does nothing and runs after `after`, so that branches can meet there.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a node of another graph.
+    /// [`ErrorKind::InvalidArgument`] if a node belongs to another graph.
     #[track_caller]
     pub fn join(&mut self, after: &[Node]) -> Result<Node> {
         self.raw_node(after, call_site("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds all of another graph as one node, which is a copy. Child graphs and [conditions](Stream::if_) nest up to 64 levels
-    /// deep.
+    /// Adds a copy of another graph as one node. You can nest child graphs and [conditions](Stream::if_) up to 64 levels deep.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep,
-    /// [`ErrorKind::Unsupported`] for one with [conditions](Stream::while_), which drivers do not copy.
+    /// [`ErrorKind::DeviceMismatch`] if the graph belongs to another device; [`ErrorKind::InvalidArgument`] if it is nested too
+    /// deep; [`ErrorKind::Unsupported`] if it has [conditions](Stream::while_), because drivers cannot copy these.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
         let operation = call_site("child");
         if !self.stream.device.is_same(child.device()) {
-            let message = "a graph and its child belong to one device; record the child with this device";
+            let message = "a graph and its child must belong to one device; record the child with this builder's device";
             return Err(Error::new(ErrorKind::DeviceMismatch, message).with_call_site(operation));
         }
         child.with_recorded(|raw, contents| {
@@ -156,18 +156,18 @@ impl GraphBuilder {
         })
     }
 
-    /// Adds a node that runs a graph of another library's, such as one that its work was captured into, after the given
-    /// nodes and after those that conflict with it. `memory` names what the graph's work touches, as in
-    /// [`Stream::external`]. The driver copies the graph, which may be destroyed afterwards.
+    /// Adds a node that runs a graph of another library, for example one that the library's work was captured into. It runs
+    /// after the nodes that you name and after those that it conflicts with. `memory` names what the graph's work touches, as
+    /// in [`Stream::external`]. The driver copies the graph, so you may destroy it afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for memory that the graph's device cannot reach; the driver's where it cannot copy the
-    /// graph, as one with memory nodes or conditional nodes.
+    /// [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The driver's error if it cannot copy the graph, for
+    /// example because it has memory nodes or conditional nodes.
     ///
     /// # Safety
-    /// `graph` is a graph of this device's driver, and touches no memory of this library's but `memory`, and writes none
-    /// but what was given to be written. Everything else that it uses (kernels, host memory) outlives the graph that is
-    /// built.
+    /// `graph` must belong to this device's driver. It may only touch memory of this library that `memory` names, and only
+    /// write what you pass for writing. Everything else that it uses (kernels, host memory) must outlive the graph that you
+    /// build.
     #[track_caller]
     pub unsafe fn child_from_raw(
         &mut self,
@@ -202,7 +202,7 @@ impl GraphBuilder {
     /// Makes the graph launchable (`cuGraphInstantiate`).
     ///
     /// # Errors
-    /// The driver's error where it refuses the graph.
+    /// The driver's error if it refuses the graph.
     #[track_caller]
     pub fn build(self) -> Result<Graph> {
         named(call_site("build"), || {
@@ -217,7 +217,7 @@ impl GraphBuilder {
 fn conditional_child() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "a child with conditional nodes, which drivers do not copy; record its work again in this graph",
+        "the child has conditional nodes, which drivers cannot copy; record its work again in this graph",
     )
 }
 
@@ -225,7 +225,7 @@ fn conditional_child() -> Error {
 fn nothing() -> Error {
     Error::new(
         ErrorKind::Captured,
-        "the closure submitted nothing, so there is no node; submit one operation",
+        "the closure submitted nothing, so there is no node; submit exactly one operation",
     )
 }
 
@@ -235,14 +235,17 @@ impl Node {
         if self.builder == builder {
             return Ok(self.index);
         }
-        Err(Error::new(ErrorKind::InvalidArgument, "the node belongs to another graph"))
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the node belongs to another graph; pass a node that this graph's builder returned",
+        ))
     }
 }
 
-/// The state with which a built graph changes its nodes.
+/// What a built graph needs to change its nodes.
 pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
-    /// The nodes' order. The table owns it until `setter` is made, and then the setter does; so with the next two.
+    /// The nodes' order. The table owns it until `setter` is made, and then the setter does. So it is with the next two.
     order: NodeOrder,
     /// The nodes with launch attributes.
     attributed: Attributed,
@@ -254,7 +257,7 @@ pub(crate) struct NodeTable {
 }
 
 impl NodeTable {
-    /// Gives each node of `exec` that calls a closure a call of its own, which can be changed. `exec` has not been
+    /// Gives each node of `exec` that calls a closure a call of its own, so that it can be changed later. `exec` has not been
     /// launched yet.
     pub(crate) fn own_calls(
         &mut self,
@@ -270,7 +273,7 @@ impl NodeTable {
             };
             let Some(own) = call.for_executable().map(Arc::new) else { continue };
             let work = Work::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
-            // SAFETY: the executable is alive and made of this node, and its graph keeps the call that the node gets.
+            // SAFETY: the executable is alive and has this node, and the graph keeps the call that the node gets.
             unsafe { device.graph_set_node(exec, node, &work) }?;
             *call = own.clone();
             self.calls.push((node, own));
@@ -278,8 +281,7 @@ impl NodeTable {
         Ok(())
     }
 
-    /// Puts the one operation of `work` into `node` of `exec`, and the memory and kernels that it refers to into
-    /// `contents`.
+    /// Puts the one operation of `work` into `node` of `exec`, and the memory and kernels that it uses into `contents`.
     #[inline]
     pub(crate) fn replace(
         &mut self,
@@ -289,7 +291,7 @@ impl NodeTable {
         contents: &mut Contents,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<()> {
-        /// Closes the setter, also where the closure panics after it has set the node.
+        /// Closes the setter, even if the closure panics after it has set the node.
         struct Closing<'a>(&'a NodeSetter, &'a mut Contents);
         impl Drop for Closing<'_> {
             fn drop(&mut self) {
@@ -306,12 +308,13 @@ impl NodeTable {
         let (stream, setter) = self.setter.get_or_insert_with(|| {
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
             let (order, raw) = (std::mem::take(order), device.0.raw.clone());
-            // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
+            // SAFETY: the executable belongs to this device. Only its graph has the setter, and opens it while the executable
+            // is alive.
             let setter = unsafe { NodeSetter::new(raw, exec, attributed, calls, order) };
             let setter = Arc::new(setter);
             (node_stream(device, Destination::set(setter.clone())), setter)
         });
-        // SAFETY: the graph is borrowed exclusively, and each change closes the setter at its end.
+        // SAFETY: the graph is borrowed exclusively, and each change ends by closing the setter.
         unsafe { setter.open(node, index) };
         let closing = Closing(setter, contents);
         work(stream)?;
@@ -322,18 +325,18 @@ impl NodeTable {
 }
 
 impl NodeTable {
-    /// Checks, once after a change, that the nodes are ordered as the memory that they touch now demands.
+    /// Checks that the order of the nodes still suits the memory that they touch. Once after a change is enough.
     #[inline]
     pub(crate) fn check_order(&self, caller: &Caller) -> Result<()> {
         match &self.setter {
-            // SAFETY: the setter is opened by `replace` alone, which borrows the table exclusively and closes it.
+            // SAFETY: only `replace` opens the setter. It borrows the table exclusively and closes the setter again.
             Some((_, setter)) if caller.rules.tracking.is_some() => unsafe { setter.check_order() },
             _ => Ok(()),
         }
     }
 }
 
-/// Makes a stream whose operations go into nodes.
+/// Makes a stream whose operations become nodes.
 pub(crate) fn node_stream(device: &Device, destination: Destination) -> Stream {
     // SAFETY: the stream has no raw handle, and a `Stream` checks its calls.
     let core = unsafe { StreamCore::of_nodes(destination, device.0.raw.clone()) };

@@ -1,4 +1,4 @@
-//! Watchers, which look after another library's work in graphs.
+//! Watchers of graphs: how a library learns that a graph with its work in it is launched.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use gpustream_hal::Result;
 use crate::external::Failures;
 use crate::stream::Stream;
 
-/// A watcher, which looks after another library's work in graphs: [`Stream::watch_launches`] has a graph keep it, for
-/// as long as the graph lives.
+/// Tells your library of each launch of a graph that has its work in it. [`Stream::watch_launches`] makes a graph keep a
+/// watcher as long as the graph lives.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -34,19 +34,19 @@ use crate::stream::Stream;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `GraphWatcher` is `Send` and `Sync`. A graph drops its watcher when the graph is dropped and its runs are done.
+/// A `GraphWatcher` is `Send` and `Sync`. A graph drops its watcher once the graph itself is dropped and its runs are done.
 pub struct GraphWatcher {
     before_launch: Box<dyn Fn() -> Result<()> + Send + Sync>,
     launched: Box<dyn Fn(Arc<StreamWatcher>, Failures) + Send + Sync>,
 }
 
 impl GraphWatcher {
-    /// Creates a watcher, by what it does before and after each launch, on the launching thread.
+    /// Makes a watcher from two closures, which run before and after each launch, on the launching thread.
     ///
-    /// Where `before_launch` returns an error, the graph is not launched, and the launch returns that. `launched` is given the
-    /// run, as a [`StreamWatcher`] of the stream, and the place for its [`Failures`]. Nothing is locked while either runs: they may
-    /// read what the graph touches, and launch. A guard that `before_launch` keeps makes the launch an
-    /// [`ErrorKind::HostBorrowed`](crate::ErrorKind::HostBorrowed) if it conflicts, as any guard does.
+    /// If `before_launch` returns an error, the graph is not launched, and the launch returns that error. `launched` gets a
+    /// [`StreamWatcher`] for the run, and the place to report its [`Failures`]. We hold no lock while they run, so they may
+    /// read what the graph touches, and even launch. If `before_launch` keeps a guard that conflicts with the graph, the launch
+    /// returns [`ErrorKind::HostBorrowed`](crate::ErrorKind::HostBorrowed), as with any guard.
     pub fn new(
         before_launch: impl Fn() -> Result<()> + Send + Sync + 'static,
         launched: impl Fn(Arc<StreamWatcher>, Failures) + Send + Sync + 'static,
@@ -62,19 +62,19 @@ impl fmt::Debug for GraphWatcher {
 }
 
 impl Stream {
-    /// Has the graph that is being recorded keep a watcher, which is told of each of its launches, and of those of graphs that
-    /// this one becomes part of. Given several times, it is kept and told once. The graph drops it after the driver's graph, once
-    /// its last run is done.
+    /// Makes the graph that is being recorded keep a watcher. The watcher is told of each launch of this graph, and of each
+    /// launch of a graph that this one becomes part of. If you call this several times with one watcher, it is still kept and
+    /// told once. The graph drops it after the driver's graph, once the last run is done.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where nothing is recorded.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the stream is not being recorded.
     #[track_caller]
     pub fn watch_launches(&self, watcher: &Arc<GraphWatcher>) -> Result<()> {
         let entry = self.enter(call_site("watch_launches"))?;
         entry.named(entry.keep_watcher(watcher.clone()))
     }
 
-    /// Launches a graph with watchers by `launch`.
+    /// Launches a graph that has watchers. `launch` makes the launch itself.
     #[cold]
     pub(crate) fn launch_watched(
         &self,

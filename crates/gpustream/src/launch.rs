@@ -1,4 +1,4 @@
-//! Launching kernels.
+//! How kernels are launched.
 
 mod argument;
 mod check;
@@ -32,79 +32,81 @@ use argument::{AccessRoom, Pointers, lower};
 pub struct Launch(LaunchRequest);
 
 impl Launch {
-    /// Makes a launch of `grid` blocks of `block` threads, in x, y, z.
+    /// Makes a launch of `grid` blocks of `block` threads, each in x, y, z.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         let [x, y, z] = grid;
         Self(LaunchRequest::new(Grid::Exact, [x as usize, y as usize, z as usize], block))
     }
 
-    /// Makes a launch of one thread for each of `elements`, in blocks of 256; the last block may have threads to spare.
+    /// Makes a launch of one thread per element, in blocks of 256. The last block may have more threads than there are elements
+    /// left.
     pub const fn covering(elements: usize) -> Self {
         Self::covering_blocks([elements, 1, 1], [BLOCK, 1, 1])
     }
 
-    /// Makes a launch of one thread for each element of `extent`, in blocks of the given shape.
+    /// Makes a launch of one thread per element of `extent`, in blocks of the given shape.
     pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
         Self(LaunchRequest::new(Grid::Covering, extent, block))
     }
 
-    /// Makes a launch of a few elements per thread, for kernels that loop over `elements` with any grid
+    /// Makes a launch of one thread for every few elements, for kernels that loop over `elements` with any grid
     /// (`GS_FOR_EACH`).
     pub const fn strided(elements: usize) -> Self {
         Self(LaunchRequest::new(Grid::Strided, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
-    /// Makes a launch whose grid fills the device a few times, for kernels that loop over `elements` and whose blocks
-    /// have something to set up or to hand in: a reduction, a histogram.
+    /// Makes a launch whose grid fills the device a few times, for kernels that loop over `elements` and whose blocks have
+    /// something to set up or to combine at the end, for example a reduction or a histogram.
     pub const fn filling(elements: usize) -> Self {
         Self(LaunchRequest::new(Grid::Filling, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
-    /// Sets the dynamic shared memory of each block, in bytes.
+    /// Sets how many bytes of dynamic shared memory each block has.
     #[must_use]
     pub const fn shared(mut self, bytes: u32) -> Self {
         self.0.shared = bytes;
         self
     }
 
-    /// Sets whether all blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is
-    /// refused. Launchers of kernels whose contract has the condition `cooperative` always launch so.
+    /// Sets whether all blocks must be on the device at the same time, so that a grid-wide barrier works. If the grid does not
+    /// fit, the launch is an error. You need not call this if the kernel's contract has the condition `cooperative`: its
+    /// launcher always does so.
     #[must_use]
     pub const fn cooperative(mut self, cooperative: bool) -> Self {
         self.0.cooperative = cooperative;
         self
     }
 
-    /// Groups blocks into clusters of this shape, of at most 8 blocks: the blocks of a cluster are on the device at
-    /// once, and reach each other's shared memory (`<gpustream/cluster.cuh>`). An exact grid must be a multiple of the
-    /// cluster in each dimension; other shapes are rounded up.
+    /// Groups blocks into clusters of this shape, with at most 8 blocks each. The blocks of a cluster are on the device at the
+    /// same time and can use each other's shared memory (`<gpustream/cluster.cuh>`). If you gave an exact grid, it must be a
+    /// multiple of the cluster in each dimension. Other shapes are rounded up.
     #[must_use]
     pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
         self.0.cluster = shape;
         self
     }
 
-    /// Lets the kernel start before its predecessor in the stream has ended, where the device can (programmatic
-    /// dependent launch). Elsewhere the stream's order holds.
+    /// Lets the kernel start before its predecessor in the stream has ended, if the device can do that (programmatic dependent
+    /// launch). Otherwise the stream's order holds.
     ///
     /// # Safety
-    /// The kernel calls `gs::wait_for_predecessor()` of `<gpustream/grid.cuh>` before it touches memory that earlier
-    /// work of the stream touches.
+    /// The kernel must call `gs::wait_for_predecessor()` of `<gpustream/grid.cuh>` before it touches memory that earlier work
+    /// of the stream touches.
     #[must_use]
     pub const unsafe fn early_dependent(mut self) -> Self {
         self.0.early_dependent = true;
         self
     }
 
-    /// Returns whether the launch is over zero elements, so that there is nothing to do.
+    /// Returns true if the launch covers zero elements, so that there is nothing to do.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the shape that this launch has on a device.
+    /// Returns the grid and block that this launch has on a device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
+    /// [`ErrorKind::InvalidLaunch`] if that exceeds a limit of the device; the message names the limit.
     #[inline]
     #[track_caller]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
@@ -113,27 +115,26 @@ impl Launch {
 }
 
 impl Kernel {
-    /// Enqueues this kernel on `stream`, ordered after all work that its memory arguments need.
-    ///
-    /// This is the untyped launch, which generated launchers use; prefer those.
+    /// Enqueues this kernel on `stream`, after all work that it must wait for because of its memory arguments. This launch is
+    /// untyped. If you can, use a generated launcher, which calls this.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where number or sizes differ from the compiled parameters,
-    /// [`ErrorKind::InvalidLaunch`] beyond the limits of device or kernel, [`ErrorKind::DeviceMismatch`] for
-    /// objects of another device, [`ErrorKind::Unsupported`] for an attribute the backend lacks.
+    /// [`ErrorKind::ArgumentMismatch`] if the number or the sizes of the arguments differ from the compiled parameters;
+    /// [`ErrorKind::InvalidLaunch`] if the launch exceeds a limit of the device or the kernel; [`ErrorKind::DeviceMismatch`] if
+    /// something belongs to another device; [`ErrorKind::Unsupported`] if the backend lacks an attribute.
     ///
     /// # Safety
-    /// The kernel is sound with these arguments in this shape: it stays inside the memory that it is given, writes only
-    /// memory passed by [`Arg::write`] or [`Arg::volatile_mut`] and its module's variables, and interprets each value as the
-    /// type it was passed as. If it writes variables that its module was loaded without
-    /// ([`ModuleSource::globals`](crate::ModuleSource::globals)), no other work that uses these runs at the same time.
+    /// The kernel must be sound with these arguments in this shape. It must stay inside the memory that you pass. It may only
+    /// write memory that you pass by [`Arg::write`] or [`Arg::volatile_mut`], and its module's variables. It must interpret
+    /// each value as the type that you pass. If you loaded its module without naming variables that the kernel writes
+    /// ([`ModuleSource::globals`](crate::ModuleSource::globals)), other work must not use these at the same time.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Lowered`")]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
         let entry = stream.enter(CallSite { label: self.label, location: Location::caller() })?;
         if stream.core.expects_a_launch()
-            // SAFETY: handed on.
+            // SAFETY: handed on to the caller.
             && let Some(followed) = unsafe { self.follow(&entry, stream, launch, args) }
         {
             return followed;
@@ -142,16 +143,17 @@ impl Kernel {
         // SAFETY: the caller keeps this function's contract.
         let begun = unsafe { self.begin(&entry, stream, launch, args, &mut lowered) }?;
         let Some(begun) = begun else { return Ok(()) };
-        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are not
-        // freed before this use is done; the rest is this function's contract.
+        // SAFETY: kernel and stream are alive and of one device. The arguments match in number and size. Memory arguments are
+        // not freed before this use is done. The rest is this function's contract.
         let result = unsafe { lowered.launch(self.raw, stream) };
-        // Module variables are left out: only the host may have to know of the end, and it does not reach them.
+        // We leave out module variables: accesses only matter here if the host has to learn of the end, and the host cannot
+        // reach these.
         let accesses = args.iter().filter_map(Arg::access).map(|(access, _)| access);
         entry.finish(begun, accesses, HostWait::Alone, result)
     }
 
-    /// Does everything about a launch that comes before the driver's call. `None` where the launch then needs no such call: it
-    /// was recorded, traced or held back.
+    /// Does everything for a launch that comes before the driver's call. Returns `None` if that call is no longer needed,
+    /// because the launch was recorded, traced or deferred.
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
@@ -209,16 +211,18 @@ impl Kernel {
             kept: Retained::Kernel { module: self.module(), sizes: self.params.as_ref(), request: &launch.0 },
             waited: HostWait::Alone,
         };
-        // SAFETY: kernel, stream and arguments were checked, and are alive until this use is done; the rest is this
-        // function's contract.
+        // SAFETY: kernel, stream and arguments were checked and are alive until this use is done. The rest is this function's
+        // contract.
         unsafe { entry.submit_elsewhere(&mut submission) }?;
         Ok(None)
     }
 }
 
-/// A launch in the form in which the driver takes it. It lies in the frame of the function that launches, which makes the
-/// driver's call itself, with as few functions around it as possible: see [`Begun`]. Each part is read as it was
-/// written: a processor stalls on one read of bytes that were just written in several pieces.
+/// A launch as the driver takes it.
+///
+/// This is in the frame of the function that launches, because that function must make the driver's call itself, with as few
+/// functions around it as possible: see [`Begun`]. We read each part in one piece as we wrote it, because a processor stalls if
+/// one read needs bytes that were just written in several pieces.
 struct Lowered {
     call: DriverCall,
     pointers: Pointers,
@@ -226,11 +230,11 @@ struct Lowered {
 
 /// The call that makes a launch.
 enum DriverCall {
-    /// None is left to make.
+    /// There is nothing left to call.
     None,
     /// The driver's function, and what it reads.
     Plain(PlainLaunch, DriverConfig),
-    /// The backend's, which may be several of the driver's.
+    /// The backend's function, which may make several driver calls.
     Other(LaunchConfig),
 }
 
@@ -243,7 +247,8 @@ impl Lowered {
     /// Calls the driver.
     ///
     /// # Safety
-    /// As for [`gpustream_hal::Launch::launch`], with the arguments that `pointers` was filled with, on the thread that did it.
+    /// As for [`gpustream_hal::Launch::launch`], with the arguments that `pointers` was filled with, and on the thread that
+    /// filled them.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see the type")]
     unsafe fn launch(&self, function: RawFunction, stream: &Stream) -> Result<()> {
@@ -260,7 +265,8 @@ impl Lowered {
 }
 
 impl Kernel {
-    /// Has the stream's step hold the launch back, or its node take it, if they expect it; otherwise returns `None`.
+    /// Lets the stream's step defer the launch, or its node take it, if they expect exactly this launch. Otherwise returns
+    /// `None`.
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
@@ -281,14 +287,14 @@ impl Kernel {
         unsafe { entry.follow(&launched, |arg| arg.on(&stream.device), resolved) }
     }
 
-    /// Returns the shape of a launch on the stream's device, if it is one that the kernel takes.
+    /// Returns the shape of a launch on the stream's device, if the kernel can be launched in it.
     #[cold]
     fn taken(&self, launch: &Launch, stream: &Stream) -> Option<LaunchConfig> {
         launch.0.resolve(stream.device().info()).ok().filter(|config| self.takes(config))
     }
 }
 
-/// Functions for generated bindings. They are not for use by hand, since they change with the generator.
+/// Functions for generated bindings. They change with the generator, so don't call them by hand.
 #[doc(hidden)]
 pub mod codegen {
     use super::{
@@ -312,8 +318,8 @@ pub mod codegen {
         named(call_site(kernel.label), || launch.0.resolve(stream.device().info()))
     }
 
-    /// Returns the shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of
-    /// the library's choice is made to fit on the device at once; the driver refuses any other grid that does not fit.
+    /// Returns the shape of `launch` on the stream's device, for a kernel whose blocks wait for each other. A grid of our
+    /// choice is made small enough to be on the device at once. Any other that does not fit is refused by the driver.
     #[track_caller]
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
         named(call_site(kernel.label), || {
@@ -328,7 +334,7 @@ pub mod codegen {
         })
     }
 
-    /// Launches in an already resolved shape.
+    /// Launches a kernel if the shape is already known.
     ///
     /// # Safety
     /// As for [`Kernel::launch`].
@@ -348,7 +354,7 @@ pub mod codegen {
         unsafe { kernel.launch(stream, &launch, args) }
     }
 
-    /// Returns the error for a clause of a kernel's contract that does not hold.
+    /// Returns the error for a condition that does not hold.
     #[cold]
     #[track_caller]
     pub fn violated(kernel: &'static str, clause: &str, values: &[(&str, i128)]) -> Error {

@@ -1,8 +1,8 @@
-//! One API for asynchronous GPU work on NVIDIA (CUDA), AMD (HIP) and, with no GPU, on the CPU.
+//! One API for asynchronous GPU work on NVIDIA (CUDA), AMD (HIP) and, if there is no GPU, the CPU.
 //!
-//! **The host is a dispatcher, not an overseer.** Calls enqueue and return; copies and kernels overlap; the library
-//! orders operations that touch the same memory, and frees nothing while the device still uses it. The documentation of
-//! a call that blocks says so.
+//! **The host is a dispatcher, not an overseer.** Your calls enqueue work and return, so copies and kernels can overlap. If two
+//! operations touch the same memory, the library makes the later one wait. It never frees memory that the device still uses. If
+//! a call blocks, its documentation says so.
 //!
 //! ```
 //! use gpustream::Device;
@@ -16,46 +16,48 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! Kernels are C++ that nvcc, hipcc and a host compiler accept; the crate `gpustream-build` compiles them in a
-//! `build.rs` and writes typed launchers, which [`include_kernels!`] brings in.
+//! You write kernels in C++ that nvcc, hipcc and a host compiler accept. The crate `gpustream-build` compiles them in your
+//! `build.rs` and writes a typed launcher for each, and [`include_kernels!`] brings the launchers into your code.
 //!
-//! Guides: [writing kernels](guide::writing_kernels), [coming from cudarc](guide::coming_from_cudarc), and
-//! [bringing other libraries](guide::bringing_your_own).
+//! Guides: [writing kernels](guide::writing_kernels), [coming from cudarc](guide::coming_from_cudarc),
+//! [using other libraries](guide::bringing_your_own), and [seeing what ran](guide::seeing_what_ran).
 //!
-//! Programs depend on this crate alone. Its handles stand on `gpustream-core`, which has no stable interface.
+//! You only need to depend on this crate. It is built on `gpustream-core`, whose interface may change with any version.
 //!
 //! # Soundness
 //!
-//! Safe calls cannot race: every operation's memory is tracked per byte range, and [`Tracking::Auto`] adds the
-//! waits that are missing. No guarantee rests on a destructor: leaking any value leaks its memory and nothing
-//! else.
+//! Safe calls cannot race, because the library tracks the memory of every operation per byte range and [`Tracking::Auto`] adds
+//! the waits that are missing. Nothing relies on a destructor: if you leak a value, you leak its memory and nothing else.
 //!
 //! # Threads and dropping
 //!
-//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping returns at once and frees nothing that
-//! the device still uses; only the last handle of a [`Device`], whatever holds it, waits for the device's work. Types
-//! that are `Copy` are plain data.
+//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping a value returns at once, and what the device
+//! still uses is freed later. There is one exception: dropping the last handle of a [`Device`], or the last object that keeps
+//! the device open, blocks until the device has finished its work. Types that are `Copy` are plain data.
 //!
 //! # Errors
 //!
-//! A call's documentation names the kinds of error of its own. Besides, any call that reaches the driver answers
-//! [`ErrorKind::DeviceLost`] once the device has failed, and the message of each such error after the first that the
-//! program was given begins with "the device failed earlier"; [`ErrorKind::InHostClosure`] inside a host closure,
-//! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] where the driver
-//! refuses it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
-//! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for operations that a capture
-//! cannot record.
+//! The documentation of a call names the errors that are special to it. These can come from many calls:
+//!
+//! * [`ErrorKind::DeviceLost`] from any call that reaches the driver, once the device has failed. You get the fault itself
+//!   once; later errors begin with "the device failed earlier", so that you can find the first.
+//! * [`ErrorKind::InHostClosure`] inside a host closure, because it runs on a thread that must not call the driver.
+//! * [`ErrorKind::InvalidArgument`] if you use another thread's default stream.
+//! * [`ErrorKind::Driver`] if the driver refuses a call for a reason that has no kind of its own.
+//! * From calls that submit work: [`ErrorKind::Hazard`] under [`Tracking::Strict`] if a wait is missing,
+//!   [`ErrorKind::HostBorrowed`] if you hold a guard on the memory, and [`ErrorKind::Captured`] if a capture cannot record the
+//!   operation.
 //!
 //! # Environment
 //!
 #![doc = include_str!("environment.md")]
 #![warn(clippy::missing_errors_doc)]
 
-/// Entries for `fuzz/`.
+/// Entry points for `fuzz/`.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Any bytes as an entry of the cache of compiled images.
+    /// Reads arbitrary bytes as if they were an entry of the cache of compiled images.
     pub fn cache_entry(bytes: &[u8]) {
         gpustream_core::compile_cache::fuzz(bytes);
     }
@@ -106,10 +108,11 @@ pub use gpustream_hal as hal;
 pub use gpustream_timeline as timeline;
 pub use half;
 
-/// Plain data, of which any bytes are a value (`bytemuck`'s trait): elements of memory, and values given to kernels.
+/// `bytemuck`'s trait for plain data. Derive it, and your type is [`Plain`].
 ///
-/// Numbers are plain data, and so are [`half::f16`], arrays of them, and the structs in generated bindings. A struct of
-/// your own derives the trait; your crate need not depend on `bytemuck`:
+/// Functions of this library ask for [`Plain`], and a type is `Plain` exactly if it is `Pod`. Numbers, [`half::f16`], arrays of
+/// them and the structs in generated bindings already are. Derive it for a struct of your own as below; your crate need not
+/// depend on `bytemuck`, because this crate exports it:
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -128,7 +131,7 @@ pub use half;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 pub use bytemuck::Pod;
-/// Data of which zero bytes are a value; a supertrait of [`Pod`] (`bytemuck`'s trait).
+/// `bytemuck`'s trait for types that can be all zero bytes. [`Pod`] requires it, so you derive both.
 pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
@@ -139,7 +142,7 @@ pub use event::{Event, TimedEvent};
 pub use export::Export;
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
-/// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
+/// Options for [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
 ///
 /// ```
 /// use gpustream::{Device, DeviceOptions, Tracking, WaitPolicy};
@@ -148,7 +151,7 @@ pub use global::{Global, GlobalMemory, GlobalVariable};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// [`Stream::record_with`] sets the wait of one event, and [`Device::trim`] takes back the memory that streams keep for
+/// [`Stream::record_with`] chooses how the host waits for one event. [`Device::trim`] returns the memory that streams keep for
 /// their next copies.
 #[doc(inline)]
 pub use gpustream_core::device_options::DeviceOptions;
@@ -190,10 +193,10 @@ pub use trace_layer::TraceLayer;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
-/// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script. A name that the build script
-/// has no file for is a compile error that lists those it has.
+/// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in your build script. If there is no such file, the
+/// compile error lists the names that you can use.
 ///
-/// The crate may `#![forbid(unsafe_code)]`: the bindings' own `unsafe` stands in a hidden macro of this crate.
+/// Your crate may still `#![forbid(unsafe_code)]`, because the `unsafe` of the bindings is in a hidden macro of this crate.
 ///
 /// ```ignore
 /// mod saxpy {
@@ -206,7 +209,7 @@ pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 macro_rules! include_kernels {
     ($name:tt) => {
         use $crate::__gpustream;
-        // The index of the bindings: a macro that includes those of a name, or says which names there are.
+        // This file defines a macro that includes the bindings of a name, or lists the names that there are.
         ::core::include!(::core::concat!(
             ::core::env!(
                 "OUT_DIR",
@@ -218,16 +221,16 @@ macro_rules! include_kernels {
     };
 }
 
-/// This crate under the name by which bindings know it: a user's `Cargo.toml` can call the crate otherwise. It is a module, since
-/// with `extern crate self as` the compiler's messages show that name to users.
+/// This crate, under a name that the bindings can rely on: your `Cargo.toml` may rename the crate. It is a module because with
+/// `extern crate self as` the compiler's messages would show users that name.
 #[doc(hidden)]
 pub mod __gpustream {
     pub use crate::*;
 }
 
-/// Refuses bindings that another version of `gpustream-build` wrote; not for use by hand. They use hidden items of this
-/// crate, which change with any version.
-// `macro_rules!` compares literals alone, so the version stands here once more; a test compares it.
+/// Refuses bindings that another version of `gpustream-build` wrote, because they use hidden items of this crate, which can
+/// change with any version. Not for use by hand.
+// `macro_rules!` can only compare literals, so we repeat the version here; a test checks that it is the crate's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __bindings_of {
@@ -242,12 +245,12 @@ macro_rules! __bindings_of {
     };
 }
 
-/// The `unsafe` of generated bindings; not for use by hand.
+/// Writes the `unsafe` of generated bindings. Not for use by hand.
 ///
-/// A launcher is sound because its contract was checked. No type of Rust's can say so, and the bindings must be
-/// `unsafe` somewhere. The bindings are part of the user's crate, which may forbid `unsafe`. The compiler applies that
-/// lint to code written in the crate, but not to the expansion of another crate's macro, so the bindings write `unsafe`
-/// within this macro. The macro takes the word itself, so that a search for `unsafe` finds every use.
+/// A launcher is sound because it checks its contract, which Rust's types cannot express, so the bindings need `unsafe`
+/// somewhere. But they become part of your crate, which may forbid `unsafe`. The compiler only applies that lint to code
+/// written in your crate, and not to what another crate's macro expands to. So the bindings write `unsafe` inside this macro.
+/// You pass the word itself to the macro, so that a search for `unsafe` finds every use.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __generated {

@@ -19,10 +19,10 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// A buffer of `len` elements that host and device reach under one address, made by [`Device::managed`]. Pages move to
-/// the side that touches them; [`Stream::prefetch`] moves them ahead of time.
+/// `len` elements that host and device reach under the same address. Allocated by [`Device::managed`]. Pages move to the side
+/// that touches them, and you can move them ahead of time with [`Stream::prefetch`].
 ///
-/// The host reaches the elements through guards, as it does those of [`Pinned`](crate::Pinned) memory.
+/// On the host you access the elements through guards, as with [`Pinned`](crate::Pinned) memory.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -36,15 +36,14 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `Managed` is `Send` and `Sync`. Dropping it returns at once; the driver gets the memory back later, after its last
-/// use.
+/// A `Managed` is `Send` and `Sync`. Dropping it returns at once. The memory goes back to the driver later, after its last use.
 pub struct Managed<T> {
     memory: Owned,
     len: usize,
     element: PhantomData<T>,
 }
 
-/// A side of the bus: where managed memory lies.
+/// A side of the bus, where managed memory can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// The device's own memory.
@@ -54,14 +53,14 @@ pub enum Location {
 }
 
 impl Device {
-    /// Allocates managed memory for `len` elements (`cuMemAllocManaged`), all zero bytes.
+    /// Allocates managed memory for `len` elements (`cuMemAllocManaged`). All bytes are zero.
     ///
-    /// Managed memory is not pooled, because allocations that share a page would be advised and moved together; dropped
-    /// memory goes back to the driver at the next such allocation or [`trim`](Device::trim).
+    /// We don't pool managed memory, because allocations that share a page would be advised and moved together. So dropped
+    /// memory goes back to the driver, at the next such allocation or at [`trim`](Device::trim). Either may block until the
+    /// device is idle, because drivers wait before they free memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has no managed memory, or none that the host may touch while a
-    /// kernel runs.
+    /// [`ErrorKind::Unsupported`] if the device has no managed memory, or none that the host may touch while a kernel runs.
     #[track_caller]
     pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
         let operation = call_site("managed");
@@ -72,7 +71,7 @@ impl Device {
         }
         let layout = named(operation, || layout_of::<T>(len))?;
         let (memory, bytes) = (Owned::alloc(self, MemoryKind::Managed, layout, operation)?, layout.size());
-        // SAFETY: the memory is fresh, at least that long, and the host may touch it.
+        // SAFETY: the memory is fresh and at least that long, and the host may touch it.
         unsafe { memory.block().host.write_bytes(0, bytes) };
         memory.block().history.lock().set_written(&(0..bytes));
         Ok(Managed { memory, len, element: PhantomData })
@@ -80,10 +79,10 @@ impl Device {
 }
 
 impl<T: Plain> Managed<T> {
-    /// Tells the driver how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
+    /// Tells the driver how you will use the memory (`cuMemAdvise`). This can change the speed, but never the contents.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
+    /// [`ErrorKind::Unsupported`] if the driver does not know the advice.
     #[track_caller]
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
         named(call_site("advise"), || {
@@ -99,24 +98,24 @@ impl<T: Plain> Managed<T> {
 }
 
 impl Stream {
-    /// Moves managed memory to `place`, in stream order (`cuMemPrefetchAsync`).
+    /// Moves managed memory to `place`, in the stream's order (`cuMemPrefetchAsync`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for memory of another kind.
+    /// [`ErrorKind::InvalidArgument`] if this is not managed memory.
     #[track_caller]
     pub fn prefetch<T: Plain>(&self, memory: &(impl AsView<T> + ?Sized), place: Location) -> Result<()> {
         let entry = self.enter(call_site("prefetch"))?;
         let view = memory.view();
         self.check_memory(&entry, &view)?;
         if view.block.kind != MemoryKind::Managed {
-            let message = "only managed memory can be prefetched; copy other memory";
+            let message = "only managed memory can be prefetched; allocate it with `Device::managed`, or copy the memory";
             return entry.named(Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         let bytes = view.bytes().len();
         if bytes == 0 {
             return Ok(());
         }
-        // Moving pages does not use their contents, but they must not be freed meanwhile.
+        // Moving pages does not use their contents. But they must not be freed meanwhile, so this counts as a read.
         let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Location::Device };
         // SAFETY: the range is managed memory, which is not freed before this use is done.
         unsafe { entry.submit_call(&[&view.access(Mode::Read)], DriverCalls::Work(prefetch)) }

@@ -22,22 +22,22 @@ pub use self::load::{Variables, load_built};
 use crate::device::Device;
 use crate::global::{GlobalVariable, Globals};
 
-/// The images and the source that a module can be loaded from, on any backend; `gpustream-build` embeds one in a
-/// program.
+/// Everything that a module can be loaded from, for any backend: its images and its source. `gpustream-build` embeds one of
+/// these in your program.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleSource<'a> {
     /// The module's name in messages.
     pub name: &'a str,
-    /// The compiled forms, for any number of backends and targets.
+    /// The compiled forms. There may be any number, for different backends and targets.
     pub images: &'a [Image<'a>],
-    /// The source, for devices that no image suits and whose backend can compile at run time.
+    /// The source, for a device that has no fitting image and whose backend can compile at run time.
     pub source: Option<Source<'a>>,
     /// The variables that the source declares as `__constant__` or `__device__` and that are not `const`. Launches are ordered
-    /// by these. If there is one of [`GlobalMemory::Device`](crate::GlobalMemory::Device), no two launches of the module overlap.
+    /// by them: if one is a [`GlobalMemory::Device`](crate::GlobalMemory::Device), launches of the module never overlap.
     pub globals: &'a [GlobalVariable<'a>],
 }
 
-/// The sizes of a kernel's parameters, in bytes.
+/// How many bytes each parameter of a kernel has.
 type Sizes = Arc<[usize]>;
 
 struct LoadedModule {
@@ -45,31 +45,31 @@ struct LoadedModule {
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
-    /// The kernels and variables that have another name in the loaded image: the program's name, and the image's symbol.
+    /// Kernels and variables that the loaded image knows by another name: your name, and the image's symbol.
     symbols: Vec<(String, String)>,
-    /// Sizes of kernels' parameters as bindings declare them, by the kernels' names, for drivers that cannot say.
+    /// The sizes of kernels' parameters as bindings declare them, by the kernels' names, because some drivers cannot tell.
     declared: Mutex<HashMap<Arc<str>, Sizes>>,
-    /// `None` where the source declares no variables.
+    /// `None` if the source declares no variables.
     globals: Option<Arc<Globals>>,
 }
 
 impl Drop for LoadedModule {
     fn drop(&mut self) {
-        // The blocks of variables too, which keep the module loaded.
+        // We park the variables' blocks too, because they keep the module loaded.
         self.device.park(Box::new((self.core.clone(), self.globals.take())), None);
     }
 }
 
 /// Kernels loaded on one device. Clones are handles of the same module.
 ///
-/// A `Module` is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads
-/// the module when no kernel of it is pending.
+/// A `Module` is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once. The driver unloads the module
+/// when none of its kernels is pending any more.
 #[derive(Clone)]
 pub struct Module(Arc<LoadedModule>);
 
 /// A kernel of a loaded module.
 ///
-/// A `Kernel` is `Send` and `Sync`. It keeps its module loaded; dropping it returns at once, as for the module.
+/// A `Kernel` is `Send` and `Sync`. It keeps its module loaded, and dropping it returns at once, like dropping the module.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,
@@ -78,22 +78,21 @@ pub struct Kernel {
     pub(crate) label: &'static str,
     pub(crate) info: FunctionInfo,
     pub(crate) limits: RowLimits,
-    /// Sizes of the parameters in bytes; `None` where neither driver nor bindings have told them.
+    /// The sizes of the parameters in bytes, or `None` if neither the driver nor bindings have told us.
     pub(crate) params: Option<Arc<[usize]>>,
-    /// Set once the driver lets the kernel have all of the device's dynamic shared memory.
+    /// True once the driver lets the kernel use all dynamic shared memory that the device has.
     pub(crate) may_share_most: Arc<AtomicBool>,
-    /// The variables that each launch may use; `None` where the module has none.
+    /// The variables that each launch may use, or `None` if the module has none.
     pub(crate) globals: Option<Arc<Globals>>,
     module: Module,
 }
 
 impl Module {
-    /// Makes a module of one that somebody else loaded. Its kernels and variables are found by the names that the image
-    /// has.
+    /// Wraps a module that another library loaded. You find its kernels and variables by the image's names.
     ///
     /// # Safety
-    /// `raw` is a module of `device`'s context, and stays loaded until `owner` is dropped. Kernels and variables are as
-    /// promised where they are used.
+    /// `raw` must be a module in `device`'s context that stays loaded until `owner` is dropped. Its kernels and variables must
+    /// be what their users promise.
     pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
         // SAFETY: by this function's contract.
         let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
@@ -102,13 +101,16 @@ impl Module {
         Self(Arc::new(LoadedModule { core, device, name, symbols, declared, globals: None }))
     }
 
-    /// Finds a kernel by its name, which may be made at run time. A kernel that is not `extern "C"` has the name that
-    /// the image or the source gives it ([`Image::symbols`], [`Source::kernels`]); `gpustream-build` gives the qualified
-    /// one, with the arguments of a template: `solver::step`, `axpy<float>`. The process keeps the names of the
-    /// first 4096 kernels of different names for errors, graphs and logs; there, later ones are called "a kernel".
+    /// Finds a kernel by its name, which you may compose at run time. An `extern "C"` kernel has its C name. Any other has the
+    /// name that the image or the source gives it ([`Image::symbols`], [`Source::kernels`]). `gpustream-build` uses the
+    /// qualified name, with a template's arguments: `solver::step`, `axpy<float>`.
+    ///
+    /// Errors, graphs and logs may need a kernel's name after its module is gone. So the process keeps the names of the first
+    /// 4096 differently named kernels, and calls later ones "a kernel".
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
+    /// [`ErrorKind::KernelNotFound`] if the module has no such kernel; [`ErrorKind::Unsupported`] if the kernel takes more
+    /// bytes of parameters than the device allows.
     #[track_caller]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         named(call_site("kernel"), || self.find_kernel(name))
@@ -117,7 +119,10 @@ impl Module {
     fn find_kernel(&self, name: &str) -> Result<Kernel> {
         reentrancy::check_outside()?;
         if name.is_empty() {
-            let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
+            let message = format!(
+                "module `{}` was asked for a kernel with an empty name; give the kernel's name",
+                self.0.name
+            );
             return Err(Error::new(ErrorKind::KernelNotFound, message));
         }
         let device = &self.0.device.0.raw;
@@ -126,7 +131,7 @@ impl Module {
         let raw = raw.map_err(|error| {
             error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
         })?;
-        // SAFETY: the function is of this module, which is loaded as long as `self`.
+        // SAFETY: the function belongs to this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
         let declared = || lock(&self.0.declared).get(name).cloned();
         self.check_parameters(name, params.as_deref().unwrap_or_default())?;
@@ -137,7 +142,7 @@ impl Module {
         Ok(Kernel { raw, name, label, info, limits, params, may_share_most, globals, module })
     }
 
-    /// Checks that the device takes as many bytes of parameters.
+    /// Checks that the device allows that many bytes of parameters.
     fn check_parameters(&self, kernel: &str, params: &[ParamInfo]) -> Result<()> {
         let bytes = params.iter().map(|param| param.offset.saturating_add(param.size)).max().unwrap_or(0);
         let info = self.0.device.info();
@@ -147,15 +152,15 @@ impl Module {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "kernel `{kernel}` of module `{}` takes {bytes} bytes of parameters, and {}:{} takes at most {} (CUDA more \
-                 than 4096 from driver 12.1 on); pass a buffer",
+                "kernel `{kernel}` of module `{}` takes {bytes} bytes of parameters, and {}:{} allows at most {} (CUDA more \
+                 than 4096 from driver 12.1 on); pass a buffer instead",
                 self.0.name, info.backend, info.ordinal, info.limits.parameter_bytes
             ),
         ))
     }
 
-    /// Returns the driver's handle (`CUmodule`, `hipModule_t`), for other libraries; the module stays loaded as long as this
-    /// value or a kernel of it.
+    /// Returns the driver's handle (`CUmodule`, `hipModule_t`), for other libraries. The module stays loaded as long as this
+    /// value or one of its kernels lives.
     pub fn as_raw(&self) -> RawModule {
         self.0.core.raw()
     }
@@ -172,12 +177,12 @@ impl Module {
         self.0.globals.as_ref()
     }
 
-    /// Finds a kernel and compares its compiled parameters with the caller's. Where the driver cannot tell the compiled
-    /// ones (HIP; CUDA before 12.4), launches are checked against the caller's from here on.
+    /// Finds a kernel and compares its compiled parameters with those that you expect. If the driver cannot tell the compiled
+    /// ones (HIP, and CUDA before 12.4), launches are checked against yours.
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes;
-    /// [`ErrorKind::ArgumentMismatch`] where the two differ.
+    /// [`ErrorKind::KernelNotFound`] if the module has no such kernel; [`ErrorKind::Unsupported`] if there are more bytes of
+    /// parameters than the device allows; [`ErrorKind::ArgumentMismatch`] if the parameters differ.
     #[track_caller]
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
         named(call_site("kernel_with"), || self.find_kernel_with(name, params))
@@ -209,16 +214,16 @@ impl Module {
     }
 }
 
-/// Returns the loaded image's name of a kernel or variable.
+/// Returns the name that a kernel or variable has in the loaded image.
 fn symbol_of<'a>(symbols: &'a [(String, String)], name: &'a str) -> &'a str {
     symbols.iter().find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
 }
 
-/// The most names that the process keeps. A program that makes up kernels as it runs may come to any number.
+/// How many names the process keeps. There is a limit because a program that generates kernels may come to any number.
 const MOST_LABELS: usize = 4096;
 
-/// Returns the name by which errors, graphs and logs know a kernel. They may outlast all modules, so the process keeps it for
-/// good.
+/// Returns the name of a kernel for errors, graphs and logs. These may outlive all modules, so the process keeps the name
+/// forever.
 fn label(name: &str) -> &'static str {
     static LABELS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut labels = lock(&LABELS);
@@ -234,7 +239,7 @@ fn label(name: &str) -> &'static str {
 }
 
 impl Kernel {
-    /// Returns the name by which the kernel was found.
+    /// Returns the name that you found the kernel by.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -249,11 +254,11 @@ impl Kernel {
         &self.module.0.device
     }
 
-    /// Returns how many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at once
-    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); 0 where the device cannot run such a block.
+    /// Returns how many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at the same time
+    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`). Returns 0 if the device cannot run such a block.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend cannot say.
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell.
     #[track_caller]
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
         named(call_site("occupancy"), || self.blocks_at_once(threads, dynamic_shared))
@@ -273,11 +278,11 @@ impl Kernel {
         Ok(occupancy.blocks_per_multiprocessor)
     }
 
-    /// Returns a grid and block size that fill the device with this kernel (`cuOccupancyMaxPotentialBlockSize`).
+    /// Returns a grid and a block size that fill the device with this kernel (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory
-    /// than there is.
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::InvalidLaunch`] if there is not that much shared
+    /// memory.
     #[track_caller]
     pub fn suggested_launch(&self, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         named(call_site("suggested_launch"), || {

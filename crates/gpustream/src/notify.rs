@@ -1,7 +1,7 @@
 //! Futures that resolve when the device is done.
 //!
-//! Futures own the points that they wait for and borrow nothing, so a future that is dropped or leaked harms nobody.
-//! The work is under way before the first poll, and goes on after the future is dropped.
+//! A future owns the points that it waits for and borrows nothing, so you can drop or leak one without harm. The work is
+//! already under way before the first poll, and goes on if you drop the future.
 
 use std::fmt;
 use std::future::Future;
@@ -27,24 +27,24 @@ use crate::plain::Plain;
 use crate::stream::{Stream, streams};
 use crate::view::{AsView, AsViewMut, View};
 
-/// The time that the first poll spins. Waking a sleeping executor costs several microseconds, so spinning is quicker
-/// for work that is nearly done. The first poll does not spin where other futures wait already, which it would hold up.
+/// How long the first poll spins. Waking a sleeping executor costs several microseconds, so if work is nearly done, spinning is
+/// faster. If other futures already wait, we don't spin, because that would hold them up.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
 type Streams = SmallVec<[Arc<StreamCore>; 1]>;
 
-/// A future that resolves when the points that it was made for have been reached, or with the error if the device fails;
-/// made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
+/// A future that resolves when certain points have been reached, or with the error if the device fails. Made by
+/// [`Stream::synchronize_async`], and by the functions of the same name on events and memory.
 ///
-/// Works on any executor.
+/// It works on any executor.
 ///
-/// A `Synchronize` is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
+/// A `Synchronize` is `Send` and `Sync`. If you drop it, only the waiting stops. The device works on.
 #[must_use = "the device works on by itself; only `.await` tells when it is done"]
 pub struct Synchronize {
     state: FutureState,
-    /// The call that made the future, for its error.
+    /// The call that made the future, so that its error can name it.
     operation: CallSite,
 }
 
@@ -54,7 +54,7 @@ enum FutureState {
         wait: Arc<Wait>,
         streams: Streams,
     },
-    /// There is nothing to wait for, or no more. An error is told once.
+    /// There is nothing more to wait for. We report an error once.
     Ended(Result<()>),
 }
 
@@ -65,7 +65,7 @@ impl Synchronize {
         Self { state, operation: call_site("synchronize_async") }
     }
 
-    /// Looks at the points, and has the reactor watch those that are not reached soon.
+    /// Polls the points, and lets the reactor watch those that are not reached soon.
     fn start(points: Points, cx: &Context<'_>) -> Result<FutureState> {
         reentrancy::check_outside()?;
         let streams: Streams = points.iter().map(|(stream, _)| stream.clone()).collect();
@@ -92,7 +92,7 @@ impl Synchronize {
             trace::instant("future waits", None, InstantKind::Future);
         }
         let wait = Wait::new(ahead.len());
-        // The waker is stored before the reactor can call it.
+        // We must store the waker before the reactor can call it.
         let _ = wait.poll(cx.waker());
         reactor::watch(ahead.into_iter().map(|(stream, mark)| Awaited { stream, mark, wait: wait.clone() }))?;
         Ok(FutureState::Waiting { wait, streams })
@@ -112,7 +112,7 @@ impl Future for Synchronize {
             }
             FutureState::Waiting { wait, streams } => {
                 let Some(outcome) = wait.poll(cx.waker()) else {
-                    // Inside a host closure, blocking on the future may be waiting for that very closure.
+                    // Inside a host closure you may be blocking on a future that waits for that very closure.
                     return reentrancy::check_outside()
                         .map_or_else(|error| Poll::Ready(Err(named(error))), |_| Poll::Pending);
                 };
@@ -127,7 +127,7 @@ impl Future for Synchronize {
     }
 }
 
-/// Reports failures that the drivers of these streams do not know of.
+/// Reports failures of these streams that their drivers do not know of.
 fn report(streams: &[Arc<StreamCore>]) -> Result<()> {
     streams.iter().try_for_each(|stream| stream.report_failures())
 }
@@ -147,8 +147,8 @@ impl fmt::Debug for Synchronize {
 }
 
 impl Stream {
-    /// Returns a future that resolves when everything submitted so far is done: [`synchronize`](Self::synchronize)
-    /// without blocking. The point is taken at this call, not at the first poll.
+    /// Returns a future that resolves when everything submitted so far is done. It is [`synchronize`](Self::synchronize)
+    /// without blocking. "So far" means until this call, not until the first poll.
     ///
     /// ```
     /// # async fn work() -> gpustream::Result<()> {
@@ -169,8 +169,9 @@ impl Stream {
         Synchronize::new(mark())
     }
 
-    /// Copies `src` to the host in stream order, and returns a future that resolves with the elements. This call
-    /// submits the copy, whether the future is ever awaited or not. The future owns as much pinned memory as `src` has.
+    /// Copies `src` to the host in the stream's order, and returns a future that resolves with the elements. The copy is
+    /// submitted by this call, even if you never await the future. The future owns as much pinned memory as `src` has. Does not
+    /// block.
     ///
     /// ```
     /// # async fn work() -> gpustream::Result<()> {
@@ -187,9 +188,9 @@ impl Stream {
     /// As for [`download`](Self::download).
     #[track_caller]
     pub fn download_async<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
-        // A graph would write this memory in every launch, and may never be launched before the future is polled.
+        // A graph would write this memory in every launch, and may not have been launched when you poll the future.
         let entry = self.enter(call_site("download"))?;
-        entry.check_running("wait for a download, in a future either; copy to pinned memory")?;
+        entry.check_running("wait for a download, not even with a future; copy to pinned memory instead")?;
         let src = src.view();
         let mut host = self.device.pinned::<T>(src.len())?;
         self.copy_for(&entry, &src, &host.view_mut().view())?;
@@ -200,7 +201,7 @@ impl Stream {
 }
 
 impl Event {
-    /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without
+    /// Returns a future that resolves when the point has been reached. It is [`synchronize`](Event::synchronize) without
     /// blocking.
     #[track_caller]
     pub fn synchronize_async(&self) -> Synchronize {
@@ -209,7 +210,8 @@ impl Event {
     }
 }
 
-/// Makes `.await` of these types mean [`synchronize_async`](Event::synchronize_async). Borrowed events are used again.
+/// Makes `.await` on these types mean [`synchronize_async`](Event::synchronize_async). You can await a borrowed event several
+/// times.
 macro_rules! awaited {
     ($($event:ty),*) => {$(
         impl IntoFuture for $event {
@@ -226,7 +228,7 @@ macro_rules! awaited {
 awaited!(Event, &Event, TimedEvent, &TimedEvent);
 
 impl<T: Plain> View<'_, T> {
-    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
+    /// Returns a future that resolves when the device has finished writing here, so that [`read`](Self::read) then returns at
     /// once.
     #[track_caller]
     pub fn synchronize_async(&self) -> Synchronize {
@@ -249,8 +251,7 @@ fn points(block: &Block, range: &std::ops::Range<usize>) -> Result<Points> {
 
 /// A future that resolves with the elements that [`Stream::download_async`] copies.
 ///
-/// A `Download` is `Send` and `Sync`. Dropping it returns at once: the copy is made all the same, and its memory is
-/// used again afterwards.
+/// A `Download` is `Send` and `Sync`. Dropping it returns at once. The copy is still made, and its memory is reused afterwards.
 #[must_use = "the copy is under way; only `.await` hands over its elements"]
 #[derive(Debug)]
 pub struct Download<T> {

@@ -1,4 +1,4 @@
-//! Page-locked host memory: the device copies from and to it without the host's help, and kernels reach it.
+//! Page-locked host memory. The device copies from and to it without the host's help, and kernels can use it.
 
 use std::any::type_name;
 use std::fmt;
@@ -17,20 +17,20 @@ use crate::notify::Synchronize;
 use crate::plain::Plain;
 use crate::view::{AsView, AsViewMut, View, ViewMut, check_alignment, owner_methods};
 
-/// The host's access to memory that both sides reach, through the view of the whole.
+/// How the host accesses memory that both sides can reach, through a view of the whole.
 macro_rules! host_methods {
     ($owner:ident) => {
         impl<T: Plain> $owner<T> {
-            /// Blocks until the device is done writing here, then gives the host access.
+            /// Blocks until the device has finished writing here, then lets the host read.
             ///
             /// # Errors
-            /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
+            /// [`ErrorKind::DeviceLost`] if the device failed before that.
             #[track_caller]
             pub fn read(&self) -> Result<ReadGuard<'_, T>> {
                 self.view().read()
             }
 
-            /// Blocks until the device is done with this memory, then gives the host access.
+            /// Blocks until the device has finished with this memory, then lets the host write.
             ///
             /// # Errors
             /// As for [`read`](Self::read).
@@ -39,35 +39,36 @@ macro_rules! host_methods {
                 self.view_mut().write()
             }
 
-            /// Gives the host access as [`read`](Self::read) does, without blocking.
+            /// Lets the host read like [`read`](Self::read), but never blocks.
             ///
             /// # Errors
-            /// [`ErrorKind::WouldBlock`] while the device is still writing here.
+            /// [`ErrorKind::WouldBlock`] if the device is still writing here.
             #[track_caller]
             pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
                 self.view().try_read()
             }
 
-            /// Gives the host access as [`write`](Self::write) does, without blocking.
+            /// Lets the host write like [`write`](Self::write), but never blocks.
             ///
             /// # Errors
-            /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
+            /// [`ErrorKind::WouldBlock`] if the device still uses this memory.
             #[track_caller]
             pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
                 self.view_mut().try_write()
             }
 
-            /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
+            /// Returns true if the device has finished writing here, so that [`read`](Self::read) would return at once. Never
+            /// blocks.
             ///
             /// # Errors
-            /// [`ErrorKind::DeviceLost`] where the device failed.
+            /// [`ErrorKind::DeviceLost`] if the device failed.
             #[track_caller]
             pub fn is_done(&self) -> Result<bool> {
                 self.view().is_done()
             }
 
-            /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
-            /// once.
+            /// Returns a future that resolves when the device has finished writing here, so that [`read`](Self::read) then
+            /// returns at once.
             #[track_caller]
             pub fn synchronize_async(&self) -> Synchronize {
                 self.view().synchronize_async()
@@ -77,9 +78,9 @@ macro_rules! host_methods {
 }
 pub(crate) use host_methods;
 
-/// A buffer of `len` elements of page-locked host memory, made by [`Device::pinned`].
+/// `len` elements of page-locked host memory, allocated by [`Device::pinned`].
 ///
-/// The host reaches the elements through guards, which wait until the device is done:
+/// You access the elements through guards, and getting one waits until the device has finished with the memory:
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -94,8 +95,8 @@ pub(crate) use host_methods;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `Pinned` is `Send` and `Sync`. Dropping it returns at once: the memory is used again only after its last use on
-/// any stream.
+/// A `Pinned` is `Send` and `Sync`. Dropping it returns at once. Its memory is only used again after its last use on any
+/// stream.
 pub struct Pinned<T> {
     memory: Owned,
     len: usize,
@@ -103,16 +104,17 @@ pub struct Pinned<T> {
 }
 
 impl Device {
-    /// Allocates page-locked host memory for `len` elements, all zero bytes.
+    /// Allocates page-locked host memory for `len` elements. All bytes are zero. Normally does not wait for the device. If the
+    /// driver cannot lock more memory, we return cached memory to it and wait for pending frees before we give up.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] where the driver can lock no more memory.
+    /// [`ErrorKind::OutOfMemory`] if the driver cannot lock more memory.
     #[track_caller]
     pub fn pinned<T: Plain>(&self, len: usize) -> Result<Pinned<T>> {
         self.pinned_with(len, PinnedOptions::default())
     }
 
-    /// Allocates as [`pinned`](Self::pinned) does, with options.
+    /// Like [`pinned`](Self::pinned), with options.
     ///
     /// # Errors
     /// As for [`pinned`](Self::pinned).
@@ -134,16 +136,16 @@ impl Device {
         })
     }
 
-    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. The call
-    /// takes about as long as filling the memory would.
+    /// Page-locks a vector's memory in place, without copying it (`cuMemHostRegister`). Blocks about as long as it would take
+    /// to fill the memory.
     ///
-    /// The value owns the memory, since the device may be using the memory when the value is dropped. The memory is
-    /// unlocked and freed by a later call of the library, once its last use is done. Leaking the value leaks the
-    /// memory.
+    /// The returned value owns the memory, because the device may still be using it when you drop the value. A later call of
+    /// the library unlocks and frees the memory once its last use is done. If you leak the value, you leak the memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
-    /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
+    /// [`ErrorKind::Unsupported`] if the driver cannot do this; [`ErrorKind::InvalidArgument`] if the memory is not aligned to
+    /// the size of an element (at most 16 bytes), because kernels may read elements as vectors. The memory is freed after any
+    /// error.
     #[track_caller]
     pub fn register<T: Plain>(&self, values: Vec<T>) -> Result<Pinned<T>> {
         named(call_site("register"), || {
@@ -152,7 +154,7 @@ impl Device {
                 return self.pinned_from(&values);
             }
             reentrancy::check_outside()?;
-            // Before the check, since it moves the elements if the vector has room for more.
+            // We do this before the check, because it moves the elements if the vector has spare capacity.
             let values = values.into_boxed_slice();
             check_alignment::<T>(values.as_ptr().addr())?;
             let registration = Registration::of_box(&self.0.raw, values)?;
@@ -162,7 +164,7 @@ impl Device {
 }
 
 impl<T: Plain> Pinned<T> {
-    /// Allocates memory of zeros; `operation` counts as the holder.
+    /// Allocates memory of zeros. `operation` counts as its holder.
     pub(crate) fn zeroed_for(
         device: &Device,
         len: usize,
@@ -184,7 +186,7 @@ impl<T: Plain> Pinned<T> {
     ) -> Result<Self> {
         let layout = named(operation, || layout_of::<T>(len))?;
         let memory = Owned::alloc(device, kind, layout, operation)?;
-        // An earlier owner's uses are done: without a stream, the pool hands out only such memory.
+        // Earlier uses of this memory are done, because the pool only gives out such memory if there is no stream.
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..layout.size()));
         Ok(Self { memory, len, element: PhantomData })
@@ -195,18 +197,18 @@ impl<T: Plain> Pinned<T> {
         Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }
 
-    /// Page-locks host memory of somebody else's: a mapped file, an allocator's arena, an array of another library's. From
-    /// here on it is used through this value, as memory of [`Device::pinned`] is; [`Device::register`] does the same with
-    /// a vector. The call takes about as long as filling the memory would.
+    /// Page-locks host memory that this library did not allocate: a mapped file, an allocator's arena, another library's array.
+    /// From here on you must use it through this value, like memory from [`Device::pinned`]. If you have a vector, use
+    /// [`Device::register`]. Blocks about as long as it would take to fill the memory.
     ///
-    /// `owner` keeps the memory. Once this value is dropped and its last use is done, a later call of the library unlocks the
-    /// memory, and the owner is dropped on a thread of the library's.
+    /// `owner` keeps the memory. Once you have dropped this value and its last use is done, a later call of the library unlocks
+    /// the memory, and `owner` is dropped on a thread of the library.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut owner: Vec<u32> = vec![7; 1000];
-    /// // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
+    /// // SAFETY: the vector keeps its elements where they are, and is not used elsewhere until it is dropped.
     /// let pinned = unsafe { gpustream::Pinned::from_raw(&device, owner.as_mut_ptr(), owner.len(), owner) }?;
     /// let mut on_device = stream.alloc::<u32>(1000)?;
     /// stream.copy(&pinned, &mut on_device)?;
@@ -215,12 +217,12 @@ impl<T: Plain> Pinned<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a null pointer, for zero elements, and where the memory is not aligned as kernels
-    /// want it, to the size of an element up to 16 bytes. The owner is dropped then.
+    /// [`ErrorKind::InvalidArgument`] if the pointer is null, if there are zero elements, or if the memory is not aligned to
+    /// the size of an element (at most 16 bytes), as kernels need it. The owner is then dropped.
     ///
     /// # Safety
-    /// `memory` points to `len` initialized elements. Until `owner` is dropped they stay mapped and writable, and nobody
-    /// else uses them.
+    /// `memory` must point to `len` initialized elements. Until `owner` is dropped, they must stay mapped, writable and unused
+    /// by anything else.
     #[track_caller]
     pub unsafe fn from_raw(
         device: &Device,
@@ -235,7 +237,7 @@ impl<T: Plain> Pinned<T> {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     format!(
-                        "{len} elements of host memory at {memory:p}; page-lock at least one, at its address"
+                        "{len} elements of host memory at {memory:p} cannot be page-locked; pass the address of at least one element"
                     ),
                 ));
             }
@@ -271,9 +273,9 @@ impl<T> fmt::Debug for Pinned<T> {
     }
 }
 
-/// Read access to pinned memory. The borrow keeps new device writers out.
+/// Read access to pinned memory. As long as you hold it, the device cannot start to write there.
 ///
-/// A `ReadGuard` is `Send` and `Sync`. Dropping it lets the device write here again.
+/// A `ReadGuard` is `Send` and `Sync`. When you drop it, the device may write here again.
 pub struct ReadGuard<'a, T> {
     values: &'a [T],
     _held: HostGuard<'a>,
@@ -281,7 +283,7 @@ pub struct ReadGuard<'a, T> {
 
 impl<'a, T: Plain> ReadGuard<'a, T> {
     /// # Safety
-    /// `host` points to `len` elements, which nothing writes during the guard's lifetime.
+    /// `host` must point to `len` elements, which must not be written while the guard lives.
     pub(crate) unsafe fn new(host: *const T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
         Self { values: unsafe { std::slice::from_raw_parts(host, len) }, _held: held }
@@ -301,9 +303,9 @@ impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
     }
 }
 
-/// Write access to pinned memory. The borrow keeps the device out.
+/// Write access to pinned memory. As long as you hold it, the device cannot use the memory.
 ///
-/// A `WriteGuard` is `Send` and `Sync`. Dropping it lets the device use the memory again; nothing is copied.
+/// A `WriteGuard` is `Send` and `Sync`. When you drop it, the device may use the memory again. Nothing is copied.
 pub struct WriteGuard<'a, T> {
     values: &'a mut [T],
     _held: HostGuard<'a>,
@@ -311,7 +313,7 @@ pub struct WriteGuard<'a, T> {
 
 impl<'a, T: Plain> WriteGuard<'a, T> {
     /// # Safety
-    /// `host` points to `len` elements, which nothing else touches during the guard's lifetime.
+    /// `host` must point to `len` elements, which must not be used by anything else while the guard lives.
     pub(crate) unsafe fn new(host: *mut T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
         Self { values: unsafe { std::slice::from_raw_parts_mut(host, len) }, _held: held }

@@ -1,11 +1,13 @@
-//! Plain data: the types of elements, and those of C++ for which Rust has no type of its own.
+//! Plain data: the types that elements can have, and types for C++ data that Rust has no type for.
 
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-/// A type of which any bytes are a value, so that memory of a device can hold its values: every type that is
-/// [`Pod`](crate::Pod), which structs derive.
+/// Types that device memory can hold, because any bytes are a valid value: numbers, arrays of them, and structs of them.
+///
+/// You don't implement `Plain` yourself. Every type that implements `bytemuck`'s [`Pod`](crate::Pod) is `Plain`, so derive
+/// `Pod` for your structs:
 ///
 /// ```
 /// use gpustream::{Buffer, Plain, Pod, Result, Stream, Zeroable};
@@ -26,27 +28,26 @@ use bytemuck::{Pod, Zeroable};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Memory that the library allocates, of whatever kind, begins at a multiple of the elements' alignment, also if that is
-/// `align(4096)`, and of 16 bytes at least. If an alignment is beyond 256 bytes, which is what drivers give, the allocation
-/// is longer by as much. Memory of others must be aligned already: [`Pinned::from_raw`](crate::Pinned::from_raw) and its
-/// kin refuse other memory.
+/// Memory that this library allocates begins at a multiple of the elements' alignment, even if that is `align(4096)`, and of at
+/// least 16 bytes. Drivers only align to 256 bytes, so if you need more, the allocation is longer by that much. Memory that you
+/// bring must be aligned already: [`Pinned::from_raw`](crate::Pinned::from_raw) and similar functions refuse it otherwise.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no plain data, of which the memory of devices consists",
-    label = "not every sequence of bytes is known to be a `{Self}`",
-    note = "a struct of plain data derives it: `#[derive(Clone, Copy, gpustream::Pod, gpustream::Zeroable)] #[bytemuck(crate = \
-            \"gpustream::bytemuck\")] #[repr(C)]`",
-    note = "for `bool` there is `gpustream::Bool`, for `char` and for enums there are integers; references and boxes stay on \
-            the host"
+    message = "`{Self}` cannot be stored in device memory, because it is not plain data",
+    label = "some bytes may not be a valid `{Self}`",
+    note = "if it is a struct of plain data, derive it: `#[derive(Clone, Copy, gpustream::Pod, gpustream::Zeroable)] \
+            #[bytemuck(crate = \"gpustream::bytemuck\")] #[repr(C)]`",
+    note = "instead of `bool` use `gpustream::Bool`, and instead of `char` or an enum use an integer; references and boxes must \
+            stay on the host"
 )]
 pub trait Plain: Pod {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Pod> Plain for T {}
 
-/// A `bool` of C++ in memory: an element of `bool*`, or a member of a struct.
+/// A C++ `bool` in memory: an element of `bool*`, or a member of a struct.
 ///
-/// Memory may hold any byte, so this is a byte; a Rust `bool` with another value than 0 and 1 would be undefined
-/// behaviour. Every byte but 0 counts as true.
+/// This is a byte because memory may hold any byte, and a Rust `bool` that is neither 0 nor 1 is undefined behaviour. Every
+/// byte except 0 counts as true.
 ///
 /// ```
 /// use gpustream::Bool;
@@ -63,7 +64,7 @@ impl Bool {
     /// The value `false`.
     pub const FALSE: Self = Self(0);
 
-    /// Returns whether the byte is anything but 0.
+    /// Returns true if the byte is not 0.
     pub const fn get(self) -> bool {
         self.0 != 0
     }
@@ -95,7 +96,7 @@ impl fmt::Debug for Bool {
     }
 }
 
-/// The bytes between the members of a generated struct, where C++ has padding. They have no meaning: any two are equal.
+/// The bytes between the members of a generated struct, where C++ has padding. They have no meaning, so any two are equal.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Padding<const N: usize>([u8; N]);

@@ -1,4 +1,4 @@
-//! Memory of this library's in somebody else's hands.
+//! Our memory while another library uses it.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -11,12 +11,12 @@ use gpustream_hal::{CallSite, RawBuffer};
 use crate::buffer::{Owned, hand_over};
 use crate::stream::Stream;
 
-/// Device memory that somebody else uses in the order of a stream, made by [`Buffer::into_raw`](crate::Buffer::into_raw).
+/// Device memory that another library uses in the order of a stream. Made by [`Buffer::into_raw`](crate::Buffer::into_raw).
 ///
-/// Dropping it gives the memory back: it is used again only after everything that was enqueued on the stream by then,
-/// through whichever library. Other streams' work on it must have been waited for by that stream. Where that cannot be
-/// made sure, because the stream is being captured, is another thread's default stream, or the device has failed, the
-/// memory stays with the process.
+/// Drop it to give the memory back. We only use the memory again after everything that was enqueued on the stream by then,
+/// through any library. If the other library used it on other streams, it must have made this stream wait for them. Sometimes
+/// we cannot ensure that order: because the stream is being captured, is another thread's default stream, or the device has
+/// failed. Then the memory is leaked.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -25,7 +25,7 @@ use crate::stream::Stream;
 /// let theirs = buffer.into_raw(&stream)?;
 /// // Another library enqueues work on `stream.as_raw()` that uses the 8 bytes at `theirs.as_raw()`.
 /// assert_eq!(theirs.bytes(), 8);
-/// drop(theirs); // at once; the memory is used again after that work
+/// drop(theirs); // returns at once, and the memory is used again after that work
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
@@ -45,7 +45,7 @@ impl RawMemory {
         Self(ManuallyDrop::new(Lent { memory, bytes, stream: stream.share(), operation }))
     }
 
-    /// Returns the address, for calls of other libraries.
+    /// Returns the address, for calls of the other library.
     pub fn as_raw(&self) -> RawBuffer {
         self.0.memory.block().address
     }
@@ -62,12 +62,14 @@ impl RawMemory {
 }
 
 impl Lent {
-    /// Gives the memory back, or leaves it with the process.
+    /// Gives the memory back, or leaks it if its uses cannot be ordered.
     fn give_back(self) {
         let Self { memory, bytes, stream, operation } = self;
         let access = Access { block: memory.block(), range: 0..bytes, mode: Mode::Write };
         let ordered = stream.enter(operation).and_then(|entry| {
-            entry.check_running("take memory back from another library in it")?;
+            entry.check_running(
+                "take memory back from another library in it; do so before or after the capture",
+            )?;
             hand_over(&entry, &stream, &access, &memory.device)
         });
         if ordered.is_err() {

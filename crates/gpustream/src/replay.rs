@@ -1,4 +1,4 @@
-//! Steps that a program runs again and again, at the cost of one graph.
+//! Steps that you run again and again, at the cost of one graph.
 
 use std::fmt;
 
@@ -12,32 +12,33 @@ use crate::device::Device;
 use crate::dot::dot;
 use crate::stream::Stream;
 
-/// A step that is run again and again: a solver's iteration, a frame, a batch. From its third run on the step costs about
-/// as much as the launch of one graph, whatever the number of its operations.
+/// A step that you run again and again: a solver's iteration, a frame, a batch. From the third run on, a step costs about as
+/// much as launching one graph, however many operations it has.
 ///
-/// [`run`](Self::run) means the same as a call of the closure with the stream, with the same results, order, lifetimes
-/// and errors; only the cost differs. The first run submits each operation by itself. Later runs compare each operation
-/// with those of earlier runs, and launch one graph for all:
+/// [`run`](Self::run) does the same as calling your closure with the stream: you get the same results, order, lifetimes and
+/// errors. Only the cost differs. In the first run we submit each operation by itself. In later runs we compare each operation
+/// with those of earlier runs, and if they agree we launch one graph for all of them:
 ///
 /// | an operation that | costs |
 /// |---|---|
 /// | is the same | a comparison |
 /// | has other scalars, or another shape | setting a node of the graph |
-/// | has other memory | setting a node; memory that comes in turn, such as two buffers that are swapped, has a graph for each turn |
-/// | is another one | a run that is submitted by itself; up to four courses of a step are kept side by side |
+/// | has other memory | setting a node; if the memory takes turns, as when you swap two buffers, each turn gets its own graph |
+/// | is a different one | a run that is submitted operation by operation; we keep up to four shapes of a step |
 ///
-/// Operations that touch no common bytes run at the same time, although they were submitted to one stream. Variables of a
-/// module count as memory of its kernels. If you loaded a module by `unsafe` code that does not list its variables, and
-/// kernels hand values to each other there, use [`in_order`](Self::in_order).
+/// In a graph, operations that touch no common bytes may run at the same time, although you submitted them to one stream. A
+/// module's variables count as memory of its kernels. If you loaded a module with `unsafe` code that does not list its
+/// variables, and kernels pass values to each other through them, use [`in_order`](Self::in_order).
 ///
-/// **Where a step is cut.** A graph ends where the host waits (a download, a guard), where another stream waits for this one
-/// or the other way round, and at operations that no graph can hold: host closures, kernels that take a
-/// [`Flag`](crate::Flag) and waits for one, launches of other graphs, copies between devices, batches of copies, fills with
-/// wide values. The parts are graphs of their own, and the step works as before. `GPUSTREAM_LINT=1` says once for each line
-/// where a step is cut.
+/// **Where a step is cut.** A graph must end if the host waits (a download, a guard), or if another stream waits for this one
+/// or the other way round. It also ends at operations that a graph cannot hold: host closures, kernels that take a
+/// [`Flag`](crate::Flag) and waits for one, launches of other graphs, copies between devices, batches of copies, and fills with
+/// wide values. Each part becomes a graph of its own, and the step works as before. If you set `GPUSTREAM_LINT=1`, we report
+/// each line that cuts a step, once.
 ///
-/// **What differs.** The device begins with an operation when the closure ends, or at a cut, and not before. Where the driver
-/// refuses an operation, the later calls of the run and the run itself fail with that operation's error.
+/// **What differs.** The device only begins with an operation when your closure ends or the step is cut, not earlier. And if
+/// the driver refuses an operation, you learn it late: the later calls of the run, and the run itself, return that operation's
+/// error.
 ///
 /// ```
 /// # fn main() -> gpustream::Result<()> {
@@ -57,7 +58,7 @@ use crate::stream::Stream;
 /// # }
 /// ```
 ///
-/// A `Replay` is `Send` and `Sync`. Dropping it returns at once: pending runs finish.
+/// A `Replay` is `Send` and `Sync`. Dropping it returns at once, and pending runs still finish.
 pub struct Replay {
     /// `None` only while a run has it.
     step: Option<Box<ReplayStep>>,
@@ -65,19 +66,19 @@ pub struct Replay {
 }
 
 impl Device {
-    /// Makes a step, which records itself in its first runs.
+    /// Makes a step. It records itself during its first runs.
     pub fn replay(&self) -> Replay {
         Replay { step: Some(step(self, false)), device: self.clone() }
     }
 }
 
 fn step(device: &Device, in_order: bool) -> Box<ReplayStep> {
-    // SAFETY: the step goes into streams of this device alone.
+    // SAFETY: the step only goes into streams of this device.
     Box::new(unsafe { ReplayStep::new(device.0.raw.clone(), in_order) })
 }
 
 impl Replay {
-    /// Sets whether the operations run one after the other, as in a stream. Forgets the runs so far.
+    /// Sets whether the operations run one after another, as they do in a stream. Forgets the runs so far.
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Self {
         let old = self.step.replace(step(&self.device, in_order));
@@ -85,16 +86,18 @@ impl Replay {
         self
     }
 
-    /// Calls `work` with `stream`, and submits its operations as one graph where they are those of an earlier run.
+    /// Calls `work` with `stream`, and submits its operations as one graph if they are those of an earlier run. Does not wait
+    /// for the device unless `work` does.
     ///
-    /// `work` is only called inside a capture, in another step's run on the same stream, and on streams whose work others may
-    /// be ordered with unseen: those that the driver or another library made, those made
-    /// [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and those on a part of the device.
+    /// Sometimes we only call `work` and record nothing: inside a capture, inside another step's run on the same stream, and on
+    /// streams that others may submit to or wait for without telling us. Those are streams of the driver or of another library,
+    /// streams made [`blocking_with_default`](crate::StreamOptions::blocking_with_default), and streams on a part of the
+    /// device. If we deferred your work there, theirs could overtake it.
     ///
     /// # Errors
-    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for a stream of another device; the error of an operation that the
-    /// driver refused after `work` had submitted it; the error of `work`. Where `work` panics, the next wait for the stream
-    /// reports what the driver refused.
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) if the stream belongs to another device; the error of `work`; the
+    /// error of an operation that the driver refused after `work` had submitted it. If `work` panics, the next wait for the
+    /// stream reports what the driver refused.
     #[track_caller]
     pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
         named(call_site("run"), || {
@@ -106,23 +109,23 @@ impl Replay {
             if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
                 self.device.park(retired, None);
             }
-            // A refusal by the driver came before any error that `work` made of its own.
+            // The driver's refusal came before any error of `work` itself, so it goes first.
             ended.and(outcome)
         })
     }
 
-    /// Returns the figures so far.
+    /// Returns how often the step has run, recorded and launched so far.
     pub fn stats(&self) -> ReplayStats {
         self.step.as_ref().map(|step| step.stats()).unwrap_or_default()
     }
 
-    /// Returns why the operations are submitted by themselves in all runs, where they are: the driver's graphs have a known
-    /// fault, or the driver refused one.
+    /// If all runs are submitted operation by operation, returns why: the driver's graphs have a known fault, or the driver
+    /// refused one. Otherwise returns `None`.
     pub fn fallback(&self) -> Option<&'static str> {
         self.step.as_ref().and_then(|step| step.plain())
     }
 
-    /// Returns the operations of the last run, and the operations that each follows directly, in Graphviz's language.
+    /// Returns the operations of the last run in Graphviz's language, each with the operations that it follows directly.
     pub fn dot(&self) -> String {
         let operations = self.step.as_ref().map(|step| step.operations()).unwrap_or_default();
         dot(operations.iter().map(|(operation, after)| (*operation, after.as_slice(), &[][..])))

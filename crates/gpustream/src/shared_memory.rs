@@ -1,4 +1,4 @@
-//! Device memory that several processes map.
+//! Device memory that several processes can map.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::export::{BackendName, Content, Export, copy_of, invalid};
 use crate::plain::Plain;
 use crate::view::check_alignment;
 
-/// A mapping of memory that other processes may map too, which ends with the value.
+/// A mapping of memory that other processes may map too. It is unmapped when this is dropped.
 pub(crate) struct Mapping {
     device: Arc<dyn HalDevice>,
     raw: SharedMapping,
-    /// The descriptor that imported memory came from. CUDA exports no memory that it has imported.
+    /// The descriptor that imported memory came from. We keep it because CUDA cannot export memory that it has imported.
     imported: Option<OwnedFd>,
-    /// What the memory takes of the device's limit, if this process allocated it.
+    /// What the memory takes from the device's limit, if this process allocated it.
     share: Option<BudgetShare>,
 }
 
@@ -32,8 +32,8 @@ impl Drop for Mapping {
         let share = self.share.take();
         reentrancy::outside(move || {
             let mapping = SharedMapping { address, mapped, handle };
-            // SAFETY: the block's owner goes once its last use is known to be done, and a buffer that names the mapping
-            // goes after its own uses.
+            // SAFETY: the block's owner is dropped once its last use is known to be done, and a buffer that names the mapping
+            // is dropped after its own uses.
             let _ = unsafe { device.shared_unmap(mapping) };
             drop(share);
         });
@@ -41,15 +41,16 @@ impl Drop for Mapping {
 }
 
 impl Device {
-    /// Allocates memory that other processes can use too, by [`Buffer::export`] (`cuMemCreate`, `hipMemCreate`, a sealed
-    /// `memfd`). The contents are unspecified. In all else the buffer is like any other.
+    /// Allocates memory that you can share with other processes through [`Buffer::export`] (`cuMemCreate`, `hipMemCreate`, a
+    /// sealed `memfd`). Its contents are unspecified. Otherwise the buffer is like any other.
     ///
-    /// The call takes far longer than one of the pool's, and memory comes in pieces of the driver's size, which is 2 MiB on
-    /// GPUs. It may synchronise the device.
+    /// This is far slower than allocating from the pool, and sizes are rounded up to what the driver shares at once, which is 2
+    /// MiB on GPUs. May block until the device is idle, because drivers do, and because we wait for freed memory if there is no
+    /// room.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::shared_memory`](gpustream_hal::DeviceFeatures::shared_memory) is not set;
-    /// [`ErrorKind::InvalidArgument`] for no bytes; [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::shared_memory`](gpustream_hal::DeviceFeatures::shared_memory) is not set;
+    /// [`ErrorKind::InvalidArgument`] if there are no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
         named(call_site("alloc_shared"), || {
@@ -57,7 +58,7 @@ impl Device {
             self.check_shares()?;
             let bytes = byte_len::<T>(len)?;
             if bytes == 0 {
-                return Err(invalid("memory of no bytes cannot be shared; ask for one element at least"));
+                return Err(invalid("0 bytes of memory cannot be shared; ask for at least one element"));
             }
             let mapping = self.0.pools.with_room(&*self.0, bytes, |mut share| {
                 let raw = self.raw().shared_alloc(bytes)?;
@@ -69,54 +70,60 @@ impl Device {
         })
     }
 
-    /// Maps memory that another process, or this one, has [exported](Buffer::export). Its contents count as written. The
-    /// memory stays while the buffer does, also when the other process ends, in whatever way.
+    /// Maps memory that another process (or this one) has [exported](Buffer::export). Its contents count as written. The memory
+    /// lives as long as the buffer, even if the other process ends or is killed.
     ///
-    /// The length is the bytes' as elements of `T`; the exporter's may be of another type. The buffer holds a file descriptor
-    /// until it is dropped.
+    /// The length is however many elements of `T` the bytes are, and the exporter's elements may have another type. The buffer
+    /// holds a file descriptor until you drop it.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for memory of another GPU or another backend; [`ErrorKind::InvalidArgument`] where the
-    /// bytes are no whole number of elements, or the descriptor is not what the message says;
-    /// [`ErrorKind::Unsupported`] where the driver does not share memory.
+    /// [`ErrorKind::DeviceMismatch`] if the memory belongs to another GPU or another backend; [`ErrorKind::InvalidArgument`] if
+    /// the bytes are not a whole number of elements, or if the descriptor is not what the message says;
+    /// [`ErrorKind::Unsupported`] if the driver cannot share memory.
     ///
     /// # Safety
-    /// The library orders the uses of this buffer among each other. It knows nothing of those through other buffers of the
-    /// same memory, in any process. Each of these uses is in an order with each of this buffer's that it conflicts with: two
-    /// conflict if they touch the same bytes and one writes. Two things make such an order:
-    /// [`Stream::synchronize`](crate::Stream::synchronize) and a message to the other process afterwards; and a
-    /// [`SharedEvent`](crate::SharedEvent), recorded behind the one use, a message that says so, and a wait in front of the
-    /// other use. This holds for the processes that the exporter sends the memory to,
-    /// which have to be trusted in that.
+    /// We order the uses of this buffer. But we know nothing of the uses of the same memory through other buffers, in any
+    /// process. So you must order each of those with each use of this buffer that it conflicts with, which means that both
+    /// touch the same bytes and one writes. You can do that in two ways:
+    ///
+    /// * Call [`Stream::synchronize`](crate::Stream::synchronize), and then send the other process a message.
+    /// * Record a [`SharedEvent`](crate::SharedEvent) after the one use, send a message that says so, and make the other use
+    ///   wait for it.
+    ///
+    /// You must trust all processes that the exporter sends the memory to that they do the same.
     #[track_caller]
     pub unsafe fn import<T: Plain>(&self, export: &Export) -> Result<Buffer<T>> {
         named(call_site("import"), || {
             reentrancy::check_outside()?;
             self.check_shares()?;
             let Content::Memory { backend, uuid, bytes } = export.content else {
-                return Err(invalid("the export is of an event; take it with `Device::import_event`"));
+                return Err(invalid(
+                    "the export holds an event, not memory; import it with `Device::import_event`",
+                ));
             };
             let ours = self.info().backend;
             let elsewhere = |message: String| Err(Error::new(ErrorKind::DeviceMismatch, message));
             if backend != BackendName::new(ours.as_str()) {
                 return elsewhere(format!(
-                    "the memory is of the backend {backend}, and {} of {ours}; import it there",
+                    "the memory belongs to the backend {backend}, and {} to {ours}; import it on a device of {backend}",
                     self.place()
                 ));
             }
             if uuid != self.raw().uuid()? {
                 return elsewhere(format!(
-                    "the memory is of another device than {}; import it to that device, by whichever number this \
-                     process knows it",
+                    "the memory belongs to another device than {}; import it on that device, which may have another number in \
+                     this process",
                     self.place()
                 ));
             }
             let element = size_of::<T>();
-            let bytes = usize::try_from(bytes)
-                .map_err(|_| invalid(format!("importing {bytes} bytes of memory: too many")))?;
+            let bytes = usize::try_from(bytes).map_err(|_| {
+                invalid(format!("the export has {bytes} bytes, more than this process can address"))
+            })?;
             if element == 0 || !bytes.is_multiple_of(element) {
                 return Err(invalid(format!(
-                    "importing {bytes} bytes of memory as elements of {element} bytes: not a whole number of them"
+                    "the export has {bytes} bytes, which is not a whole number of elements of {element} bytes; import it as \
+                     elements whose size divides it"
                 )));
             }
             let descriptor = copy_of(&export.descriptor)?;
@@ -144,15 +151,15 @@ impl Device {
         let address = mapping.raw.address;
         check_alignment::<T>(address.0)?;
         let mapping = Arc::new(mapping);
-        // SAFETY: the owner keeps the mapping, which is new; `import` asks its caller for the rest.
+        // SAFETY: the owner keeps the mapping, which is new. `import` asks its caller for the rest.
         let block = unsafe { self.0.pools.foreign(ForeignOwner::ours(mapping.clone()), address, bytes) };
         Ok(Buffer::new(Owned::shared(self, block, mapping), len))
     }
 }
 
 impl<T: Plain> Buffer<T> {
-    /// Makes a handle of the memory for other processes. The memory must be from [`Device::alloc_shared`] or
-    /// [`Device::import`]. All of its contents count as written then, since another process may write them.
+    /// Makes a handle of the memory that you can send to other processes. The memory must come from [`Device::alloc_shared`] or
+    /// [`Device::import`]. From then on all its contents count as written, because another process may write them.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -175,8 +182,8 @@ impl<T: Plain> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for memory of another kind; [`ErrorKind::Driver`] or [`ErrorKind::External`] where the
-    /// process has no room for another file descriptor.
+    /// [`ErrorKind::Unsupported`] if it is other memory; [`ErrorKind::Driver`] or [`ErrorKind::External`] if the process cannot
+    /// open another file descriptor.
     #[track_caller]
     pub fn export(&self) -> Result<Export> {
         named(call_site("export"), || {
@@ -185,7 +192,7 @@ impl<T: Plain> Buffer<T> {
             let Some(mapping) = mapping else {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "this memory is of the pool or of another library, and cannot be exported; allocate it with \
+                    "this memory comes from the pool or from another library, so it cannot be exported; allocate it with \
                      `Device::alloc_shared`",
                 ));
             };

@@ -1,4 +1,4 @@
-//! Streams as users hold them: submitting, recording, waiting, synchronizing.
+//! Streams: submitting, recording, waiting, synchronizing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +15,14 @@ use gpustream_hal::{CallSite, Error, ErrorKind, RawStream, Result, WaitPolicy, W
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
 
-/// A queue of work that the device runs in order, beside the other streams.
+/// A queue of work. The device runs it in order, at the same time as other streams.
 ///
-/// Every call enqueues and returns, except those whose documentation says *blocks*. A dropped stream finishes its work
-/// first, without making the host wait.
+/// A call only enqueues work and returns, unless its documentation says that it *blocks*. If you drop a stream, its work still
+/// finishes, and the host does not wait for it.
 ///
-/// A stream holds about a thousand operations that are not done, 1024 on the CPU; a graph's launch is one. A call that
-/// submits one more blocks until there is room. A thread that submits so many behind a waiting kernel or closure,
-/// or behind a wait for a flag, therefore cannot be the one that releases it, with [`Flag::set`](crate::Flag::set) for
-/// instance.
+/// A stream can hold about a thousand unfinished operations (1024 on the CPU); a graph's launch counts as one. When it is full,
+/// the next call blocks until there is room. So if your thread submits that many operations after a kernel, a closure or a wait
+/// that only this thread can release, for example with [`Flag::set`](crate::Flag::set), it blocks forever.
 ///
 /// ```
 /// use gpustream::Device;
@@ -36,7 +35,8 @@ use crate::event::{Event, TimedEvent};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `Stream` is `Send` and `Sync`. Threads that submit to one stream take turns; each call is one place in its order.
+/// A `Stream` is `Send` and `Sync`. If several threads submit to one stream, they take turns, and each call gets one place in
+/// its order.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
     pub(crate) device: Device,
@@ -44,7 +44,7 @@ pub struct Stream {
 
 /// Returns the process's streams.
 pub(crate) fn streams() -> &'static StreamTable {
-    // SAFETY: streams leave this crate only as a `Stream`, which checks what the core relies on.
+    // SAFETY: streams only leave this crate as a `Stream`, which checks what the core relies on.
     unsafe { StreamTable::of_process() }
 }
 
@@ -54,32 +54,34 @@ impl Stream {
         &self.device
     }
 
-    /// Returns one more value of the same stream.
+    /// Returns another value for the same stream.
     pub(crate) fn share(&self) -> Self {
         Self { core: streams().share(&self.core), device: self.device.clone() }
     }
 
-    /// Returns the driver's handle, for calls that this crate does not offer. Work submitted through the handle is
-    /// ordered with this stream's, but its use of memory is not tracked: [`external`](Self::external) does that. Within a run of a [`Replay`](crate::Replay), take
-    /// the handle inside the closure: from there on the run holds nothing back. Take it inside the closure of a
-    /// [`capture`](Self::capture) too, and use it there alone: HIP captures a second stream in this one's place, unless the
-    /// handle had been taken before.
+    /// Returns the driver's handle, if you need a driver call that this crate does not offer. Work that you submit through the
+    /// handle runs in this stream's order, but we cannot track which memory it uses; [`external`](Self::external) lets you say
+    /// so.
+    ///
+    /// In a run of a [`Replay`](crate::Replay), take the handle inside the closure, because from then on the run defers
+    /// nothing. In a [`capture`](Self::capture), take it inside the closure too, and only use it there. HIP captures a second
+    /// stream in place of this one, unless you took the handle before.
     pub fn as_raw(&self) -> RawStream {
         self.core.handle()
     }
 
-    /// Returns the number of multiprocessors that the stream's kernels run on: those that the driver gave to a stream
-    /// [on a part of the device](gpustream_hal::StreamOptions::multiprocessors), otherwise the device's. The part of a
-    /// stream that was made elsewhere is not known.
+    /// Returns how many multiprocessors the stream's kernels run on. If you made the stream
+    /// [on a part of the device](gpustream_hal::StreamOptions::multiprocessors), it is the number that the driver gave to it.
+    /// Otherwise it is the whole device's, also for a stream that another library restricted, because we cannot know that.
     pub fn multiprocessors(&self) -> u32 {
         self.core.part().unwrap_or(self.device.info().multiprocessors)
     }
 
-    /// Lets a call of the program's in.
+    /// Checks that this call may use the stream.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; [`ErrorKind::InvalidArgument`] for the
-    /// default stream of another thread.
+    /// [`ErrorKind::InHostClosure`] inside a closure that must not call the library; [`ErrorKind::InvalidArgument`] if the
+    /// stream is another thread's default stream.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) fn enter(&self, operation: CallSite) -> Result<StreamEntry<'_>> {
@@ -89,14 +91,14 @@ impl Stream {
     /// Records an event at this point of the stream (`cuEventRecord`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
         named(call_site("record"), || Ok(Event::new(&self.core, self.core.record_event()?)))
     }
 
-    /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
-    /// device's.
+    /// Like [`record`](Self::record), but a host thread waits for this event by the policy `wait`, whatever the device's
+    /// options say.
     ///
     /// # Errors
     /// As for [`record`](Self::record).
@@ -105,10 +107,11 @@ impl Stream {
         named(call_site("record_with"), || Ok(Event::new(&self.core, self.core.record_event_with(wait)?)))
     }
 
-    /// Records an event that takes the device's time when this point is reached.
+    /// Records an event that also takes the device's time at this point.
     ///
     /// # Errors
-    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, where events take no time.
+    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, because events in a graph cannot take the
+    /// time.
     #[track_caller]
     pub fn record_timed(&self) -> Result<TimedEvent> {
         named(call_site("record_timed"), || {
@@ -116,11 +119,11 @@ impl Stream {
         })
     }
 
-    /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and
-    /// makes no driver call where that order already holds.
+    /// Makes all work that you submit to this stream from now on wait for `event` (`cuStreamWaitEvent`). Does not block. If the
+    /// stream already comes after the event, we make no driver call.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
+    /// [`ErrorKind::DeviceMismatch`] if the event belongs to another backend.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
         named(call_site("wait"), || {
@@ -131,10 +134,10 @@ impl Stream {
         })
     }
 
-    /// Returns whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
+    /// Returns true if everything submitted so far is done (`cuStreamQuery`). Never blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
+    /// [`ErrorKind::DeviceLost`] if any of it failed, so that you can tell "failed" from "not done".
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
         named(call_site("is_done"), || self.core.is_done())
@@ -143,56 +146,59 @@ impl Stream {
     /// Blocks until everything submitted so far is done (`cuStreamSynchronize`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    /// [`ErrorKind::DeviceLost`] if any of it failed; [`ErrorKind::HostPanic`] if a host closure panicked.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let call = call_site("synchronize");
         self.core.wait().map_err(|error| error.with_call_site(call))
     }
 
-    /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
+    /// Runs `closure` on a thread of the driver, in the order of the stream (`cuLaunchHostFunc`).
     ///
-    /// Work submitted later waits for the closure. A panic is caught, and the next wait on this stream reports it.
-    /// After a device fault the closure may never run, and is then leaked.
+    /// Later work on the stream waits for the closure. If the closure panics, we catch the panic and report it at the next wait
+    /// on this stream. After a device fault the closure may never run, and then it is leaked.
     ///
-    /// A closure may not call the driver, so calls that would call it, or wait, are an [`ErrorKind::InHostClosure`].
-    /// Closures of different streams run at once where
-    /// [`DeviceFeatures::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them
-    /// one after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for
-    /// another stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the
-    /// streams that share a hardware queue with it too ([`DeviceLimits::hardware_queues`](gpustream_hal::DeviceInfo); the
-    /// variable `GPU_MAX_HW_QUEUES` sets how many there are). A closure that waits for another thread may wait for ever if
-    /// that thread calls the library: some calls of a driver, such as those that free memory (`cuMemFree`), wait until the
-    /// device is idle, closures included, and hold up the calls of every other thread meanwhile.
+    /// A closure must not call the driver. So if you make a call there that needs the driver, or that waits, it returns
+    /// [`ErrorKind::InHostClosure`]. You may drop anything and use flags. You can also get a guard on pinned memory, if its
+    /// last use comes before the closure in this stream's order.
     ///
-    /// A closure may drop anything and use flags. It gets guards on pinned memory whose last use comes before the
-    /// closure in this stream's order.
+    /// Be careful with closures that wait, because they can easily wait forever:
+    ///
+    /// * **For another stream's closure.** Closures of different streams run at the same time only if
+    ///   [`DeviceFeatures::concurrent_host_functions`](gpustream_hal::DeviceFeatures::concurrent_host_functions) says so, as on the CPU. CUDA may run them one
+    ///   after another, and HIP runs all of them on one thread in an order of its own.
+    /// * **For work on other streams.** A closure that blocks holds up its own stream. On HIP it also holds up the streams that
+    ///   share a hardware queue with it ([`DeviceLimits::hardware_queues`](gpustream_hal::DeviceLimits::hardware_queues); you can set their number
+    ///   with the variable `GPU_MAX_HW_QUEUES`).
+    /// * **For another thread that calls the library.** Some driver calls, such as those that free memory (`cuMemFree`), wait
+    ///   until the device is idle, closures included, and block the calls of all other threads meanwhile.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] inside a capture, which would run the closure many times.
+    /// [`ErrorKind::Captured`] inside a capture, because the graph would run the closure many times.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
-        // SAFETY: the closure is safe code, which reaches no memory of the device's.
+        // SAFETY: the closure is safe code, which cannot reach memory of the device.
         unsafe { self.call_host(&self.enter(call_site("host_fn"))?, &[], closure) }
     }
 
     /// Enqueues a host closure that touches the memory of `accesses`.
     ///
     /// # Safety
-    /// The closure touches no other memory of the device's.
+    /// The closure must not touch other memory of the device.
     pub(crate) unsafe fn call_host(
         &self,
         entry: &StreamEntry<'_>,
         accesses: &[&Access<'_>],
         closure: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
-        let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
+        let once = "run a closure only once, because a graph runs it in every launch; use `host_fn_repeat`";
         entry.check_running(once)?;
         if !self.device.info().features.concurrent_host_functions {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
         let call = HostCall::new(closure, &self.core.failures, self.core.past());
-        // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
+        // We drop this while nothing is locked, because the closure may own graphs or modules, which query this stream when
+        // dropped.
         let mut refused = None;
         // A graph would run the closure in every launch.
         entry.submit_outside_captures(
@@ -203,32 +209,31 @@ impl Stream {
                 let data = call.into_raw();
                 // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
                 unsafe { device.stream_host_fn(stream, host_call::run, data) }
-                    // SAFETY: the driver refused the call, so nobody else has it.
+                    // SAFETY: the driver refused the call, so it is still ours alone.
                     .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
             },
         )
     }
 
-    /// Runs a closure as [`host_fn`](Self::host_fn) does. The closure can run many times: inside a capture it becomes a
-    /// node of the graph, and the graph owns it.
+    /// Like [`host_fn`](Self::host_fn), but the closure may run many times. So you can also call this inside a capture: the
+    /// closure becomes a node of the graph, and the graph owns it.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    /// [`ErrorKind::Captured`] if another thread is capturing the stream.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let entry = self.enter(call_site("host_fn"))?;
         if !entry.named(self.core.is_recorded_here())? {
-            // SAFETY: the closure is safe code, which reaches no memory of the device's.
+            // SAFETY: the closure is safe code, which cannot reach memory of the device.
             return unsafe { self.call_host(&entry, &[], closure) };
         }
-        // Dropped here, with nothing locked, where it is refused.
+        // If the closure is refused, it is dropped at the end of this function, while nothing is locked.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();
         let call = DriverCalls::Work(Work::Host { function: host_call::run_repeated, data });
         let mut submission =
             Operation { kept: Retained::Closure(&closure), ..Operation::new(&entry.caller, &[], call) };
-        // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
-        // recorded.
+        // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is recorded.
         unsafe { entry.submit(&mut submission) }
     }
 
@@ -238,25 +243,25 @@ impl Stream {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "the event was recorded on a stream of {other}, for which a stream of {own} cannot wait; have the host wait \
-                 for the event first: `event.synchronize()`"
+                "a stream of {own} was told to wait for an event of {other}, and the two cannot wait for each other; make the \
+                 host wait for the event first: `event.synchronize()`"
             ),
         )
     }
 
-    /// Checks that this stream's device reaches memory of `device`; `what` names the memory in the error.
+    /// Checks that this stream's device can reach memory of `device`. `what` names the memory in the error.
     #[inline]
     pub(crate) fn check_reaches(&self, device: &Device, kind: MemoryKind, what: &str) -> Result<()> {
         if self.device.0.reaches(&device.0, kind)? { Ok(()) } else { Err(self.foreign(what)) }
     }
 
-    /// The error for memory of a device that this stream's cannot reach.
+    /// Returns the error for memory of a device that this stream's device cannot reach.
     #[cold]
     pub(crate) fn foreign(&self, what: &str) -> Error {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "{what} belongs to a device that this stream's, {}, cannot reach; use one device, or copy through the host",
+                "{what} belongs to a device that {}, this stream's device, cannot reach; use one device, or copy through the host",
                 self.device.place()
             ),
         )

@@ -9,24 +9,24 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View};
 
-/// The places of a box's elements in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.
+/// Where a box's elements are in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pitched {
-    /// Index of the box's first element.
+    /// The index at which the box begins.
     pub offset: usize,
-    /// Elements from one row to the next.
+    /// How many elements it is from one row to the next.
     pub pitch: usize,
-    /// Rows from one plane to the next; not used where the box has one plane.
+    /// How many rows it is from one plane to the next. Not used if the box has one plane.
     pub rows: usize,
 }
 
 impl Pitched {
-    /// Makes a box at the start of a two-dimensional array whose rows are `pitch` elements long.
+    /// Makes a box at the start of a two-dimensional array whose rows are `pitch` elements apart.
     pub const fn new_2d(pitch: usize) -> Self {
         Self { offset: 0, pitch, rows: usize::MAX }
     }
 
-    /// Makes a box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
+    /// Makes a box at the start of a three-dimensional array, whose planes have `rows` rows of `pitch` elements.
     pub const fn new_3d(pitch: usize, rows: usize) -> Self {
         Self { offset: 0, pitch, rows }
     }
@@ -37,7 +37,7 @@ impl Pitched {
         self.at_plane(x, y, 0)
     }
 
-    /// Moves the box's first element to `(x, y, z)`. An index that overflows is out of any array's bounds.
+    /// Moves the box's first element to `(x, y, z)`. If the index overflows, the box is outside any array.
     #[must_use]
     pub const fn at_plane(mut self, x: usize, y: usize, z: usize) -> Self {
         let row = if z == 0 { y } else { y.saturating_add(z.saturating_mul(self.rows)) };
@@ -45,13 +45,13 @@ impl Pitched {
         self
     }
 
-    /// Returns whether rows and planes do not overlap.
+    /// Returns true if rows and planes do not overlap.
     fn is_apart(&self, [width, height, depth]: [usize; 3]) -> bool {
         let several_rows = height > 1 || depth > 1;
         (!several_rows || width <= self.pitch) && (depth <= 1 || height <= self.rows)
     }
 
-    /// Returns one past the index of the last element of a box; beyond any array's end where that overflows.
+    /// Returns the index after a box's last element. If that overflows, returns an index beyond any array's end.
     fn end(&self, [width, height, depth]: [usize; 3]) -> usize {
         let planes = if depth > 1 { (depth - 1).saturating_mul(self.rows) } else { 0 };
         let rows = planes.saturating_add(height - 1);
@@ -59,7 +59,7 @@ impl Pitched {
         self.offset.saturating_add(start).saturating_add(width)
     }
 
-    /// Returns the index of a row's first element.
+    /// Returns the index at which a row begins.
     fn row(&self, y: usize, z: usize) -> usize {
         let row = if z == 0 { y } else { y + z * self.rows };
         self.offset + row * self.pitch
@@ -67,8 +67,8 @@ impl Pitched {
 }
 
 impl Stream {
-    /// Copies a box of `[width, height, depth]` elements between arrays of device or pinned memory, in any
-    /// combination, in stream order (`cuMemcpy3DAsync`). Two-dimensional copies have a depth of 1.
+    /// Copies a box of `[width, height, depth]` elements between arrays of device or pinned memory, in any combination and in
+    /// the stream's order (`cuMemcpy3DAsync`). If your arrays have two dimensions, use a depth of 1.
     ///
     /// ```
     /// # use gpustream::{Device, Pitched};
@@ -81,12 +81,12 @@ impl Stream {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// The tracker takes the whole span from the box's first element to its last as read or written, the elements
-    /// between the rows included.
+    /// For the order of operations, a box counts as the whole span from its first element to its last, including the elements
+    /// between the rows.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`] where a box reaches beyond its array, [`ErrorKind::InvalidArgument`] where its rows
-    /// or planes overlap, [`ErrorKind::Uninitialized`] where nothing has written some of the source.
+    /// [`ErrorKind::OutOfBounds`] if a box reaches beyond its array; [`ErrorKind::InvalidArgument`] if its rows or planes
+    /// overlap; [`ErrorKind::Uninitialized`] if some of the source was never written.
     #[track_caller]
     pub fn copy_box<T: Plain>(
         &self,
@@ -109,12 +109,12 @@ impl Stream {
         self.check_box(&entry, &src, &from, src_box, extent)?;
         let copy = copy_between::<T>(dst_box.end_of(&to, extent)?, src_box.end_of(&from, extent)?, extent);
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
-        // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
-        // borrows rule out overlap, and host access waits for the use entered with the tracker.
+        // SAFETY: every row is in the spans, which are in live blocks that are not freed before this use is done. The borrows
+        // rule out overlap, and host access waits for the use that we enter with the tracker.
         unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 
-    /// Checks that a box's elements, which lie within `span` of `memory`, were written.
+    /// Checks that a box's elements were written. They are all within `span` of `memory`.
     pub(crate) fn check_box<T: Plain>(
         &self,
         entry: &StreamEntry<'_>,
@@ -124,7 +124,7 @@ impl Stream {
         [width, height, depth]: [usize; 3],
     ) -> Result<()> {
         if self.check_source(entry, span).is_err() {
-            // Elements between the rows need not be written.
+            // Perhaps only elements between the rows are unwritten, and those don't matter, so we look at each row.
             for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
                 let start = given.row(y, z);
                 self.check_source(entry, &memory.part(start..start + width)?)?;
@@ -134,7 +134,8 @@ impl Stream {
     }
 }
 
-/// One end of a strided copy, as drivers take it: pitch in bytes, and rows of a plane. Those of an array do not matter.
+/// One end of a strided copy as drivers take it, with the pitch in bytes and the rows of a plane. If the end is an array, these
+/// don't matter.
 #[derive(Clone, Copy)]
 pub(crate) struct StridedEnd {
     pub(crate) end: CopyEnd,
@@ -162,7 +163,7 @@ pub(crate) fn copy_between<T>(
 }
 
 impl Pitched {
-    /// Returns the end of a copy of a box that lies in `span`.
+    /// Returns the end of a copy of a box that is in `span`.
     pub(crate) fn end_of<T: Plain>(
         &self,
         span: &View<'_, T>,
@@ -170,7 +171,7 @@ impl Pitched {
     ) -> Result<StridedEnd> {
         let end =
             if span.block.is_host() { CopyEnd::Host(span.host()?) } else { CopyEnd::Device(span.as_raw()) };
-        // With one row, or one plane, the distance does not matter; the driver wants a valid one.
+        // If there is one row or one plane, the distance does not matter, but the driver requires a valid one.
         let pitch = if height * depth > 1 { self.pitch } else { width } * size_of::<T>();
         let rows = if depth > 1 { self.rows } else { height };
         Ok(StridedEnd { end, pitch, rows })
@@ -191,8 +192,8 @@ impl Pitched {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "a box of {width} by {height} by {depth} elements does not fit planes of {} rows of {} elements in \
-                     the {which}: its rows would overlap",
+                    "a box of {width} by {height} by {depth} elements does not fit planes of {} rows of {} elements in the \
+                     {which}, because its rows would overlap; make the box smaller, or correct `pitch` and `rows`",
                     self.rows, self.pitch
                 ),
             ));

@@ -1,4 +1,4 @@
-//! Surfaces, by which kernels write arrays.
+//! Surfaces, through which kernels write arrays.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::texture::access;
 
 /// A surface: an array that kernels read and write. Made by [`Array::surface`](crate::Array::surface).
 ///
-/// Kernels take a surface as `cudaSurfaceObject_t` or `hipSurfaceObject_t`, and name a texel by its first byte in the row,
-/// `surf2Dwrite(value, surface, x * sizeof value, y)`. An access beside the array is what its boundary mode says: an error
-/// that ends the kernel (the device is then lost), nothing, or the texel at the edge. AMD's devices do nothing.
+/// Kernels take a surface as `cudaSurfaceObject_t` or `hipSurfaceObject_t`, and name a texel by its first byte in the row:
+/// `surf2Dwrite(value, surface, x * sizeof value, y)`. If an access is outside the array, the boundary mode decides: it may end
+/// the kernel with an error (the device is then lost), do nothing, or use the texel at the edge. AMD's devices do nothing.
 ///
-/// A launch writes all of the array: the library puts it in order with everything else that uses the array. A launch that
-/// is given the array by another argument too is refused, since no device keeps the two coherent.
+/// A launch counts as writing all of the array, and we order it with everything else that uses the array. A launch that also
+/// gets the array in another way is refused, because devices do not keep the two coherent.
 ///
-/// A `Surface` is `Send` and `Sync`. Dropping it returns at once, also with work pending.
+/// A `Surface` is `Send` and `Sync`. Dropping it returns at once, even if work is pending.
 pub struct Surface {
     memory: Arc<Owned>,
     raw: RawSurface,
@@ -37,12 +37,12 @@ impl Surface {
         &self.memory.device
     }
 
-    /// Returns the handle as kernels see it (`cudaSurfaceObject_t`). Accesses through the handle are not tracked.
+    /// Returns the handle as kernels see it (`cudaSurfaceObject_t`). If you access the array through it, we cannot track that.
     pub fn as_raw(&self) -> u64 {
         self.raw.0 as u64
     }
 
-    /// Returns the handle's parameter, the use that a launch makes of the array, and the array's device.
+    /// Returns what the kernel's parameter gets, how a launch uses the array, and the array's device.
     #[inline]
     pub(crate) fn argument(&mut self) -> (usize, Access<'_>, &Device) {
         (self.raw.0, access(&self.memory, self.bytes, Mode::Write), &self.memory.device)

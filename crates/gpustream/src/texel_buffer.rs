@@ -17,11 +17,11 @@ use crate::plain::Plain;
 use crate::texture::{Texel, Texture, check_options, check_textures, memory_of};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// A buffer of `len` texels of device memory that kernels also read through a [`Texture`], by `tex1Dfetch`. Made by
+/// `len` texels of device memory that kernels can also read through a [`Texture`], with `tex1Dfetch`. Allocated by
 /// [`Device::texel_buffer`].
 ///
-/// A texel buffer is memory like a [`Buffer`](crate::Buffer), for copies, fills and kernels. Its texture is memory that is
-/// read: the library orders launches with both, and one launch may not write the buffer and fetch from its texture.
+/// For copies, fills and kernels it is memory like a [`Buffer`](crate::Buffer). A launch that gets its texture counts as
+/// reading the memory, and we order it accordingly. But one launch may not both write the buffer and fetch from its texture.
 ///
 /// ```
 /// use gpustream::TextureOptions;
@@ -35,8 +35,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `TexelBuffer` is `Send` and `Sync`. Dropping it returns at once: the memory stays as long as a texture, a graph or work
-/// that uses it. It is the driver's own allocation, as an [`Array`](crate::Array) is.
+/// A `TexelBuffer` is `Send` and `Sync`. Dropping it returns at once, and the memory lives as long as a texture, a graph or
+/// work uses it. It is an allocation of the driver, like an [`Array`](crate::Array).
 pub struct TexelBuffer<T> {
     memory: Arc<Owned>,
     len: usize,
@@ -44,12 +44,12 @@ pub struct TexelBuffer<T> {
 }
 
 impl Device {
-    /// Allocates `len` texels in a row (`cuMemAlloc`, `hipMalloc`). Their contents are unspecified.
+    /// Allocates `len` texels in a row (`cuMemAlloc`, `hipMalloc`). Their contents are unspecified. If there is no room, blocks
+    /// until the device is idle, returns freed memory to the driver and tries again.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has no textures, as for [`array`](Self::array);
-    /// [`ErrorKind::InvalidArgument`] for no texels; [`ErrorKind::OutOfMemory`], after memory that was freed went back to the
-    /// driver.
+    /// [`ErrorKind::Unsupported`] if the device has no textures, as for [`array`](Self::array); [`ErrorKind::InvalidArgument`]
+    /// if `len` is zero; [`ErrorKind::OutOfMemory`] if there is still no room then.
     #[track_caller]
     pub fn texel_buffer<T: Texel>(&self, len: usize) -> Result<TexelBuffer<T>> {
         named(call_site("texel_buffer"), || {
@@ -58,7 +58,7 @@ impl Device {
             if len == 0 {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "a buffer of no texels has no texture; allocate one",
+                    "a buffer of 0 texels cannot have a texture; allocate at least one",
                 ));
             }
             let bytes = byte_len::<T>(len)?;
@@ -69,13 +69,13 @@ impl Device {
 }
 
 impl<T: Texel> TexelBuffer<T> {
-    /// Makes a texture of the buffer, for `tex1Dfetch` (`cuTexObjectCreate`, `hipTexObjectCreate`). A fetch beside the buffer
-    /// is zero.
+    /// Makes a texture of the buffer, for `tex1Dfetch` (`cuTexObjectCreate`, `hipTexObjectCreate`). A fetch outside the buffer
+    /// returns zero.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for options that matter to coordinates, of which `tex1Dfetch` has none, and for
-    /// normalised values of 32 bits or of floating-point numbers. [`ErrorKind::Driver`], or
-    /// [`ErrorKind::InvalidArgument`], where the buffer is longer than the device's textures.
+    /// [`ErrorKind::InvalidArgument`] if you set an option for coordinates, because `tex1Dfetch` has none, or ask for
+    /// normalised values of 32-bit or floating-point texels. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] if the
+    /// buffer is longer than the device's textures can be.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
         named(call_site("texture"), || {
@@ -83,8 +83,8 @@ impl<T: Texel> TexelBuffer<T> {
             if options.filter != FilterMode::Point || options != plain {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "`tex1Dfetch` takes a texel's number: filters, address modes and normalised coordinates are for textures of \
-                 arrays",
+                    "`tex1Dfetch` takes a texel's number, so filters, address modes and normalised coordinates mean nothing to it; \
+                     leave these options out, or use an array",
                 ));
             }
             check_options(T::FORMAT, options)?;

@@ -1,4 +1,4 @@
-//! Arrays, and the textures by which kernels read them.
+//! Arrays, and the textures through which kernels read them.
 
 use std::any::type_name;
 use std::fmt;
@@ -23,14 +23,14 @@ use crate::strided::{Pitched, StridedEnd, copy_between};
 use crate::surface::Surface;
 use crate::view::{AsView, AsViewMut, View};
 
-/// A type of texels: `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, [`f16`](half::f16) and `f32`, and arrays of two or four of
-/// one of them (`uchar4`, `float2`).
+/// The types that a texel can have: `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, [`f16`](half::f16) and `f32`, and arrays of two or
+/// four of one of these (`uchar4`, `float2`).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no type of texels",
-    note = "texels are `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `f16`, `f32`, or `[T; 2]` and `[T; 4]` of one of them"
+    message = "`{Self}` cannot be a texel",
+    note = "texels are `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `f16`, `f32`, or `[T; 2]` and `[T; 4]` of one of these"
 )]
 pub trait Texel: Plain + sealed::Texel {
-    /// The texel as drivers know it.
+    /// The texel's format, as drivers describe it.
     const FORMAT: TexelFormat;
 }
 
@@ -53,11 +53,11 @@ macro_rules! texels {
 }
 texels!(u8: U8, i8: I8, u16: U16, i16: I16, u32: U32, i32: I32, half::f16: F16, f32: F32);
 
-/// An array of texels of one, two or three dimensions, or layers of one or two, made by [`Device::array`] and
+/// Texels in one, two or three dimensions, or in layers of one or two dimensions. Made by [`Device::array`] and
 /// [`Stream::upload_array`].
 ///
-/// A device lays an array out for itself, so that neighbours in every dimension are near each other. Kernels read an
-/// array through a [`Texture`] and write it through a [`Surface`].
+/// The device chooses the layout, so that neighbours in every dimension are near each other in memory. Kernels read an array
+/// through a [`Texture`] and write it through a [`Surface`].
 ///
 /// ```
 /// use gpustream::{ArrayShape, FilterMode, TextureOptions};
@@ -68,18 +68,17 @@ texels!(u8: U8, i8: I8, u16: U16, i16: I16, u32: U32, i32: I32, half::f16: F16, 
 /// let texture = image.texture(TextureOptions::default().filter(FilterMode::Linear))?;
 /// // kernels.blur(&stream, &texture, &mut out, 64, 48)?;
 /// let frame = stream.upload(&vec![0.0f32; 64 * 48])?;
-/// stream.copy_to_array(&frame, &mut image)?;        // after the kernel, of whatever stream
+/// stream.copy_to_array(&frame, &mut image)?;        // after the kernel, on whatever stream that was
 /// assert_eq!(stream.download_array(&image)?, vec![0.0; 64 * 48]);
 /// # let _ = texture;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// The library orders operations on an array as it does those on other memory, textures included; an array is one
-/// piece of memory for that, whatever part of it an operation touches.
+/// We order operations on an array like those on other memory, also if they use it through a texture. But we track an array as
+/// a whole, so operations on different parts of it wait for each other.
 ///
-/// An `Array` is `Send` and `Sync`. Dropping it returns at once: the array stays as long as a texture, a graph or work
-/// that uses it. Arrays are the driver's own allocations, and do not count in
-/// [`MemoryStats`](crate::MemoryStats); they do against
+/// An `Array` is `Send` and `Sync`. Dropping it returns at once, and the array lives as long as a texture, a graph or work uses
+/// it. Arrays are allocations of the driver. They do not appear in [`MemoryStats`](crate::MemoryStats), but they count against
 /// [`DeviceOptions::memory_limit`](crate::DeviceOptions::memory_limit).
 pub struct Array<T> {
     memory: Arc<Owned>,
@@ -89,13 +88,13 @@ pub struct Array<T> {
 }
 
 impl Device {
-    /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified.
+    /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified. If there is no room, blocks
+    /// until the device is idle, returns freed memory to the driver and tries again.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`DeviceFeatures::textures`](crate::DeviceInfo) says no: AMD's gfx90a, gfx942 and
-    /// gfx950 have no image instructions. [`ErrorKind::InvalidArgument`] where an extent is zero or more than the
-    /// device takes, and for layers of a volume. [`ErrorKind::OutOfMemory`], after memory that was freed went back to the
-    /// driver.
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::textures`](crate::DeviceFeatures::textures) says no, for example on AMD's gfx90a, gfx942
+    /// and gfx950, which have no image instructions. [`ErrorKind::InvalidArgument`] if an extent is zero or larger than the
+    /// device allows, or if you ask for layers of three dimensions. [`ErrorKind::OutOfMemory`] if there is still no room then.
     #[track_caller]
     pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
         named(call_site("array"), || {
@@ -106,7 +105,7 @@ impl Device {
             let bytes = bytes.ok_or_else(|| {
                 Error::new(
                     ErrorKind::OutOfMemory,
-                    format!("an array of {texels} texels exceeds the address space"),
+                    format!("an array of {texels} texels exceeds the address space; make it smaller"),
                 )
             })?;
             let block = self.0.pools.array(&*self.0, shape, T::FORMAT, bytes)?;
@@ -115,22 +114,23 @@ impl Device {
     }
 }
 
-/// Returns the number of texels.
+/// Returns how many texels there are.
 fn check_shape(shape: ArrayShape) -> Result<usize> {
     let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
     if shape.dimensions() == 3 && shape.layer_count().is_some() {
-        return invalid("an array of layers of three dimensions; layers have one or two".into());
+        return invalid("the array has layers of three dimensions; layers can have one or two".into());
     }
     match shape.texels() {
         Some(0) => invalid(format!(
-            "an array of {} by {} by {} texels is empty; give each axis a texel",
+            "an array of {} by {} by {} texels is empty; give each axis at least one texel",
             shape.width(),
             shape.height(),
             shape.slices()
         )),
         Some(texels) => Ok(texels),
         None => {
-            Err(Error::new(ErrorKind::OutOfMemory, "an array of so many texels exceeds the address space"))
+            let message = "an array of so many texels exceeds the address space; make it smaller";
+            Err(Error::new(ErrorKind::OutOfMemory, message))
         }
     }
 }
@@ -144,14 +144,14 @@ pub(crate) fn check_textures(device: &Device) -> Result<()> {
 fn no_textures(device: &Device) -> Error {
     let info = device.info();
     let message = format!(
-        "{} ({}) has no textures and surfaces: its processors lack image instructions; have the kernel read a buffer there",
+        "{} ({}) has no textures and surfaces, because its processors lack image instructions; let the kernel read a buffer there",
         info.name, info.arch
     );
     Error::new(ErrorKind::Unsupported, message).with_backend(info.backend)
 }
 
 impl<T: Texel> Array<T> {
-    /// Returns the extent.
+    /// Returns the array's extent.
     pub fn shape(&self) -> ArrayShape {
         self.shape
     }
@@ -161,7 +161,7 @@ impl<T: Texel> Array<T> {
         self.texels
     }
 
-    /// Returns whether there are no texels, which is never so.
+    /// Returns false, because an array always has texels.
     pub fn is_empty(&self) -> bool {
         self.texels == 0
     }
@@ -172,12 +172,11 @@ impl<T: Texel> Array<T> {
     }
 
     /// Makes a texture of the array (`cuTexObjectCreate`, `hipTexObjectCreate`). The driver's object lives as long as the
-    /// array, and textures of the same options share it.
+    /// array, and if you make several textures with the same options, they share it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for options that devices do not have together: linear filtering of integers that
-    /// are read as such, normalised values of 32 bits or of floating-point numbers, and wrapping or mirroring without
-    /// normalised coordinates.
+    /// [`ErrorKind::InvalidArgument`] if devices cannot combine the options: linear filtering of integers that are read as
+    /// integers; normalised values of 32-bit or floating-point texels; wrapping or mirroring without normalised coordinates.
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
         named(call_site("texture"), || {
@@ -187,39 +186,41 @@ impl<T: Texel> Array<T> {
         })
     }
 
-    /// Makes a surface of the array, by which kernels write texels (`cuSurfObjectCreate`, `hipCreateSurfaceObject`). The
+    /// Makes a surface of the array, through which kernels write texels (`cuSurfObjectCreate`, `hipCreateSurfaceObject`). The
     /// driver's object lives as long as the array, and all surfaces of the array share it.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::OutOfMemory`] if the driver cannot make the object.
     #[track_caller]
     pub fn surface(&self) -> Result<Surface> {
         let raw = named(call_site("surface"), || memory_of(&self.memory)?.surface())?;
         Ok(Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
     }
 
-    /// Returns the end of a copy at the texel `at`.
+    /// Returns the end of a copy that begins at the texel `at`.
     fn end(&self, at: [usize; 3]) -> Result<CopyEnd> {
         Ok(CopyEnd::Array { array: memory_of(&self.memory)?.raw()?, texel: size_of::<T>(), at })
     }
 
-    /// Returns a view for checks and accesses alone: an array has no address.
+    /// Returns a view that only serves for checks and accesses, because an array has no address.
     fn view(&self) -> View<'_, T> {
         View::new(self.memory.block(), &self.memory.device, self.texels)
     }
 }
 
 pub(crate) fn memory_of(memory: &Owned) -> Result<&ArrayMemory> {
-    memory.block().array().ok_or_else(|| Error::new(ErrorKind::Driver, "no texture is of this memory"))
+    let no_array =
+        || Error::new(ErrorKind::Driver, "this memory is neither an array nor texels, so it has no textures");
+    memory.block().array().ok_or_else(no_array)
 }
 
-/// Checks that options go together.
+/// Checks that the options can be combined.
 pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Result<()> {
     let TexelFormat { channel, .. } = format;
     let refused = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
     if options.normalized_values && !(channel.is_integer() && channel.size() < 4) {
         return refused(format!(
-            "texels of `{channel}` cannot be read as normalised numbers; integers of 8 and 16 bits can"
+            "texels of `{channel}` cannot be read as normalised numbers; use integers of 8 or 16 bits"
         ));
     }
     if options.filter == FilterMode::Linear && channel.is_integer() && !options.normalized_values {
@@ -232,25 +233,25 @@ pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Res
         |mode: &crate::AddressMode| matches!(mode, crate::AddressMode::Wrap | crate::AddressMode::Mirror);
     if !options.normalized_coordinates && options.address.iter().any(repeats) {
         return refused(
-            "wrapping and mirroring need normalised coordinates: set `normalized_coordinates`, and have the kernel divide \
-             by the extent"
+            "wrapping and mirroring need normalised coordinates; set `normalized_coordinates`, and let the kernel divide by \
+             the extent"
                 .into(),
         );
     }
     Ok(())
 }
 
-/// A texture: an array, or texels in a row, and the way in which kernels read them. Made by [`Array::texture`] and
+/// A texture: an array or a row of texels, together with the way in which kernels read them. Made by [`Array::texture`] and
 /// [`TexelBuffer::texture`](crate::TexelBuffer::texture).
 ///
-/// Kernels take a texture as `cudaTextureObject_t` or `hipTextureObject_t`. The handle does not say of what type the texels
-/// are, and how many dimensions there are; that is for the kernel to know. A kernel that fetches otherwise gets
-/// unspecified values on a GPU, and ends with an error on the CPU.
+/// Kernels take a texture as `cudaTextureObject_t` or `hipTextureObject_t`. The handle does not say which type the texels have
+/// or how many dimensions there are, so the kernel must know. If a kernel fetches something else, it gets unspecified values on
+/// a GPU and ends with an error on the CPU.
 ///
-/// A launch reads all of the memory: the library puts it in order with what writes there. A texture keeps its memory. A
-/// clone is the same texture.
+/// A launch counts as reading all of the memory, so we order it with everything that writes there. A texture keeps its memory
+/// alive. A clone is the same texture.
 ///
-/// A `Texture` is `Send` and `Sync`. Dropping it returns at once, also with work pending.
+/// A `Texture` is `Send` and `Sync`. Dropping it returns at once, even if work is pending.
 #[derive(Clone)]
 pub struct Texture {
     memory: Arc<Owned>,
@@ -268,12 +269,12 @@ impl Texture {
         &self.memory.device
     }
 
-    /// Returns the handle as kernels see it (`cudaTextureObject_t`). Fetches through the handle are not tracked.
+    /// Returns the handle as kernels see it (`cudaTextureObject_t`). If you fetch through it, we cannot track that.
     pub fn as_raw(&self) -> u64 {
         self.raw.0 as u64
     }
 
-    /// Returns the handle's parameter, the use that a launch makes of the array, and the array's device.
+    /// Returns what the kernel's parameter gets, how a launch uses the array, and the array's device.
     #[inline]
     pub(crate) fn argument(&self) -> (usize, Access<'_>, &Device) {
         (self.raw.0, access(&self.memory, self.bytes, Mode::Read), &self.memory.device)
@@ -285,12 +286,12 @@ pub(crate) fn access(memory: &Owned, bytes: usize, mode: Mode) -> Access<'_> {
 }
 
 impl Stream {
-    /// Allocates an array and copies `values` into it: row by row, plane by plane. The host has read the slice when the
-    /// call returns, as for [`upload`](Self::upload).
+    /// Allocates an array and copies `values` into it, row by row and plane by plane. The host has read the slice when this
+    /// call returns. Blocks as [`upload`](Self::upload) does.
     ///
     /// # Errors
-    /// As for [`Device::array`] and [`upload`](Self::upload); [`ErrorKind::ArgumentMismatch`] where there are not as many
-    /// values as texels.
+    /// As for [`Device::array`] and [`upload`](Self::upload); [`ErrorKind::ArgumentMismatch`] if there are not as many values
+    /// as texels.
     #[track_caller]
     pub fn upload_array<T: Texel>(&self, values: &[T], shape: ArrayShape) -> Result<Array<T>> {
         named(call_site("upload_array"), || check_lengths(values.len(), check_shape(shape)?))?;
@@ -300,7 +301,8 @@ impl Stream {
         Ok(array)
     }
 
-    /// Copies an array to the host. Blocks until this copy is done, with the work that it depends on and no other.
+    /// Copies an array to the host. Blocks until this copy is done, including the work that it depends on. It does not wait for
+    /// anything else.
     ///
     /// # Errors
     /// As for [`download`](Self::download).
@@ -311,11 +313,11 @@ impl Stream {
         self.download(&staged)
     }
 
-    /// Copies device or pinned memory to an array in stream order (`cuMemcpy3DAsync`): row by row, plane by plane.
+    /// Copies device or pinned memory to an array, row by row and plane by plane, in the stream's order (`cuMemcpy3DAsync`).
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where there are not as many elements as texels, [`ErrorKind::Uninitialized`] where
-    /// nothing has written some of `src`, [`ErrorKind::DeviceMismatch`] for objects of another device.
+    /// [`ErrorKind::ArgumentMismatch`] if there are not as many elements as texels; [`ErrorKind::Uninitialized`] if some of
+    /// `src` was never written; [`ErrorKind::DeviceMismatch`] if something belongs to another device.
     #[track_caller]
     pub fn copy_to_array<T: Texel>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut Array<T>) -> Result<()> {
         let src = src.view();
@@ -324,8 +326,8 @@ impl Stream {
         self.copy_texels((&src, dense), (dst, [0; 3]), extent, Mode::Write, call_site("copy_to_array"))
     }
 
-    /// Copies an array to device or pinned memory in stream order, as [`copy_to_array`](Self::copy_to_array) does the other
-    /// way.
+    /// Copies an array to device or pinned memory in the stream's order. This is [`copy_to_array`](Self::copy_to_array) in the
+    /// other direction.
     ///
     /// # Errors
     /// As for [`copy_to_array`](Self::copy_to_array).
@@ -347,10 +349,10 @@ impl Stream {
         )
     }
 
-    /// Copies an array to another one of the same shape in stream order.
+    /// Copies an array to another array of the same shape, in the stream's order.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
+    /// [`ErrorKind::ArgumentMismatch`] if the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
     #[track_caller]
     pub fn copy_array<T: Texel>(&self, src: &Array<T>, dst: &mut Array<T>) -> Result<()> {
         let entry = self.enter(call_site("copy_array"))?;
@@ -363,17 +365,17 @@ impl Stream {
             [dst.end([0; 3])?, src.end([0; 3])?].map(|end| StridedEnd { end, pitch: 0, rows: 0 });
         let copy = copy_between::<T>(to_end, from_end, extent);
         let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
-        // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
-        // done.
+        // SAFETY: these are two different arrays of one shape, because one is borrowed exclusively. Neither is freed before
+        // this use is done.
         unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 
-    /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
-    /// in stream order. The third number counts planes or layers.
+    /// Copies a box of `[width, height, depth]` elements from device or pinned memory to the texels of an array, beginning at
+    /// `at`, in the stream's order. The third number counts planes or layers.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`] where a box reaches beyond its memory or array, [`ErrorKind::InvalidArgument`] where its
-    /// rows or planes overlap; otherwise as for [`copy_to_array`](Self::copy_to_array).
+    /// [`ErrorKind::OutOfBounds`] if a box reaches beyond its memory or array; [`ErrorKind::InvalidArgument`] if its rows or
+    /// planes overlap; otherwise as for [`copy_to_array`](Self::copy_to_array).
     #[track_caller]
     pub fn copy_box_to_array<T: Texel>(
         &self,
@@ -392,7 +394,7 @@ impl Stream {
         )
     }
 
-    /// Copies texels of an array from `at` on to a box of device or pinned memory, in stream order.
+    /// Copies texels of an array, beginning at `at`, to a box of device or pinned memory, in the stream's order.
     ///
     /// # Errors
     /// As for [`copy_box_to_array`](Self::copy_box_to_array).
@@ -415,7 +417,7 @@ impl Stream {
         )
     }
 
-    /// Copies between memory and an array, which the copy reads or writes.
+    /// Copies between memory and an array. `mode` says whether the copy reads or writes the array.
     fn copy_texels<T: Texel>(
         &self,
         (memory, place): (&View<'_, T>, Pitched),
@@ -444,13 +446,13 @@ impl Stream {
         let copy = copy_between::<T>(dst, src, extent);
         let other = if writes { Mode::Read } else { Mode::Write };
         let accesses = [&span.access(other), &texels.access(mode)];
-        // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use
-        // is done, and host access waits for the use entered with the tracker.
+        // SAFETY: every row is in the array and in the span, which is in a live block. Neither is freed before this use is
+        // done, and host access waits for the use that we enter with the tracker.
         unsafe { entry.submit_call(&accesses, DriverCalls::Work(Work::Copy3d(&copy))) }
     }
 }
 
-/// Returns all of an array as a box of memory without gaps, and its extent.
+/// Returns an array's extent, and a box of that extent in memory without gaps.
 fn whole(shape: ArrayShape) -> (Pitched, [usize; 3]) {
     (Pitched::new_3d(shape.width(), shape.height()), [shape.width(), shape.height(), shape.slices()])
 }
@@ -459,7 +461,9 @@ fn check_shapes(src: ArrayShape, dst: ArrayShape) -> Result<()> {
     if src == dst {
         return Ok(());
     }
-    let message = format!("the arrays have different shapes, {src} and {dst}; copy a box through a buffer");
+    let message = format!(
+        "the arrays have different shapes, {src} and {dst}; copy a box of one through a buffer instead"
+    );
     Err(Error::new(ErrorKind::ArgumentMismatch, message))
 }
 

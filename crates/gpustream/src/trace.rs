@@ -1,4 +1,4 @@
-//! Traces: what ran when, for a part of a program or the whole of it.
+//! Traces: what ran when, for a part of your program or all of it.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Write};
@@ -17,10 +17,10 @@ use gpustream_timeline::{Record, Timeline, perfetto};
 
 use crate::Device;
 
-/// The most records that a trace in memory keeps, some 300 bytes each.
+/// How many records a trace keeps in memory, at some 300 bytes each.
 const MOST: usize = 1 << 20;
 
-/// A trace that goes on: what is submitted to its devices is noted, and when it ran.
+/// A running trace. It notes what you submit to its devices, and when it ran.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -35,31 +35,31 @@ const MOST: usize = 1 << 20;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// The times come from the backend where it measures them (the CPU; CUDA with CUPTI; HIP with rocprofiler-sdk, in a process that
-/// the environment traces), otherwise from events with timestamps around each operation, which delay the device a little:
-/// [`timeline::Device`](gpustream_timeline::Device) says which, and why. A program that is not traced pays for one load in each
-/// operation.
+/// The times come from the backend if it can measure them (the CPU; CUDA with CUPTI; HIP with rocprofiler-sdk, in a process
+/// that the environment traces). Otherwise they come from events with timestamps around each operation, which delay the device
+/// a little. [`timeline::Device`](gpustream_timeline::Device) tells you which, and why. A program that is not traced pays one
+/// load per operation.
 ///
-/// Where CUPTI measures, the beginning and the end of a trace may wait until the device is idle, and calls of other threads
-/// wait with them: neither belongs where a kernel or a host closure waits for the program.
+/// If CUPTI measures, beginning or ending a trace may block until the device is idle, and calls from other threads block with
+/// it. So don't do either while a kernel or a host closure waits for your program, otherwise they wait for each other forever.
 ///
-/// At most a million records are kept; the number of those that are not is [`Timeline::lost`].
+/// A trace keeps at most a million records. [`Timeline::lost`] tells how many there were beyond that.
 ///
-/// A `Trace` is `Send` and `Sync`. Dropping it ends the trace without waiting for the devices.
+/// A `Trace` is `Send` and `Sync`. If you drop it, the trace ends without waiting for the devices.
 #[must_use = "a trace ends when it is dropped"]
 pub struct Trace {
     listening: Listening,
-    /// A device whose last handle is dropped has done its work.
+    /// Weak, because a device whose last handle was dropped has finished its work anyway.
     devices: Vec<Weak<DeviceCore>>,
     timeline: Arc<Mutex<Timeline>>,
 }
 
 impl Device {
-    /// Begins a trace of this device's streams. Blocks until the device's clock has been compared with the host's: where times
-    /// come from events, until a few of them have been reached.
+    /// Begins to trace this device's streams. Blocks until we have compared the device's clock with the host's: if times come
+    /// from events, until the device has reached a few of them.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure; a driver's failure.
+    /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure, or the driver's error.
     #[track_caller]
     pub fn trace(&self) -> Result<Trace> {
         Trace::of(&[self])
@@ -67,7 +67,7 @@ impl Device {
 }
 
 impl Trace {
-    /// Begins a trace of several devices, on one axis of time.
+    /// Begins a trace of several devices with a common time axis. Blocks as [`Device::trace`] does.
     ///
     /// # Errors
     /// As for [`Device::trace`].
@@ -84,12 +84,12 @@ impl Trace {
         })
     }
 
-    /// Ends the trace, and returns what was noted. Blocks until the devices have done what was submitted to them. Other
-    /// threads may go on to submit, and to capture.
+    /// Ends the trace and returns it. Blocks until the devices have finished what was submitted to them. Meanwhile other
+    /// threads may go on submitting and capturing.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure. A failure of a device is none: the
-    /// operations that it kept from running have no times.
+    /// [`ErrorKind::InHostClosure`](crate::ErrorKind::InHostClosure) inside a host closure. If a device fails, that is not an
+    /// error here: the operations that it could not run have no times.
     #[track_caller]
     pub fn stop(self) -> Result<Timeline> {
         named(call_site("stop"), || {
@@ -103,20 +103,20 @@ impl Trace {
     }
 }
 
-/// Tells a backend, before anything else is asked of the backend, that the environment asks for traces, where it does.
+/// If the environment asks for traces, tells a backend so before we ask it anything else.
 pub(crate) fn expect(backend: &dyn Backend) {
     static WANTED: OnceLock<bool> = OnceLock::new();
-    // A setting that is not allowed is an error when a device is opened.
+    // If a setting is not allowed, opening a device reports that.
     let read = || TraceSettings::read().is_ok_and(|settings| settings.file.is_some() || settings.summary);
     if *WANTED.get_or_init(read) {
         backend.expect_traces();
     }
 }
 
-/// Traces the whole process from here on, if the environment asks for that, this device among others.
+/// If the environment asks for it, traces the whole process from here on, including this device.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for a setting that is not allowed, or a file that cannot be made.
+/// [`ErrorKind::InvalidArgument`] if a setting is not allowed or a file cannot be created.
 pub(crate) fn of_process(device: &Arc<dyn hal::Device>) -> Result<()> {
     static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
     let mut process = lock(&PROCESS);
@@ -136,14 +136,14 @@ pub(crate) fn of_process(device: &Arc<dyn hal::Device>) -> Result<()> {
 /// The traces that the environment asks for.
 struct Process {
     listening: Vec<Listening>,
-    /// Whether operations are ranges in the profilers of vendors.
+    /// True if operations are shown as ranges in the vendors' profilers.
     ranges: bool,
-    /// The backends of which it was said that they have no ranges.
+    /// The backends for which we have already said that they have no ranges.
     said: Vec<hal::BackendName>,
 }
 
 impl Process {
-    /// Makes the device's operations ranges, or says once for its backend why that cannot be.
+    /// Shows the device's operations as ranges. If that is impossible, says why, once per backend.
     fn show(&mut self, device: &Arc<dyn hal::Device>) {
         let backend = device.info().backend;
         if let Err(error) = show_ranges(device)
@@ -157,8 +157,8 @@ impl Process {
 
 fn begin(settings: &TraceSettings) -> Result<Vec<Listening>> {
     if settings.summary && cfg!(not(feature = "report")) {
-        let text = "GPUSTREAM_TRACE_SUMMARY=1: this program was built without the report; turn the feature `report` of the crate \
-                    `gpustream` on, or set GPUSTREAM_TRACE=run.pftrace instead and give the file to `cargo xtask timeline`";
+        let text = "GPUSTREAM_TRACE_SUMMARY=1 is set, but this program was built without the report; turn the feature `report` of \
+                    the crate `gpustream` on, or set GPUSTREAM_TRACE=run.pftrace instead and give the file to `cargo xtask timeline`";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let mut listening = Vec::new();
@@ -177,11 +177,11 @@ struct ToFile {
     path: PathBuf,
     writer: Option<perfetto::Writer<Buffer>>,
     buffer: Buffer,
-    /// The number of records that came too fast to be noted.
+    /// How many records came too fast to be noted.
     lost: u64,
 }
 
-/// The file's buffer, which is emptied whenever nothing more is known.
+/// The file's buffer. We flush it whenever there is a pause.
 #[derive(Clone)]
 struct Buffer(Arc<Mutex<BufWriter<LimitedFile>>>);
 
@@ -198,8 +198,7 @@ impl Write for Buffer {
 impl ToFile {
     fn create(path: &Path) -> Result<Self> {
         let refused = |error| {
-            let text =
-                format!("GPUSTREAM_TRACE={}: {error}; name a file that can be written", path.display());
+            let text = format!("GPUSTREAM_TRACE={}: {error}; name a file that you can write", path.display());
             Error::new(ErrorKind::InvalidArgument, text)
         };
         let (path, file) = Self::open(path).map_err(refused)?;
@@ -209,8 +208,8 @@ impl ToFile {
         Ok(Self { path, writer, buffer, lost: 0 })
     }
 
-    /// Opens the file that the environment names, empty. If another process is writing its trace there, opens a file of
-    /// another name beside it and says so, because two traces in one file spoil each other.
+    /// Opens the file that the environment names and empties it. If another process is writing its trace there, opens a file
+    /// with another name beside it and says so, because two traces in one file would spoil each other.
     fn open(named: &Path) -> io::Result<(PathBuf, File)> {
         let mut path = named.to_owned();
         for attempt in 0.. {
@@ -220,7 +219,7 @@ impl ToFile {
             }
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => path = beside(named, attempt),
-                // Some file systems have no locks. Then two processes need two names.
+                // Some file systems have no locks. If you trace two processes there, you must give two names.
                 Ok(()) | Err(TryLockError::Error(_)) => {
                     if attempt > 0 {
                         eprintln!(
@@ -238,7 +237,7 @@ impl ToFile {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Says once that the file cannot be written, and goes on without.
+    /// If the file cannot be written, says so once and goes on without it.
     fn check<T>(&mut self, outcome: io::Result<T>) {
         if let Err(error) = outcome {
             self.writer = None;
@@ -250,8 +249,8 @@ impl ToFile {
     }
 }
 
-/// Returns the name of a file beside `named` with the number of this process in it. Attempts after the first one have a number
-/// too, because processes in different containers can have the same number.
+/// Returns the name of a file beside `named`, with this process's number in it. Attempts after the first add another number,
+/// because processes in different containers can have the same one.
 fn beside(named: &Path, attempt: u32) -> PathBuf {
     let id = std::process::id();
     let mut name = named.file_stem().unwrap_or_default().to_owned();
@@ -317,7 +316,7 @@ impl Drop for Summary {
     }
 }
 
-/// A listener that keeps what it hears.
+/// A listener that keeps what it hears in memory.
 #[derive(Default)]
 struct InMemory {
     timeline: Arc<Mutex<Timeline>>,

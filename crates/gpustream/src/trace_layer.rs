@@ -15,12 +15,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::events;
 
-/// The field of an event that holds its text.
+/// The name of the field that holds an event's text.
 const MESSAGE: &str = "message";
 
-/// A layer of `tracing-subscriber` that puts the program's own spans and events, as the crate `tracing` tells of them, into
-/// the traces that go on: [`Trace`](crate::Trace)s, and the file and the report that the environment asks for. It needs
-/// the feature `tracing`.
+/// A layer for `tracing-subscriber` that puts your own spans and events into running traces: [`Trace`](crate::Trace)s, and the
+/// file and the report that the environment asks for. It needs the feature `tracing`.
 ///
 /// ```
 /// use gpustream::timeline::SpanKind;
@@ -46,30 +45,30 @@ const MESSAGE: &str = "message";
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A span is noted when it is exited, on the track of the thread that entered and exited it, once for each time that it was
-/// entered; so a span around a future shows each poll. It has the line that made it, and the fields that it has by then.
-/// An event is a moment on its thread's track, labelled with its message. Levels and targets are not noted: a filter of
-/// `tracing-subscriber` chooses by these what the layer is given. The library's own events are left out, because traces have
-/// what they tell.
+/// We note a span when it is exited, on the track of the thread that entered it. If you enter a span several times, it is noted
+/// each time, so a span around a future shows each poll. You see the line that made the span, and the fields that it has by
+/// then. An event becomes a moment on its thread's track, labelled with its message. Levels and targets are not noted, because
+/// a filter of `tracing-subscriber` can use them to choose what the layer gets. We leave out the library's own events, because
+/// traces show the same things in another form.
 ///
-/// While no trace goes on, a span or an event costs the layer one load. A span that was made then has no fields in a
-/// trace that begins later, but those that were recorded since; one that was entered then is not noted at that exit.
+/// If no trace is running, a span or an event costs the layer one load. If a trace begins later, a span that was made before
+/// only has the fields that you recorded since, and if it was also entered before, that exit is not noted.
 ///
-/// No method blocks, beyond short locks. The layer may be given what happens inside host closures.
+/// Methods do not block, except for short locks. You may use spans and events inside host closures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TraceLayer(());
 
 impl TraceLayer {
-    /// Returns the layer. Two layers in one subscriber each note everything.
+    /// Returns the layer. If you add two to one subscriber, everything is noted twice.
     pub const fn new() -> Self {
         Self(())
     }
 }
 
-/// The fields of a span, as far as a trace went on when they were set.
+/// The fields of a span that were set while a trace was running.
 struct KnownFields(Fields);
 
-/// A span that this thread is in.
+/// A span that this thread is inside.
 struct Entered {
     id: u64,
     start: Nanos,
@@ -97,13 +96,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         if trace::is_heard() {
             let entered = Entered { id: id.into_u64(), start: trace::now() };
-            // A thread that ends notes no more.
+            // If the thread is ending, its list is gone and we note nothing more.
             let _ = ENTERED.try_with(|spans| spans.borrow_mut().push(entered));
         }
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        // A span that was entered while a trace went on is taken from the thread's list in any case.
+        // If the span was entered while a trace was running, we must remove it from the thread's list even if no trace runs
+        // now.
         let entered = ENTERED.try_with(|spans| {
             let spans = &mut *spans.borrow_mut();
             let at = spans.iter().rposition(|entered| entered.id == id.into_u64())?;
@@ -136,13 +136,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 }
 
-/// Gives these fields to a span: one that the span has takes the new value.
+/// Adds fields to a span. If it already has one of them, that field gets the new value.
 fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(fields: Fields, id: &Id, context: &Context<'_, S>) {
     if fields.is_empty() {
         return;
     }
     let Some(span) = context.span(id) else { return };
-    // The values were written before: the program's code writes them, and must not run under this lock.
+    // The values are text by now. Your code turns them into text, so that must not happen under this lock.
     let mut extensions = span.extensions_mut();
     let Some(KnownFields(known)) = extensions.get_mut::<KnownFields>() else {
         extensions.insert(KnownFields(fields));
@@ -160,10 +160,10 @@ fn place(metadata: &'static Metadata<'static>) -> SourceLine {
     SourceLine { file: metadata.file().unwrap_or_default().into(), line: metadata.line().unwrap_or(0) }
 }
 
-/// Writes fields down as text.
+/// Turns fields into text.
 struct Visitor<'a> {
     fields: &'a mut Fields,
-    /// The message, which is not among the fields of an event; a span has none.
+    /// An event's message, which we keep apart from its fields. `None` for a span, because spans have none.
     message: Option<String>,
 }
 
@@ -174,7 +174,7 @@ impl Visit for Visitor<'_> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // A value that cannot be written is written as far as it can be.
+        // If a value cannot be formatted completely, we keep what there is.
         let _ = write!(text, "{value:?}");
         self.put(field, text);
     }

@@ -18,16 +18,16 @@ use crate::plain::Plain;
 
 /// A shared view of `len` elements of device or pinned memory.
 ///
-/// Calls that read take an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view of a range
-/// of one.
+/// Calls that read take an [`AsView`]: you can pass a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view of a
+/// part.
 ///
-/// A `View` is `Send` and `Sync`. It is a borrow: dropping it does nothing.
+/// A `View` is `Send` and `Sync`. It is only a borrow, so dropping it does nothing.
 pub struct View<'a, T> {
     pub(crate) block: &'a Arc<Block>,
     pub(crate) device: &'a Device,
     /// The view's first byte in the block.
     pub(crate) start: usize,
-    /// Number of elements; all of them lie in the block.
+    /// The number of elements, which are all inside the block.
     pub(crate) len: usize,
     element: PhantomData<&'a [T]>,
 }
@@ -36,33 +36,33 @@ pub struct View<'a, T> {
 ///
 /// Calls that write take an [`AsViewMut`].
 ///
-/// A `ViewMut` is `Send` and `Sync`. It is a borrow: dropping it does nothing.
+/// A `ViewMut` is `Send` and `Sync`. It is only a borrow, so dropping it does nothing.
 pub struct ViewMut<'a, T> {
     view: View<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
 }
 
-/// Memory that can be read as `len` elements of `T`. The trait is sealed: bounds are checked on one view and used on
-/// the next, so all views of a value must agree.
+/// Memory that can be read as `len` elements of `T`. You cannot implement this trait: we check bounds on one view and use the
+/// next, so all views of a value must agree.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no memory that a device can read as elements of type `{T}`",
-    label = "a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here",
-    note = "upload a slice or a vector first, and pass the buffer: `let buffer = stream.upload(&slice)?;`",
-    note = "memory of other elements is cast: `buffer.cast::<{T}>()?`",
-    note = "a `Flag` is read by `volatile` parameters alone",
-    note = "kernels reach a `Global` by its name; copy it for anything else: `global.copy_to(&stream, &mut buffer)?`"
+    message = "`{Self}` cannot be read by a device as elements of type `{T}`",
+    label = "expected a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one",
+    note = "if you have a slice or a vector, upload it first and pass the buffer: `let buffer = stream.upload(&slice)?;`",
+    note = "if the memory has other elements, cast it: `buffer.cast::<{T}>()?`",
+    note = "a `Flag` can only be read by `volatile` parameters",
+    note = "kernels reach a `Global` by its name; for anything else, copy it: `global.copy_to(&stream, &mut buffer)?`"
 )]
 pub trait AsView<T: Plain>: sealed::Sealed {
     /// Returns a view of all the memory.
     fn view(&self) -> View<'_, T>;
 }
 
-/// Memory that can be written as `len` elements of `T`. The trait is sealed, as [`AsView`] is.
+/// Memory that can be written as `len` elements of `T`. You cannot implement this trait, for the same reason as [`AsView`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no memory that a device can write as elements of type `{T}`",
-    label = "a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here",
-    note = "give the device memory of its own, and download from there: `let mut buffer = stream.alloc(slice.len())?;`",
-    note = "a `View` is shared, so that it can only be read; a `Flag` is written by `volatile` parameters alone"
+    message = "`{Self}` cannot be written by a device as elements of type `{T}`",
+    label = "expected a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one",
+    note = "let the device write its own memory, and download that: `let mut buffer = stream.alloc(slice.len())?;`",
+    note = "a `View` is shared, so it can only be read; a `Flag` can only be written by `volatile` parameters"
 )]
 pub trait AsViewMut<T: Plain>: AsView<T> {
     /// Returns an exclusive view of all the memory.
@@ -89,7 +89,7 @@ impl<'a, T: Plain> View<'a, T> {
         Self::at(block, device, 0, len)
     }
 
-    /// Makes a view of `len` elements from byte `start` of a block on, which has them all.
+    /// Makes a view of `len` elements that begins at byte `start` of a block. The block must have all of them.
     pub(crate) fn at(block: &'a Arc<Block>, device: &'a Device, start: usize, len: usize) -> Self {
         Self { block, device, start, len, element: PhantomData }
     }
@@ -100,7 +100,7 @@ impl<'a, T: Plain> View<'a, T> {
         self.len
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -113,24 +113,24 @@ impl<'a, T: Plain> View<'a, T> {
     /// Returns a view of the elements of `range`.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`].
+    /// [`ErrorKind::OutOfBounds`] if the range ends after the last element.
     #[inline]
     #[track_caller]
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         named(call_site("slice"), || self.part(range))
     }
 
-    /// Slices without naming a call, for calls with names of their own.
+    /// Slices without naming a call, because the caller has a name of its own.
     #[inline]
     pub(crate) fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let range = bounds(range, self.len)?;
         Ok(Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..self })
     }
 
-    /// Returns views of pieces of `size` elements, the last one perhaps shorter.
+    /// Returns views of pieces of `size` elements each. The last piece may be shorter.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    /// [`ErrorKind::InvalidArgument`] if the size is zero.
     #[track_caller]
     pub fn chunks(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
         named(call_site("chunks"), || self.parts(size))
@@ -141,41 +141,41 @@ impl<'a, T: Plain> View<'a, T> {
         Ok((0..count).map(move |index| self.chunk(index, size)))
     }
 
-    /// Returns piece `index` of the pieces of `size` elements; beyond the last one, an empty view.
+    /// Returns piece `index` of the pieces of `size` elements, or an empty view if there are fewer pieces.
     pub(crate) fn chunk(self, index: usize, size: usize) -> Self {
         let from = index.saturating_mul(size).min(self.len);
         Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
     }
 
-    /// Returns a view of the same bytes as elements of another type, as kernels that read vectors want them: `f32` as
-    /// `[f32; 4]` (`float4`).
+    /// Returns a view of the same bytes as elements of another type, for example `f32` as `[f32; 4]` for a kernel that reads
+    /// `float4`.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let x = stream.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
     /// assert_eq!(stream.download(&x.cast::<[f32; 4]>()?)?, [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
-    /// assert!(x.slice(..6)?.cast::<[f32; 4]>().is_err());   // one vector and a half
-    /// assert!(x.slice(1..5)?.cast::<[f32; 4]>().is_err());  // kernels want a multiple of 16 bytes
+    /// assert!(x.slice(..6)?.cast::<[f32; 4]>().is_err());   // one and a half vectors
+    /// assert!(x.slice(1..5)?.cast::<[f32; 4]>().is_err());  // not at a multiple of 16 bytes, which kernels need
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where the bytes are no whole number of such elements, or begin at an address that
-    /// kernels cannot read such elements from.
+    /// [`ErrorKind::InvalidArgument`] if the bytes are not a whole number of the new elements, or if their address is not
+    /// aligned as kernels need it.
     #[inline]
     #[track_caller]
     pub fn cast<U: Plain>(self) -> Result<View<'a, U>> {
         named(call_site("cast"), || self.elements())
     }
 
-    /// Casts without naming a call, as [`part`](Self::part) slices.
+    /// Casts without naming a call, like [`part`](Self::part).
     #[inline]
     pub(crate) fn elements<U: Plain>(self) -> Result<View<'a, U>> {
         let Self { block, device, start, .. } = self;
         let bytes = self.bytes().len();
         let aligned = |address: usize| address.is_multiple_of(alignment_of::<U>());
-        // No element fits where it has no size.
+        // If `U` has no size, `checked_rem` returns `None`, because no number of elements would be right.
         match bytes.checked_rem(size_of::<U>()) {
             Some(0)
                 if aligned(self.as_raw().0) && (!block.is_host() || aligned(block.host.addr() + start)) =>
@@ -190,27 +190,27 @@ impl<'a, T: Plain> View<'a, T> {
     fn not_castable<U: Plain>(&self, rest: Option<usize>) -> Error {
         let (from, to, size) = (type_name::<T>(), type_name::<U>(), size_of::<U>());
         let why = match rest {
-            None => format!("`{to}` has no size"),
+            None => format!("`{to}` has no size, so it cannot be stored in memory"),
             Some(0) => format!(
-                "kernels want `{to}` at a multiple of {} bytes, and the view begins at {}; slice where that is one",
+                "kernels need `{to}` at a multiple of {} bytes, and the view begins at {}; begin the slice at such an address",
                 alignment_of::<U>(),
                 self.as_raw(),
             ),
             Some(rest) => format!(
-                "{} bytes are {rest} more than a multiple of the {size} that one takes; slice as many as make whole ones",
+                "the {} bytes are {rest} more than a multiple of {size}, the size of one; slice a whole number of them",
                 self.bytes().len()
             ),
         };
         Error::new(
             ErrorKind::InvalidArgument,
-            format!("{} elements of `{from}` are no elements of `{to}`: {why}", self.len),
+            format!("{} elements of `{from}` cannot be cast to `{to}`: {why}", self.len),
         )
     }
 
-    /// Blocks until the device is done writing here, then gives the host access.
+    /// Blocks until the device has finished writing here, then lets the host read.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; download it instead.
+    /// [`ErrorKind::Unsupported`] if this is device memory, which the host cannot reach. Download it instead.
     #[track_caller]
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         let call = call_site("read");
@@ -222,33 +222,33 @@ impl<'a, T: Plain> View<'a, T> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
         stream::wait_for(self.block, &self.bytes(), Mode::Read)?;
-        // SAFETY: the range is inside pinned memory and aligned for T. Writers were just waited for, with the guard held,
-        // which keeps new ones out, as the shared borrow does.
+        // SAFETY: the range is inside pinned memory and aligned for T. We have just waited for writers while holding the guard,
+        // which keeps new ones out, and so does the shared borrow.
         Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
     }
 
-    /// Gives the host access as [`read`](Self::read) does, without blocking.
+    /// Lets the host read like [`read`](Self::read), but never blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] if the device is still writing here.
     #[track_caller]
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
         named(call_site("try_read"), || {
             let host = self.host()?;
-            // The guard first: until it is held, a graph may be launched at any moment.
+            // The guard comes first, otherwise a graph could be launched after we have asked.
             let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
             if !self.done()? {
                 return Err(busy("writing to"));
             }
-            // SAFETY: as for `read`: the device is done, and the guard was held before it was asked.
+            // SAFETY: as for `read`: the device is done, and we held the guard before we asked.
             Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
         })
     }
 
-    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
+    /// Returns true if the device has finished writing here, so that [`read`](Self::read) would return at once. Never blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
         named(call_site("is_done"), || self.done())
@@ -258,7 +258,7 @@ impl<'a, T: Plain> View<'a, T> {
         stream::is_done(self.block, &self.bytes(), Mode::Read)
     }
 
-    /// Returns the address of the first element as kernels see it. Accesses through the address are not tracked.
+    /// Returns the address of the first element as kernels see it. If you use the address, we cannot track it.
     pub fn as_raw(&self) -> RawBuffer {
         self.block.address.offset(self.start)
     }
@@ -268,10 +268,10 @@ impl<'a, T: Plain> View<'a, T> {
         if matches!(self.block.kind, MemoryKind::Device | MemoryKind::Texels | MemoryKind::Array) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the host cannot reach device memory; use `stream.download`, or copy to pinned memory first",
+                "the host cannot reach device memory; download it with `stream.download`, or copy it to pinned memory first",
             ));
         }
-        // SAFETY: `start` lies inside the block, or at its end.
+        // SAFETY: `start` is inside the block, or at its end.
         Ok(unsafe { self.block.host.add(self.start) })
     }
 
@@ -287,7 +287,7 @@ impl<'a, T: Plain> View<'a, T> {
 }
 
 impl<'a, T: Plain> ViewMut<'a, T> {
-    /// Makes an exclusive view of memory that the caller holds exclusively.
+    /// Makes an exclusive view of memory that the caller has exclusively.
     pub(crate) fn new(view: View<'a, T>) -> Self {
         Self { view, exclusive: PhantomData }
     }
@@ -298,7 +298,7 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         self.view.len
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.view.len == 0
     }
@@ -308,26 +308,26 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         self.view.device
     }
 
-    /// Returns a view of the elements of `range`, and gives up the rest.
+    /// Returns a view of the elements of `range` and gives up the rest.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`].
+    /// [`ErrorKind::OutOfBounds`] if the range ends after the last element.
     #[inline]
     #[track_caller]
     pub fn slice_mut(self, range: impl RangeBounds<usize>) -> Result<Self> {
         named(call_site("slice_mut"), || self.part(range))
     }
 
-    /// Slices without naming a call, for calls with names of their own.
+    /// Slices without naming a call, because the caller has a name of its own.
     #[inline]
     pub(crate) fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
         Ok(Self::new(self.view.part(range)?))
     }
 
-    /// Splits the view into the elements before `middle` and those from there on.
+    /// Splits the view at `middle`: the first part has the elements before it, the second the others.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`].
+    /// [`ErrorKind::OutOfBounds`] if `middle` is greater than the length.
     #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
         named(call_site("split_at_mut"), || {
@@ -335,10 +335,10 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         })
     }
 
-    /// Returns exclusive views of disjoint pieces of `size` elements, the last one perhaps shorter.
+    /// Returns exclusive views of disjoint pieces of `size` elements each. The last piece may be shorter.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    /// [`ErrorKind::InvalidArgument`] if the size is zero.
     #[track_caller]
     pub fn chunks_mut(self, size: usize) -> Result<impl ExactSizeIterator<Item = ViewMut<'a, T>>> {
         named(call_site("chunks_mut"), || Ok(self.view.parts(size)?.map(ViewMut::new)))
@@ -354,15 +354,15 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         named(call_site("cast_mut"), || self.elements())
     }
 
-    /// Casts without naming a call, as [`part`](Self::part) slices.
+    /// Casts without naming a call, like [`part`](Self::part).
     pub(crate) fn elements<U: Plain>(self) -> Result<ViewMut<'a, U>> {
         Ok(ViewMut::new(self.view.elements()?))
     }
 
-    /// Blocks until the device is done with this range, then gives the host access.
+    /// Blocks until the device has finished with this range, then lets the host write.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; upload to it instead.
+    /// [`ErrorKind::Unsupported`] if this is device memory, which the host cannot reach. Upload to it instead.
     #[track_caller]
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
         let call = call_site("write");
@@ -375,24 +375,24 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
         stream::wait_for(self.view.block, &range, Mode::Write)?;
-        // SAFETY: the device was just waited for, with the guard held.
+        // SAFETY: we have just waited for the device while holding the guard.
         Ok(unsafe { self.write_guard(host, guard) })
     }
 
     /// # Safety
-    /// After `guard` was held, the device was seen to be done with this memory; `host` is the memory's address on the
-    /// host.
+    /// While `guard` was held, the device must have been seen to be done with this memory. `host` must be the memory's address
+    /// on the host.
     unsafe fn write_guard(self, host: HostPtr, guard: HostGuard<'a>) -> WriteGuard<'a, T> {
         self.view.block.history.lock().set_written(&self.view.bytes());
-        // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive
-        // borrow and the guard keep new ones out.
+        // SAFETY: the range is inside pinned memory and aligned for T. All its users are done, and the exclusive borrow and the
+        // guard keep new ones out.
         unsafe { WriteGuard::new(host.cast(), self.view.len, guard) }
     }
 
-    /// Gives the host access as [`write`](Self::write) does, without blocking.
+    /// Lets the host write like [`write`](Self::write), but never blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device still uses this range.
+    /// [`ErrorKind::WouldBlock`] if the device still uses this range.
     #[track_caller]
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
         named(call_site("try_write"), || {
@@ -401,16 +401,16 @@ impl<'a, T: Plain> ViewMut<'a, T> {
             if !self.done()? {
                 return Err(busy("using"));
             }
-            // SAFETY: the device is done, and the guard was held before it was asked.
+            // SAFETY: the device is done, and we held the guard before we asked.
             Ok(unsafe { self.write_guard(host, guard) })
         })
     }
 
-    /// Returns whether the device is done with this range, so that [`write`](Self::write) returns at once. Never
+    /// Returns true if the device has finished with this range, so that [`write`](Self::write) would return at once. Never
     /// blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn is_done(&self) -> Result<bool> {
         named(call_site("is_done"), || self.done())
@@ -420,15 +420,15 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         stream::is_done(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
-    /// Declares the elements unwritten: they are an earlier use's, and reading them is an error.
+    /// Marks the elements as unwritten: they are left over from an earlier use, so reading them must be an error.
     pub(crate) fn forget_contents(&self) {
         self.view.block.history.lock().set_unwritten(&self.view.bytes());
     }
 
-    /// Declares that work which the tracker does not see wrote these elements.
+    /// Tells the tracker that these elements were written by work that it cannot see.
     ///
     /// # Safety
-    /// Such work wrote them, and is done, or is ordered before the next use of the elements.
+    /// Such work must really have written them, and be done or ordered before the next use of the elements.
     pub unsafe fn assume_written(&mut self) {
         self.view.block.history.lock().set_written(&self.view.bytes());
     }
@@ -488,12 +488,12 @@ fn busy(doing: &str) -> Error {
     Error::new(
         ErrorKind::WouldBlock,
         format!(
-            "the device is still {doing} this memory; use `read` or `write` to wait for it, or try again later"
+            "the device is still {doing} this memory; call `read` or `write` to wait for it, or try again later"
         ),
     )
 }
 
-/// Resolves a range of `len` elements, or refuses it.
+/// Returns the range as numbers, or an error if it is not inside `len` elements.
 fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
@@ -513,8 +513,8 @@ fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
             Err(Error::new(
                 ErrorKind::OutOfBounds,
                 format!(
-                    "the range {}..{} does not lie in memory of {len} elements; give one within 0..{len} that ends no earlier \
-                     than it begins",
+                    "the range {}..{} is not inside memory of {len} elements; give a range within 0..{len} that does not end \
+                     before it begins",
                     show(start),
                     show(end)
                 ),
@@ -523,21 +523,22 @@ fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     }
 }
 
-/// Returns the alignment that kernels want of elements of `size` bytes. Kernels may see elements of a multiple of 2, 4,
-/// 8 or 16 bytes as vectors (`float4`), whose alignment Rust's arrays do not have.
+/// Returns the alignment that kernels need for elements of `size` bytes. If the size is a multiple of 2, 4, 8 or 16 bytes, a
+/// kernel may see the elements as vectors (`float4`), whose alignment Rust's arrays do not have.
 pub(crate) const fn kernel_alignment(size: usize) -> usize {
     let zeros = size.trailing_zeros();
     1 << if zeros < 4 { zeros } else { 4 }
 }
 
-/// Returns the alignment of elements in memory that host and kernels see: what Rust wants, and what kernels may want.
+/// Returns the alignment of elements that the host and kernels share: what Rust needs, or what kernels may need if that is
+/// more.
 pub(crate) const fn alignment_of<T>() -> usize {
     let (host, kernel) = (align_of::<T>(), kernel_alignment(size_of::<T>()));
     if host > kernel { host } else { kernel }
 }
 
-/// Checks the address of memory that the library did not allocate. What it allocates is aligned by
-/// [`layout_of`](gpustream_core::memory::layout_of), and views keep to whole elements.
+/// Checks the address of memory that the library did not allocate. What it did allocate is aligned by
+/// [`layout_of`](gpustream_core::memory::layout_of), and a view always begins at a whole element.
 pub(crate) fn check_alignment<T>(address: usize) -> Result<()> {
     let wanted = alignment_of::<T>();
     if address.is_multiple_of(wanted) {
@@ -546,8 +547,8 @@ pub(crate) fn check_alignment<T>(address: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "`{}` has {} bytes and must lie at a multiple of {wanted} bytes, since kernels may read it as vectors; this \
-             memory is at {address:#x}: copy it to memory of the library's, or allocate it with that alignment",
+            "`{}` has {} bytes and must be at a multiple of {wanted} bytes, because kernels may read it as a vector; this memory \
+             is at {address:#x}: copy it to memory that this library allocates, or allocate it with that alignment",
             type_name::<T>(),
             size_of::<T>()
         ),
@@ -558,13 +559,13 @@ fn checked_chunk(size: usize) -> Result<usize> {
     if size == 0 {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            "chunks of zero elements; give a size of at least one",
+            "the chunks were to have 0 elements each; give a size of at least 1",
         ));
     }
     Ok(size)
 }
 
-/// The view methods of an owner of memory, through its whole view.
+/// The methods that an owner of memory shares with views, through a view of the whole.
 macro_rules! owner_methods {
     ($owner:ident) => {
         impl<T> crate::view::sealed::Sealed for $owner<T> {}
@@ -576,7 +577,7 @@ macro_rules! owner_methods {
                 self.view().len()
             }
 
-            /// Returns whether there are no elements.
+            /// Returns true if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
@@ -589,7 +590,7 @@ macro_rules! owner_methods {
             /// Returns a view of the elements of `range`.
             ///
             /// # Errors
-            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds) if the range ends after the last element.
             #[track_caller]
             pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T>> {
                 self.view().slice(range)
@@ -598,34 +599,34 @@ macro_rules! owner_methods {
             /// Returns an exclusive view of the elements of `range`.
             ///
             /// # Errors
-            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds) if the range ends after the last element.
             #[track_caller]
             pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T>> {
                 self.view_mut().slice_mut(range)
             }
 
-            /// Splits the memory into the elements before `middle` and those from there on.
+            /// Splits the memory at `middle`: the first part has the elements before it, the second the others.
             ///
             /// # Errors
-            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds) if `middle` is greater than the length.
             #[track_caller]
             pub fn split_at_mut(&mut self, middle: usize) -> Result<(ViewMut<'_, T>, ViewMut<'_, T>)> {
                 self.view_mut().split_at_mut(middle)
             }
 
-            /// Returns views of pieces of `size` elements, the last one perhaps shorter.
+            /// Returns views of pieces of `size` elements each. The last piece may be shorter.
             ///
             /// # Errors
-            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the size is zero.
             #[track_caller]
             pub fn chunks(&self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'_, T>>> {
                 self.view().chunks(size)
             }
 
-            /// Returns exclusive views of disjoint pieces of `size` elements, the last one perhaps shorter.
+            /// Returns exclusive views of disjoint pieces of `size` elements each. The last piece may be shorter.
             ///
             /// # Errors
-            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the size is zero.
             #[track_caller]
             pub fn chunks_mut(
                 &mut self,
@@ -652,8 +653,7 @@ macro_rules! owner_methods {
                 self.view_mut().cast_mut()
             }
 
-            /// Returns the address of the first element as kernels see it. Accesses through the address are not
-            /// tracked.
+            /// Returns the address of the first element as kernels see it. If you use the address, we cannot track it.
             pub fn as_raw(&self) -> RawBuffer {
                 self.view().as_raw()
             }

@@ -1,8 +1,8 @@
-//! Memory for parameters that kernels declare `volatile`: it may change while they run.
+//! Memory for parameters that kernels declare `volatile`, because it may change while they run.
 //!
-//! A kernel may read an ordinary pointer twice and rely on the same value; a kernel that declares the pointer
-//! `volatile` does not. So a [`Flag`](crate::Flag), which host and kernels write at any time, is an argument for
-//! `volatile` parameters alone: it is no [`AsView`].
+//! If a parameter is an ordinary pointer, the compiler may read the memory twice and rely on getting the same value. If it is
+//! `volatile`, the compiler may not. So you can only pass a [`Flag`](crate::Flag), which the host and kernels write at any
+//! time, to `volatile` parameters. That is why it is not an [`AsView`].
 
 use std::fmt;
 
@@ -14,34 +14,34 @@ use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.
 ///
-/// A `Volatile` is `Send` and `Sync`. Dropping it does nothing.
+/// A `Volatile` is `Send` and `Sync`. It is only a borrow, so dropping it does nothing.
 pub struct Volatile<'a, T> {
     pub(crate) view: View<'a, T>,
-    /// Set for memory that several sides touch at once, which is therefore not ordered.
+    /// Set if several sides use the memory at the same time. Then its uses are not ordered.
     shared: bool,
 }
 
 /// Memory that a kernel writes through a `volatile` pointer.
 ///
-/// A `VolatileMut` is `Send` and `Sync`. Dropping it does nothing.
+/// A `VolatileMut` is `Send` and `Sync`. It is only a borrow, so dropping it does nothing.
 pub struct VolatileMut<'a, T>(pub(crate) Volatile<'a, T>);
 
-/// Memory that a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), and every [`AsView`], which is
-/// ordered as for any other parameter. The trait is sealed.
+/// Memory that a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), or any [`AsView`], which is then
+/// ordered as for any other parameter. You cannot implement this trait.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no memory that a `volatile` parameter can read as elements of type `{T}`",
-    label = "a `&Flag` (with elements of type `u32`), a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here"
+    message = "`{Self}` cannot be read by a `volatile` parameter as elements of type `{T}`",
+    label = "expected a `&Flag` (with elements of type `u32`), a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one"
 )]
 pub trait AsVolatile<T: Plain>: sealed::Sealed {
     /// Returns the memory as an argument.
     fn volatile(&self) -> Volatile<'_, T>;
 }
 
-/// Memory that a kernel can write through a `volatile` pointer: a [`Flag`](crate::Flag), and every [`AsViewMut`]. The
-/// trait is sealed.
+/// Memory that a kernel can write through a `volatile` pointer: a [`Flag`](crate::Flag), or any [`AsViewMut`]. You cannot
+/// implement this trait.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no memory that a `volatile` parameter can write as elements of type `{T}`",
-    label = "a `&mut Flag` (with elements of type `u32`), a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here"
+    message = "`{Self}` cannot be written by a `volatile` parameter as elements of type `{T}`",
+    label = "expected a `&mut Flag` (with elements of type `u32`), a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one"
 )]
 pub trait AsVolatileMut<T: Plain>: AsVolatile<T> {
     /// Returns the memory as an argument.
@@ -57,7 +57,7 @@ impl<T> Clone for Volatile<'_, T> {
 impl<T> Copy for Volatile<'_, T> {}
 
 impl<'a, T: Plain> Volatile<'a, T> {
-    /// Takes memory that several sides touch at once.
+    /// Wraps memory that several sides use at the same time.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self { view, shared: true }
     }
@@ -68,7 +68,7 @@ impl<'a, T: Plain> Volatile<'a, T> {
         self.view.len()
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -80,7 +80,7 @@ impl<'a, T: Plain> Volatile<'a, T> {
 }
 
 impl<'a, T: Plain> VolatileMut<'a, T> {
-    /// Takes memory that several sides touch at once.
+    /// Wraps memory that several sides use at the same time.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self(Volatile::shared(view))
     }
@@ -91,7 +91,7 @@ impl<'a, T: Plain> VolatileMut<'a, T> {
         self.0.len()
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

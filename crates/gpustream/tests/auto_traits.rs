@@ -1,4 +1,4 @@
-//! Types can be sent to other threads and shared by them, except those whose documentation says otherwise.
+//! Types can be sent to other threads and shared between them, unless their documentation says that they cannot.
 
 use std::marker::PhantomData;
 
@@ -26,7 +26,8 @@ fn types_go_to_other_threads() {
     send_and_sync::<(Export, SharedEvent, RawMemory, Pitched, Failures, StreamWatcher, ExitHold)>();
 }
 
-/// A question whether a type is `Send`; the next asks for `Sync`. An inherent constant is found before the trait's.
+/// Asks whether a type is `Send`; the next type asks for `Sync`. This works because an inherent constant is found before the
+/// trait's.
 struct Goes<T>(PhantomData<T>);
 struct IsShared<T>(PhantomData<T>);
 

@@ -1,6 +1,7 @@
 //! Programs that must not compile, and the compiler's messages.
 //!
-//! The messages differ between compiler versions; `TRYBUILD=overwrite cargo test --test compile_fail` writes them anew.
+//! The messages can differ between compiler versions. If they do, `TRYBUILD=overwrite cargo test --test compile_fail` writes
+//! them again.
 
 #[test]
 fn misuse_does_not_compile() {

@@ -1,4 +1,4 @@
-//! Copies of boxes out of larger arrays are compared with a plain loop, on the CPU backend.
+//! Compares copies of boxes out of larger arrays with a plain loop, on the CPU backend.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gpustream::{Device, ErrorKind, Pitched};

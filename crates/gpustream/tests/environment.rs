@@ -44,14 +44,14 @@ fn the_readme_has_the_same_list() {
 
 #[test]
 fn every_variable_that_is_read_is_listed_and_no_other() {
-    // The library's own tests read it.
+    // Only the library's tests read this one.
     const SHIM: &str = "GPUSTREAM_HIP_SHIM_NVRTC";
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         sources(&entry.unwrap().path().join("src"), &mut files);
     }
     let texts: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    // In the sources, each variable's name is a string of its own.
+    // In the sources, each variable's name is a separate string.
     let read: BTreeSet<_> =
         texts.iter().flat_map(|text| names(text, "\"")).filter(|name| *name != SHIM).collect();
     let listed: BTreeSet<_> = names(LIST, "`").collect();

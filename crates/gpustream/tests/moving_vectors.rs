@@ -1,4 +1,5 @@
-//! A vector may move when it gives up the room that it does not use, to where kernels cannot read its elements as vectors.
+//! If a vector gives up its spare capacity it may move, perhaps to a place that kernels cannot read its elements from as
+//! vectors.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -6,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use gpustream::{Device, ErrorKind};
 
-/// Gives memory of ten elements, and nothing else, a place that is no multiple of 16 bytes.
+/// Puts memory of ten elements, and nothing else, at a place that is not a multiple of 16 bytes.
 struct Moving;
 
 const FEW: Layout = Layout::new::<[[f32; 4]; 10]>();
@@ -16,10 +17,10 @@ fn shifted() -> Layout {
     Layout::from_size_align(FEW.size() + SHIFT, 16).unwrap()
 }
 
-// SAFETY: the system's memory, from its start or from a few bytes behind it.
+// SAFETY: this is the system's memory, from its start or shifted by a few bytes.
 unsafe impl GlobalAlloc for Moving {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: this function's contract; there is room for the shift.
+        // SAFETY: this function's contract, and there is room for the shift.
         unsafe { if layout == FEW { System.alloc(shifted()).add(SHIFT) } else { System.alloc(layout) } }
     }
 

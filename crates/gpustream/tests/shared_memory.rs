@@ -1,4 +1,4 @@
-//! Messages and descriptors from another process are anything at all: each that is no export is an error.
+//! Another process may send any message and any descriptors. If they are not an export, that must be an error.
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -51,10 +51,10 @@ fn refused<T>(result: Result<T>, kind: ErrorKind, text: &str) {
     assert!(error.to_string().contains(text), "{error}");
 }
 
-/// Imports a descriptor as so many bytes of the CPU's.
+/// Imports a descriptor as that many bytes of a CPU device.
 fn imported(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
     let export = received(&cpu(bytes), &[file])?;
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is never used.
     unsafe { Device::open("cpu")?.import::<u8>(&export) }.map(drop)
 }
 
@@ -65,7 +65,7 @@ fn a_message_that_is_no_export_is_refused() {
     let mut later = cpu(4096);
     later[7] = 2;
     refused(received(&later, &[file.as_fd()]), ErrorKind::InvalidArgument, "another version");
-    refused(received(&cpu(0), &[file.as_fd()]), ErrorKind::InvalidArgument, "no bytes");
+    refused(received(&cpu(0), &[file.as_fd()]), ErrorKind::InvalidArgument, "0 bytes");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn another_number_of_descriptors_than_one_is_refused_and_none_stays_open() {
         }
         refused(received(&cpu(4096), &descriptors), ErrorKind::InvalidArgument, "file descriptors");
         drop(other);
-        // The pair's end is closed everywhere, so that the other end is told.
+        // Every copy of this end is closed, so the other end is told.
         assert!((&probe).write_all(&[0]).is_err(), "{count} descriptors: one of them stays open");
     }
 }
@@ -119,7 +119,7 @@ fn a_message_may_come_in_pieces() -> Result<()> {
 
 #[test]
 fn memory_that_could_be_taken_away_is_refused() {
-    // A page behind a file's end ends the process that touches it.
+    // If a process touched a page after the file's end, it would be killed.
     for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SHRINK] {
         refused(imported(file(4096, seals).as_fd(), 4096), ErrorKind::InvalidArgument, "length may change");
     }
@@ -177,7 +177,7 @@ fn a_file_that_is_no_event_is_refused() {
         let export = received(&event(), &[file.as_fd()]).unwrap();
         refused(device.import_event(&export), ErrorKind::InvalidArgument, "file descriptor");
     }
-    // The page can be mapped, and not written.
+    // The page can be mapped, but not written.
     let fixed = file(4096, SEALED | SealFlags::WRITE);
     let export = received(&event(), &[fixed.as_fd()]).unwrap();
     refused(device.import_event(&export), ErrorKind::External, "mapping");
@@ -197,7 +197,7 @@ fn an_event_that_another_process_has_written_over_is_an_error() {
 #[test]
 fn an_event_that_the_end_of_its_process_leaves_without_a_reach_is_abandoned() -> Result<()> {
     let page = File::from(file(4096, SEALED));
-    // The third record of slot 0, which nobody comes to.
+    // This names the third record of slot 0, which is never reached.
     (&page).write_all(&3_u64.to_le_bytes()).unwrap();
     let device = Device::open("cpu")?;
     let stream = device.stream()?;

@@ -1,4 +1,4 @@
-//! Copies of ordinary slices on the CPU backend, in situations that the conformance suite cannot make on a GPU, whose
+//! Copies of ordinary slices on the CPU backend, in situations that the conformance suite cannot make on a GPU, because a GPU's
 //! driver may wait for work when it allocates memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -6,7 +6,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Tracking};
 
 const MIB: usize = 1 << 20;
 
-/// Returns values in which no two pieces are alike.
+/// Returns values so that any two pieces differ.
 fn values(len: usize) -> Vec<u32> {
     (0..len as u32).map(|index| index.wrapping_mul(0x9e37_79b9)).collect()
 }
@@ -18,10 +18,10 @@ fn a_stream_that_is_stuck_holds_up_nobody_else() {
     let (stuck, free) = (device.stream().unwrap(), device.stream().unwrap());
     let (release, wait) = std::sync::mpsc::channel::<()>();
     stuck.host_fn(move || wait.recv().unwrap()).unwrap();
-    // The stream then has as many bytes under way as the ring allows.
+    // Now the stream has as many bytes under way as the ring allows.
     let small = values(MIB);
     let held = [stuck.upload(&small).unwrap(), stuck.upload(&small).unwrap()];
-    // The closure is released only after these copies.
+    // We only release the closure after these copies.
     let large = values(8 * MIB);
     let buffer = free.upload(&large).unwrap();
     assert_eq!(free.download(&buffer).unwrap(), large);

@@ -9,7 +9,7 @@ use gpustream_hal::{Backend, BackendName, Device, DriverLibrary, Error, ErrorKin
 use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
 use crate::driver::{Driver, Found};
-use crate::error::{BACKEND, error};
+use crate::error::error;
 use crate::identity::identity;
 use crate::info::kernel_driver;
 use crate::rocprofiler::{self, Rocprofiler};

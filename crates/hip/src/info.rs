@@ -7,7 +7,7 @@ use gpustream_hal::{BackendName, DeviceInfo, ErrorKind, Identity, Result, Stream
 use crate::api::Api;
 use crate::arch::Arch;
 use crate::driver::Driver;
-use crate::error::{BACKEND, error};
+use crate::error::error;
 #[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
 use crate::ffi::*;
 use crate::identity::{identity, name};

@@ -114,7 +114,9 @@ impl StreamCore {
             return if points.all(known_done) {
                 Ok(None)
             } else {
-                Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
+                Err(refused(
+                    "wait inside it for an event recorded outside; make the stream that launches the graph wait instead",
+                ))
             };
         }
         if points.all(|point| point.stream == self.id || state.clock.covers(point)) {

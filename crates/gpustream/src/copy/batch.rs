@@ -13,10 +13,10 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View, ViewMut};
 
-/// Several copies for [`Stream::copy_batch`], which submits them as one operation.
+/// Several copies, which [`Stream::copy_batch`] submits as one operation.
 ///
-/// The batch borrows the memory of its copies, the destinations exclusively. So no copy writes what another one reads or
-/// writes, and the copies need no order among each other:
+/// The batch borrows the memory of its copies, the destinations exclusively. So a copy never writes what another copy reads or
+/// writes, and the copies may run in any order:
 ///
 /// ```compile_fail,E0502
 /// # use gpustream::CopyBatch;
@@ -29,11 +29,11 @@ use crate::view::{AsView, View, ViewMut};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `CopyBatch` is `Send` and `Sync`. A dropped one copies nothing.
+/// A `CopyBatch` is `Send` and `Sync`. If you drop it, nothing is copied.
 #[derive(Debug, Default)]
 #[must_use = "a batch copies nothing until `Stream::copy_batch` takes it"]
 pub struct CopyBatch<'a> {
-    /// Sources and destinations, of equal length in each pair.
+    /// Sources and destinations. Both of a pair have the same length.
     copies: Vec<(View<'a, u8>, ViewMut<'a, u8>)>,
 }
 
@@ -48,11 +48,11 @@ impl<'a> CopyBatch<'a> {
         Self { copies: Vec::with_capacity(copies) }
     }
 
-    /// Adds a copy of `src` to `dst`, each device or pinned memory. The elements of different copies may be of different
-    /// types. Does not block.
+    /// Adds a copy of `src` to `dst`, which may be device or pinned memory. Different copies may have different types of
+    /// elements. Does not block.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the batch then stays as it was.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ. The batch then stays as it was.
     #[track_caller]
     pub fn add<T: Plain>(
         &mut self,
@@ -67,22 +67,23 @@ impl<'a> CopyBatch<'a> {
         })
     }
 
-    /// Returns the number of copies, those of no elements among them.
+    /// Returns the number of copies, including those of zero elements.
     pub fn len(&self) -> usize {
         self.copies.len()
     }
 
-    /// Returns whether there are no copies.
+    /// Returns true if there are no copies.
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
 }
 
 impl Stream {
-    /// Makes the copies of a batch, in stream order and as one operation: work submitted later waits for all of them, and
-    /// the driver gets one call (`cuMemcpyBatchAsync`, CUDA 12.8; `hipMemcpyBatchAsync`, HIP 7.14). The driver gets a
-    /// call for each copy where it has no such function, on the default streams that refuse one, and inside a capture,
-    /// where each copy is a node of the graph. The CPU's threads share the copies. Does not block.
+    /// Makes the copies of a batch in the stream's order, as one operation: later work waits for all of them. Does not block.
+    ///
+    /// The driver gets one call for the whole batch (`cuMemcpyBatchAsync`, CUDA 12.8; `hipMemcpyBatchAsync`, HIP 7.14). If it
+    /// has no such function, or this is a default stream that refuses it, the driver gets one call per copy. Inside a capture
+    /// each copy is a node of the graph. On the CPU the threads share the copies.
     ///
     /// ```
     /// use gpustream::CopyBatch;
@@ -103,10 +104,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Each error names the copy by its index, and nothing was submitted: [`ErrorKind::Uninitialized`] where nothing has
-    /// written some of a source; [`ErrorKind::DeviceMismatch`] for device memory of another device than the stream's,
-    /// which [`copy`](Self::copy) takes. [`ErrorKind::Captured`] as a node of a
-    /// [`GraphBuilder`](crate::GraphBuilder).
+    /// Each error names the copy by its index, and then nothing was submitted. [`ErrorKind::Uninitialized`] if some of a source
+    /// was never written; [`ErrorKind::DeviceMismatch`] for device memory that is not on the stream's device, for which you can
+    /// use [`copy`](Self::copy); [`ErrorKind::Captured`] if this would be a node of a [`GraphBuilder`](crate::GraphBuilder).
     #[track_caller]
     #[expect(
         clippy::needless_pass_by_value,
@@ -131,8 +131,8 @@ impl Stream {
             return Ok(());
         }
         let accesses: Vec<&Access<'_>> = reads.iter().chain(&writes).collect();
-        // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
-        // overlap, and host access waits for the use entered with the tracker.
+        // SAFETY: all ranges are in live blocks, which are not freed before this use is done. The borrows rule out overlap, and
+        // host access waits for the use that we enter with the tracker.
         unsafe { entry.submit_call(&accesses, DriverCalls::Batch(&copies)) }
     }
 
@@ -149,8 +149,8 @@ impl Stream {
                 return Err(Error::new(
                     ErrorKind::DeviceMismatch,
                     format!(
-                        "the memory is {}'s and the stream {}'s; copy between devices by `copy`, a batch copies on \
-                         one device and to and from pinned memory",
+                        "the memory is on {} and the stream on {}; copy between devices with `copy`, because a batch only \
+                         copies on one device and to and from pinned memory",
                         end.device.place(),
                         self.device.place()
                     ),
@@ -162,7 +162,7 @@ impl Stream {
     }
 }
 
-/// Says in an error which copy of a batch it is about.
+/// Adds to an error which copy of a batch it is about.
 #[cold]
 fn of_copy(index: usize, error: Error) -> Error {
     error.with_context(format!("copy {index} of the batch"))
@@ -178,7 +178,7 @@ fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<BatchCopy> {
     Ok(BatchCopy { dst: to, src: from, bytes: src.len() })
 }
 
-/// Adds an access, or makes the last one longer where the two are neighbours.
+/// Adds an access. If it continues the last one, the last one becomes longer instead.
 fn add_access<'a>(accesses: &mut Vec<Access<'a>>, next: Access<'a>) {
     match accesses.last_mut() {
         Some(last) if Arc::ptr_eq(last.block, next.block) && last.range.end == next.range.start => {

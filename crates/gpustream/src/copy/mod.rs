@@ -1,4 +1,4 @@
-//! Allocation, copies and fills, in stream order.
+//! Allocation, copies and fills, in the stream's order.
 
 pub(crate) mod batch;
 
@@ -17,14 +17,15 @@ use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
 
 impl Stream {
-    /// Allocates `len` elements of device memory. Their contents are unspecified: bytes that nothing has written, or
-    /// that an earlier allocation left there.
+    /// Allocates `len` elements of device memory. Their contents are unspecified: you may find what an earlier allocation left
+    /// there.
     ///
-    /// Downloading elements, or copying from them, before they were written is an [`ErrorKind::Uninitialized`]. Fills,
-    /// uploads and copies count as writing the elements that they write. **A kernel counts as writing all elements that
-    /// it was given for writing**, since only its source says which it writes: downloads hand out elements that a
-    /// kernel left out as they are, and a kernel's reads are not checked. So give a kernel that writes a part a view of
-    /// that part, and take [`zeros`](Self::zeros) or [`full`](Self::full) where the kernel may leave out any.
+    /// If you download elements or copy from them before they were written, you get [`ErrorKind::Uninitialized`]. A fill, an
+    /// upload or a copy counts as writing exactly the elements that it writes. **A kernel counts as writing all elements that
+    /// you pass it for writing**, because only its source says which ones it really writes. So if a kernel leaves some elements
+    /// out, a download returns them as they were. We don't check what a kernel reads either. If your kernel only writes a part,
+    /// pass it a view of that part. If it may leave out any element, allocate with [`zeros`](Self::zeros) or
+    /// [`full`](Self::full).
     ///
     /// ```
     /// # use gpustream::ErrorKind;
@@ -39,9 +40,11 @@ impl Stream {
     ///
     /// Inside a [capture](Self::capture) and in a [node](crate::GraphBuilder::node) the memory belongs to the graph.
     ///
+    /// Normally does not block. But if the driver has no room left, we return cached memory to it and wait for pending frees
+    /// before we give up, and that may take as long as the work that still uses the memory.
+    ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; the message
-    /// names the lines of the program that hold the memory.
+    /// [`ErrorKind::OutOfMemory`] if that was not enough. The message names the lines of your program that hold the memory.
     #[track_caller]
     #[inline]
     pub fn alloc<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
@@ -54,7 +57,7 @@ impl Stream {
         Ok(Buffer::new(memory, len))
     }
 
-    /// Allocates `len` elements and clears them in stream order.
+    /// Allocates `len` elements and sets their bytes to zero, in the stream's order.
     ///
     /// # Errors
     /// As for [`alloc`](Self::alloc).
@@ -63,7 +66,7 @@ impl Stream {
         self.full_for(&self.enter(call_site("zeros"))?, len, T::zeroed())
     }
 
-    /// Allocates `len` elements and sets each to `value` in stream order.
+    /// Allocates `len` elements and sets each to `value`, in the stream's order.
     ///
     /// # Errors
     /// As for [`alloc`](Self::alloc) and [`fill`](Self::fill).
@@ -78,7 +81,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Allocates as many elements as `src` has and copies them there, in stream order, as `clone` does for a vector.
+    /// Allocates as many elements as `src` has and copies them there, in the stream's order, like `clone` for a vector.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -101,26 +104,28 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Allocates device memory and copies `values` into it. The host copies the slice to pinned memory before the call
-    /// returns; the device copies from there in stream order. Blocks while the stream has as many uploads under way as
-    /// [`DeviceOptions::staging_ring`](crate::DeviceOptions::staging_ring) allows.
+    /// Allocates device memory and copies `values` into it. The host copies the slice to pinned memory before this call
+    /// returns, so you may change the slice afterwards. The device copies from there, in the stream's order.
+    ///
+    /// Blocks if the stream has more uploads under way than [`DeviceOptions::staging_ring`](crate::DeviceOptions::staging_ring)
+    /// allows, until the device has copied enough of them.
     ///
     /// # Errors
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer<T>> {
         let entry = self.enter(call_site("upload"))?;
-        // Before memory is taken that a recording would keep.
+        // We check before we allocate, because a recording would keep the memory.
         entry.check_running(copy::CAPTURED)?;
         let mut buffer = self.alloc_for(&entry, values.len())?;
         self.upload_for(&entry, values, &mut buffer.view_mut())?;
         Ok(buffer)
     }
 
-    /// Copies `values` to `dst`, as [`upload`](Self::upload) does.
+    /// Like [`upload`](Self::upload), into memory that you already have. Blocks as `upload` does.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
     pub fn upload_into<T: Plain>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         let entry = self.enter(call_site("upload"))?;
@@ -130,7 +135,7 @@ impl Stream {
         self.upload_for(&entry, values, &mut dst)
     }
 
-    /// Copies `values` to memory of equal length, which the stream reaches.
+    /// Copies `values` to memory of the same length that the stream can reach.
     #[inline]
     fn upload_for<T: Plain>(
         &self,
@@ -139,27 +144,28 @@ impl Stream {
         dst: &mut ViewMut<'_, T>,
     ) -> Result<()> {
         lint::serialises_at(
-            "the host copies an ordinary slice before this call returns, and past the staging ring's size it waits for \
-             the device; copy from pinned memory",
+            "the host copies an ordinary slice before this call returns, and if the staging ring is full it waits for the \
+             device; copy from pinned memory",
             entry.caller.call_site.location,
         );
         let dst = dst.view();
         copy::upload(&self.device.0, entry, bytemuck::cast_slice(values), dst.block, dst.bytes().start)
     }
 
-    /// Copies `src` to the host. Blocks until this copy is done, with the work that it depends on and no other.
+    /// Copies `src` to the host. Blocks until this copy is done, including the work that it depends on. It does not wait for
+    /// anything else.
     ///
     /// # Errors
-    /// [`ErrorKind::Uninitialized`] where nothing has written some of `src`.
+    /// [`ErrorKind::Uninitialized`] if some of `src` was never written.
     #[track_caller]
     pub fn download<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
         let entry = self.enter(call_site("download"))?;
         let src = src.view();
-        entry.check_running("wait for a download; copy to pinned memory")?;
+        entry.check_running("wait for a download; copy to pinned memory instead")?;
         let mut values = Vec::<T>::new();
         entry.named(values.try_reserve_exact(src.len()).map_err(|_| no_host_memory::<T>(src.len())))?;
         self.check_source(&entry, &src)?;
-        // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
+        // SAFETY: the spare capacity holds `src.len()` elements, and on success all of it has been written.
         unsafe {
             entry.named(copy::download(
                 &self.device.0,
@@ -173,16 +179,16 @@ impl Stream {
         Ok(values)
     }
 
-    /// Copies `src` into a slice of equal length. Blocks, as [`download`](Self::download) does.
+    /// Like [`download`](Self::download), into a slice of the same length. Blocks as `download` does.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written
-    /// some of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ; [`ErrorKind::Uninitialized`] if some of `src` was never written;
+    /// [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory.
     #[track_caller]
     pub fn download_into<T: Plain>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
         let entry = self.enter(call_site("download"))?;
         let src = src.view();
-        entry.check_running("wait for a download; copy to pinned memory")?;
+        entry.check_running("wait for a download; copy to pinned memory instead")?;
         entry.named(check_lengths(src.len(), dst.len()))?;
         self.check_source(&entry, &src)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
@@ -191,12 +197,11 @@ impl Stream {
         })
     }
 
-    /// Copies between device and pinned memory, in any combination, in stream order.
-    /// [`copy_batch`](Self::copy_batch) makes many copies as one operation.
+    /// Copies between device and pinned memory in any combination, in the stream's order. If you have many copies, submit them
+    /// as one operation with [`copy_batch`](Self::copy_batch).
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has
-    /// written some of `src`.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ; [`ErrorKind::Uninitialized`] if some of `src` was never written.
     #[track_caller]
     pub fn copy<T: Plain>(
         &self,
@@ -209,7 +214,7 @@ impl Stream {
         self.copy_for(&entry, &src, &dst.view())
     }
 
-    /// Copies between memory of equal length; the caller holds `dst` exclusively.
+    /// Copies between memory of the same length. The caller has `dst` exclusively.
     #[inline]
     pub(crate) fn copy_for<T: Plain>(
         &self,
@@ -239,7 +244,7 @@ impl Stream {
         })
     }
 
-    /// Copies without checks: lengths agree, devices are this stream's, `dst` is held exclusively.
+    /// Copies without checks: the lengths agree, the stream's device can reach both, and the caller has `dst` exclusively.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub(crate) fn submit_copy<T: Plain>(
@@ -252,14 +257,14 @@ impl Stream {
             return Ok(());
         }
         let copy = self.copy_work(src, dst)?;
-        // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
-        // overlap, and host access waits for the use entered with the tracker.
+        // SAFETY: both ranges are in live blocks, which are not freed before this use is done. The borrows rule out overlap,
+        // and host access waits for the use that we enter with the tracker.
         unsafe {
             entry.submit_call(&[&src.access(Mode::Read), &dst.access(Mode::Write)], DriverCalls::Work(copy))
         }
     }
 
-    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
+    /// Like [`submit_copy`](Self::submit_copy), for several pairs as one operation.
     pub(crate) fn submit_copies<T: Plain, const N: usize>(
         &self,
         entry: &StreamEntry<'_>,
@@ -276,8 +281,7 @@ impl Stream {
         let mut several = |device: &dyn hal::Device, stream| {
             src.iter().zip(dst).try_for_each(|(src, dst)| {
                 let copy = self.copy_work(src, dst)?;
-                // SAFETY: each pair lies in live blocks, which are not freed before this use is done, and does not
-                // overlap.
+                // SAFETY: each pair is in live blocks, which are not freed before this use is done, and does not overlap.
                 unsafe { copy.enqueue(device, stream) }
             })
         };
@@ -288,8 +292,8 @@ impl Stream {
         };
         let call = DriverCalls::Several(work, &mut several);
         let mut submission = Operation { waited, ..Operation::new(&entry.caller, &accesses, call) };
-        // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
-        // overlap, and host access waits for the use entered with the tracker.
+        // SAFETY: all ranges are in live blocks, which are not freed before this use is done. The borrows rule out overlap, and
+        // host access waits for the use that we enter with the tracker.
         unsafe { entry.submit(&mut submission) }
     }
 
@@ -310,14 +314,15 @@ impl Stream {
         })
     }
 
-    /// Sets every element of `dst` to `value` in stream order.
+    /// Sets every element of `dst` to `value`, in the stream's order.
     ///
-    /// Values that repeat a pattern of 1, 2 or 4 bytes are one driver call; others are copied once and doubled.
+    /// If the value repeats a pattern of 1, 2 or 4 bytes, this is one driver call. Otherwise we upload a few copies of the
+    /// value and double them until the memory is full, because drivers have no fill for wider patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value
-    /// that is no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a
-    /// value as a node of a graph.
+    /// [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory. If the value is wider than four bytes and
+    /// not such a pattern: [`ErrorKind::OutOfMemory`] if there is no pinned memory to upload it from, and
+    /// [`ErrorKind::Captured`] if this would be a node of a graph.
     #[track_caller]
     pub fn fill<T: Plain>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
         self.fill_for(&self.enter(call_site("fill"))?, &mut dst.view_mut(), value)
@@ -334,12 +339,12 @@ impl Stream {
         };
         let view = dst.view();
         let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
-        // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
+        // SAFETY: the range is in a live block; the pattern is at most as wide as T, to which the range is aligned.
         unsafe { entry.submit_call(&[&view.access(Mode::Write)], DriverCalls::Work(fill)) }
     }
 
-    /// Fills with a value that the drivers' fills cannot express: uploads some copies of the value, then copies the
-    /// filled part behind itself until the range is full.
+    /// Fills with a value that the driver's fill cannot express. We upload a few copies of the value, then copy the filled part
+    /// to the place after it until the range is full.
     fn fill_by_doubling<T: Plain>(
         &self,
         entry: &StreamEntry<'_>,
@@ -348,7 +353,7 @@ impl Stream {
     ) -> Result<()> {
         if !self.core.takes_several_calls() {
             return Err(refused(
-                "make one node of a fill with a value wider than four bytes; fill before, and copy",
+                "make a single node of a fill with a value wider than four bytes; fill a buffer before, and copy it in the node",
             ));
         }
         let seed = (4096 / size_of::<T>()).clamp(1, dst.len());
@@ -361,7 +366,7 @@ impl Stream {
         let to_host = view.block.is_host();
         let mut double = |device: &dyn hal::Device, stream: RawStream| {
             let mut filled = seed_bytes;
-            // SAFETY: all ranges lie in the blocks of the accesses, and each copy reads below what it writes.
+            // SAFETY: all ranges are in the blocks of the accesses, and each copy reads below what it writes.
             unsafe {
                 if to_host {
                     device.copy_on_device(address, source.as_raw(), seed_bytes, stream)?;
@@ -377,7 +382,7 @@ impl Stream {
             Ok(())
         };
         let work = trace::WorkKind::Fill { bytes: total as u64 };
-        // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
+        // SAFETY: all ranges are in live blocks, which are not freed before this use is done.
         unsafe { entry.submit_call(&accesses, DriverCalls::Several(work, &mut double)) }
     }
 
@@ -390,8 +395,8 @@ impl Stream {
         self.check_written(entry, src)
     }
 
-    /// Returns whether this copies memory of another device to this stream's device. The driver copies through the host
-    /// where the two cannot reach each other.
+    /// Returns true if this copies memory of another device to this stream's device. If the two cannot reach each other, the
+    /// driver copies through the host.
     fn is_peer_copy<T: Plain>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> bool {
         let (here, from, to) = (&self.device.0.info, &src.device.0.info, &dst.device.0.info);
         !src.block.is_host()
@@ -402,15 +407,15 @@ impl Stream {
     }
 
     fn check_written<T: Plain>(&self, entry: &StreamEntry<'_>, src: &View<'_, T>) -> Result<()> {
-        // Captured operations have not written anything yet, so contents are not known.
+        // Captured operations have not written anything yet, so we cannot know the contents.
         if self.core.is_recorded() && self.core.is_recorded_here().unwrap_or(false) {
             return Ok(());
         }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());
         }
-        let message = "nothing has written some of these elements; allocate with `zeros`, `full` or `upload`, or \
-                       submit the work that writes them first (for writes the library does not see: `assume_written`)";
+        let message = "some of these elements were never written; allocate with `zeros`, `full` or `upload`, or submit the work \
+                       that writes them first (if the library cannot see that work, call `assume_written`)";
         entry.named(Err(Error::new(ErrorKind::Uninitialized, message)))
     }
 }
@@ -434,8 +439,8 @@ pub(crate) fn check_lengths(src: usize, dst: usize) -> Result<()> {
     ))
 }
 
-/// Returns the shortest pattern whose repetition is `value`, if the drivers can fill with it. A pattern is never wider
-/// than the value, so the value's alignment is enough.
+/// Returns the shortest pattern whose repetition is `value`, if the drivers can fill with it. A pattern is at most as wide as
+/// the value, so the value's alignment is enough.
 fn pattern(value: &[u8]) -> Option<FillPattern> {
     let repeats = |width: usize| {
         value.len().is_multiple_of(width) && value.chunks_exact(width).all(|chunk| chunk == &value[..width])
@@ -449,7 +454,7 @@ fn pattern(value: &[u8]) -> Option<FillPattern> {
     repeats(4).then(|| FillPattern::U32(u32::from_ne_bytes([value[0], value[1], value[2], value[3]])))
 }
 
-/// Returns what a trace says of several copies in the direction of the first.
+/// Returns what a trace says about several copies in the same direction as the first.
 #[cold]
 fn traced_together<T: Plain>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::WorkKind {
     let total = src.iter().map(|src| src.bytes().len() as u64).sum();

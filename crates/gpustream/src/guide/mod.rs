@@ -1,20 +1,20 @@
-//! Guides: writing kernels, this library's names beside those of cudarc, other libraries in one program with it, and
-//! seeing what ran when.
+//! Guides: writing kernels, this library's names beside cudarc's, using other libraries in the same program, and seeing what
+//! ran when.
 //!
-//! The modules hold no items. The tests compile and run their examples.
+//! These modules hold no items, only text. The tests compile and run the examples.
 
-/// Writing kernels: types, headers, contracts, shared memory, constants, and the errors of a build.
+/// How to write kernels: types, headers, contracts, shared memory, constants, and the errors of a build.
 #[doc = include_str!("writing_kernels.md")]
 pub mod writing_kernels {}
 
-/// Coming from cudarc: its names and this library's side by side.
+/// If you know cudarc: its names and ours side by side.
 #[doc = include_str!("coming_from_cudarc.md")]
 pub mod coming_from_cudarc {}
 
-/// Bringing your own: other libraries' work and memory, ordered and owned like this library's.
+/// How to use other libraries' work and memory, ordered and kept alive like the library's own.
 #[doc = include_str!("bringing_your_own.md")]
 pub mod bringing_your_own {}
 
-/// Seeing what ran: traces, reports and pictures.
+/// How to see what ran: traces, reports and pictures.
 #[doc = include_str!("seeing_what_ran.md")]
 pub mod seeing_what_ran {}

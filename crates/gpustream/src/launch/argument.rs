@@ -19,15 +19,15 @@ use crate::texture::Texture;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
 
-/// The most parameters that a kernel may have.
+/// How many parameters a kernel may have.
 const MAX_ARGS: usize = 64;
 
-/// The most uses of a module's variables that a launch counts as.
+/// How many accesses to module variables a launch can count as.
 const MAX_GLOBALS: usize = 2;
 
 /// One argument of a launch.
 ///
-/// An `Arg` is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
+/// An `Arg` is neither `Send` nor `Sync`, because it points to a value of the calling thread. Dropping it does nothing.
 pub struct Arg<'a> {
     kind: ArgKind<'a>,
 }
@@ -37,12 +37,12 @@ enum ArgKind<'a> {
     Memory { address: usize, access: Access<'a>, device: &'a crate::Device, borrow: Borrow },
 }
 
-/// The borrow behind an argument's memory.
+/// What is borrowed for an argument that is memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borrow {
-    /// The memory's own: arguments that are written are apart from all others.
+    /// The memory itself, so a written argument cannot overlap another argument.
     Memory,
-    /// The borrow of a texture or a surface, which shares its memory.
+    /// A texture or a surface, which shares its memory with others.
     Object,
 }
 
@@ -61,24 +61,22 @@ impl<'a> Arg<'a> {
         Self::memory(view, view.access(Mode::Read))
     }
 
-    /// Passes a pointer to memory that the kernel writes, and perhaps reads.
+    /// Passes a pointer to memory that the kernel writes and may also read.
     #[inline]
     pub fn write<T: Plain>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
         let view = memory.view();
         Self::memory(view, view.access(Mode::Write))
     }
 
-    /// Passes a pointer to memory that the kernel reads and that may change meanwhile:
-    /// `Arg::volatile(flag.volatile())`.
+    /// Passes a pointer to memory that the kernel reads while it may change: `Arg::volatile(flag.volatile())`.
     #[inline]
     pub fn volatile<T: Plain>(memory: Volatile<'a, T>) -> Self {
         Self::memory(memory.view, memory.access(Mode::Read))
     }
 
-    /// Passes a pointer to memory that the kernel writes and that may change meanwhile:
-    /// `Arg::volatile_mut(flag.volatile_mut())`.
+    /// Passes a pointer to memory that the kernel writes while others may use it: `Arg::volatile_mut(flag.volatile_mut())`.
     #[inline]
-    #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
+    #[allow(clippy::needless_pass_by_value)] // Taking it by value keeps it unique.
     pub fn volatile_mut<T: Plain>(memory: VolatileMut<'a, T>) -> Self {
         Self::memory(memory.0.view, memory.0.access(Mode::Write))
     }
@@ -106,9 +104,9 @@ impl<'a> Arg<'a> {
         Self { kind: ArgKind::Memory { address, access, device, borrow: Borrow::Memory } }
     }
 
-    /// Returns the argument as the core knows it, unless it is memory of another device.
+    /// Returns the argument as the core knows it, or `None` if it is memory of another device.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    #[allow(clippy::inline_always, reason = "the path of a deferred operation")]
     pub(super) fn on(&self, device: &crate::Device) -> Option<Argument<'_>> {
         match &self.kind {
             &ArgKind::Value { bytes, size, .. } => Some(Argument::Value { bytes, size }),
@@ -118,7 +116,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Returns the memory behind the argument, with its device; `None` for a value.
+    /// Returns the argument's memory and its device, or `None` if the argument is a value.
     pub(crate) fn access(&self) -> Option<(&Access<'a>, &'a crate::Device)> {
         match &self.kind {
             ArgKind::Value { .. } => None,
@@ -126,7 +124,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Returns the size of the parameter that takes the argument, in bytes.
+    /// Returns how many bytes the parameter has that takes this argument.
     fn size(&self) -> usize {
         match self.kind {
             ArgKind::Value { size, .. } => size,
@@ -135,10 +133,10 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// The addresses that the driver reads a launch's arguments from.
+/// The addresses from which the driver reads a launch's arguments.
 pub(super) struct Pointers {
     room: [MaybeUninit<*mut c_void>; MAX_ARGS],
-    /// The number of them, which have all been written.
+    /// How many addresses have been written.
     len: usize,
 }
 
@@ -150,12 +148,12 @@ impl Pointers {
 
     #[inline]
     pub(super) fn filled(&self) -> &[*mut c_void] {
-        // SAFETY: that many have been written, which is no more than there is room for.
+        // SAFETY: `len` addresses have been written, which is at most as many as there is room for.
         unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len) }
     }
 }
 
-/// Room for the memory that a kernel touches: behind arguments, and variables of its module.
+/// Room for the memory that a kernel touches: its arguments and its module's variables.
 pub(super) struct AccessRoom<'a>([MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS]);
 
 impl AccessRoom<'_> {
@@ -165,8 +163,8 @@ impl AccessRoom<'_> {
     }
 }
 
-/// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk. The tracker also
-/// gets `globals`, of which no more than [`MAX_GLOBALS`] count.
+/// Checks the arguments of `kernel`, and writes them as the driver needs them and as the tracker needs them, in one walk. The
+/// tracker also gets `globals`, at most [`MAX_GLOBALS`] of them.
 #[inline]
 pub(super) fn lower<'t, 'a>(
     kernel: &Kernel,
@@ -210,12 +208,12 @@ pub(super) fn lower<'t, 'a>(
         check_objects(args)?;
     }
     pointers.len = args.len();
-    // SAFETY: as many have been written.
+    // SAFETY: `touched` of them have been written.
     Ok(unsafe { std::slice::from_raw_parts(accesses.as_ptr().cast(), touched) })
 }
 
-/// Checks that no memory which a kernel writes is that of a texture or a surface among the other arguments. No device keeps
-/// the two ways to it coherent within a kernel, and a compiler may fetch twice.
+/// Checks that a kernel does not write memory that it also gets as a texture or a surface. Devices do not keep these two ways
+/// to the memory coherent within a kernel, and a compiler may fetch twice.
 #[inline(never)]
 fn check_objects(args: &[Arg<'_>]) -> Result<()> {
     let memory = |arg: &'_ Arg<'_>| match &arg.kind {
@@ -232,8 +230,8 @@ fn check_objects(args: &[Arg<'_>]) -> Result<()> {
             if block == other && is_object && (written || other_written) {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "the launch writes memory that a texture or a surface among its other arguments is of; a kernel does \
-                     not see its own writes there, so read what is written, or write other memory",
+                    "the launch writes memory that it also reads or writes through a texture or a surface; a kernel cannot see \
+                     its own writes there, so pass the memory in one way only, or write other memory",
                 ));
             }
         }
@@ -252,6 +250,10 @@ fn argument_mismatch(kernel: &Kernel, args: &[Arg<'_>]) -> Error {
     };
     Error::new(
         ErrorKind::ArgumentMismatch,
-        format!("kernel `{}` {wants}, and was given {} of {given:?} bytes", kernel.name, given.len()),
+        format!(
+            "kernel `{}` {wants}, and was given {} of {given:?} bytes; pass what it takes",
+            kernel.name,
+            given.len()
+        ),
     )
 }

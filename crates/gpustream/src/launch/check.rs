@@ -1,4 +1,4 @@
-//! Checks of a launch, made before the driver is called.
+//! What is checked about a launch before the driver is called.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 
 impl Kernel {
-    /// Checks that the kernel was loaded with the stream's device.
+    /// Checks that the kernel was loaded through the same handle of the device as the stream.
     #[inline]
     pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
         if self.device().is_same(stream.device()) { Ok(()) } else { Err(self.foreign(stream)) }
@@ -32,7 +32,7 @@ impl Kernel {
         self.any_shape(stream, launch, shape)
     }
 
-    /// As [`shape`](Self::shape), for a launch of any form.
+    /// Like [`shape`](Self::shape), for a launch of any form.
     #[inline(never)]
     fn any_shape(&self, stream: &Stream, launch: &LaunchRequest, shape: &mut LaunchConfig) -> Result<()> {
         *shape = launch.resolve(stream.device().info())?;
@@ -50,7 +50,8 @@ impl Kernel {
         }
     }
 
-    /// Checks that all blocks of a grid run at once on a part of the device: drivers may compare with the whole device.
+    /// Checks that all blocks of a grid fit on a part of the device at once, because drivers may only compare with the whole
+    /// device.
     fn check_fits_part(&self, config: &LaunchConfig, part: u32) -> Result<()> {
         let threads = config.block.iter().product();
         let at_once = u64::from(self.blocks_at_once(threads, config.dynamic_shared)?) * u64::from(part);
@@ -61,15 +62,15 @@ impl Kernel {
         Err(Error::new(
             ErrorKind::InvalidLaunch,
             format!(
-                "a cooperative launch of {blocks} blocks of `{}` on a stream of {part} multiprocessors, which run \
-                 {at_once} at once; launch fewer, or on a stream of the whole device",
+                "a cooperative launch of `{}` has {blocks} blocks, and its stream's {part} multiprocessors can run {at_once} \
+                 at once; launch fewer blocks, or use a stream of the whole device",
                 self.name
             ),
         ))
     }
 
-    /// Checks that the device can run this kernel in such blocks, and raises the kernel's limit of dynamic shared
-    /// memory where they need it.
+    /// Checks that the device can run this kernel in such blocks. If they need more dynamic shared memory than the kernel may
+    /// use yet, raises its limit.
     pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
         let info = self.device().info();
         let (threads, limit, shared) = self.needs(block, dynamic_shared);
@@ -88,14 +89,14 @@ impl Kernel {
         }
     }
 
-    /// Returns the number of threads of such a block and their limit, and the bytes of shared memory.
+    /// Returns how many threads such a block has, how many it may have, and how many bytes of shared memory it needs.
     fn needs(&self, block: [u32; 3], dynamic_shared: u32) -> (u64, u32, u64) {
         let threads = block.iter().map(|&threads| u64::from(threads)).product::<u64>();
         let limit = most_threads(self.device().info(), self.info);
         (threads, limit, u64::from(dynamic_shared) + u64::from(self.info.static_shared))
     }
 
-    /// Returns whether a launch in this shape passes [`shape`](Self::shape) without a call to the driver.
+    /// Returns true if a launch in this shape passes [`shape`](Self::shape) without calling the driver.
     pub(super) fn takes(&self, config: &LaunchConfig) -> bool {
         let (threads, limit, shared) = self.needs(config.block, config.dynamic_shared);
         config.is_plain()
@@ -103,8 +104,8 @@ impl Kernel {
             && shared <= u64::from(self.device().info().limits.shared_memory_per_block)
     }
 
-    /// Raises the kernel's limit of dynamic shared memory to the device's. The need of one launch would not do: other
-    /// threads' launches and queries at the same moment may need more.
+    /// Raises the kernel's limit of dynamic shared memory to the device's. What one launch needs would not be enough, because
+    /// another thread's launch or query may need more at the same moment.
     #[cold]
     fn allow_most_shared(&self) -> Result<()> {
         if self.may_share_most.load(Ordering::Acquire) {
@@ -126,7 +127,7 @@ impl Kernel {
         {
             "another handle of the stream's device, and a module belongs to one handle"
         } else {
-            "another device than the stream's"
+            "a device that is not the stream's"
         };
         Error::new(
             ErrorKind::DeviceMismatch,
@@ -145,18 +146,18 @@ impl Kernel {
         Error::new(
             ErrorKind::InvalidLaunch,
             format!(
-                "kernel `{}` with {threads} threads per block and {shared} bytes of shared memory (static and \
-                 dynamic); at most {limit} threads and {shared_limit} bytes are possible here",
+                "kernel `{}` was to run with {threads} threads per block and {shared} bytes of shared memory (static and \
+                 dynamic); this device and kernel allow at most {limit} threads and {shared_limit} bytes",
                 self.name
             ),
         )
     }
 }
 
-/// The most blocks of a cluster that every device with clusters allows.
+/// The largest cluster that every device with clusters allows.
 const MAX_CLUSTER: u64 = 8;
 
-/// Checks that the device has what a launch asks for.
+/// Checks that the device can do what a launch asks for.
 fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
     if config.cooperative && !info.features.cooperative_launch {
@@ -169,7 +170,7 @@ fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let ([x, y, z], [gx, gy, gz]) = (config.cluster, config.grid);
     if config.cluster.contains(&0) {
         return invalid(format!(
-            "a cluster of {x} by {y} by {z} blocks has no block; write 1 for an axis without extent"
+            "a cluster of {x} by {y} by {z} blocks has no blocks; write 1 for an axis that you don't use"
         ));
     }
     if !info.features.cluster_launch {
@@ -177,11 +178,11 @@ fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     }
     let blocks = config.cluster.iter().fold(1, |blocks: u64, &n| blocks.saturating_mul(u64::from(n)));
     if blocks > MAX_CLUSTER {
-        return invalid(format!("a cluster of {blocks} blocks; at most {MAX_CLUSTER} are possible"));
+        return invalid(format!("a cluster was to have {blocks} blocks; at most {MAX_CLUSTER} are possible"));
     }
     if config.grid.iter().zip(config.cluster).any(|(blocks, cluster)| blocks % cluster != 0) {
         return invalid(format!(
-            "clusters of {x} by {y} by {z} blocks do not divide a grid of {gx} by {gy} by {gz}"
+            "clusters of {x} by {y} by {z} blocks do not divide a grid of {gx} by {gy} by {gz} blocks; round the grid up"
         ));
     }
     Ok(())

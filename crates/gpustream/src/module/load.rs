@@ -1,4 +1,4 @@
-//! Loading compiled kernels, or compiling them at run time.
+//! How compiled kernels are loaded, or compiled at run time.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Once};
@@ -14,22 +14,22 @@ use super::{LoadedModule, Module, ModuleSource, symbol_of};
 use crate::device::Device;
 use crate::global::{GlobalMemory, Globals};
 
-/// What generated bindings know of variables beside those that they list.
+/// What generated bindings know about variables in addition to those that they list.
 pub struct Variables<'a> {
-    /// The variables that kernels may write, as the images show them, if the list has none of this kind.
+    /// The variables that kernels may write, as the images show them, if the list has no `__device__` variable.
     pub unlisted: &'a [&'a str],
-    /// The variables that kernels only read. An image made by NVIDIA's compilers does not tell these from others.
+    /// The variables that kernels only read. In an image made by NVIDIA's compilers you cannot tell these from others.
     pub read_only: &'a [&'a str],
 }
 
-/// Loads a module that `gpustream-build` built, and refuses an image that is not the one that was built.
+/// Loads a module that `gpustream-build` built. Refuses an image that differs from the one that was built.
 ///
 /// # Safety
-/// As for [`Device::load_module`], but for images that have a checksum, which are compared with it first: those were built
-/// from the source. The checksums are those of the images, in the same order. `variables` are those of the images.
+/// As for [`Device::load_module`], except for images with a checksum: we compare those first, so they are what was built from
+/// the source. The checksums must belong to the images, in the same order. `variables` must be those of the images.
 ///
 /// # Errors
-/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image has another checksum.
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] if an image has another checksum.
 #[track_caller]
 pub unsafe fn load_built(
     device: &Device,
@@ -42,8 +42,9 @@ pub unsafe fn load_built(
     unsafe { load(device, source, checksums, known, Some(variables.read_only)) }
 }
 
-/// Loads a module. `unlisted` are variables that kernels may write and that [`ModuleSource::globals`] lacks. If the source is
-/// compiled, those of its image count too, but for the `read_only` ones; `None` if the caller vouches that there are none.
+/// Loads a module. `unlisted` are variables that kernels may write but that [`ModuleSource::globals`] lacks. If we compile the
+/// source, we add those that its image shows, except the `read_only` ones. `None` means that the caller promises that there are
+/// none.
 ///
 /// # Safety
 /// As for [`load_built`].
@@ -61,7 +62,7 @@ pub(crate) unsafe fn load(
     loaded.map_err(|error| error.with_call_site(call))
 }
 
-/// Loads as [`load`] does, without naming the call.
+/// Like [`load`], without naming the call.
 ///
 /// # Safety
 /// As for [`load_built`].
@@ -82,7 +83,7 @@ unsafe fn load_unnamed(
     // SAFETY: handed on.
     let loaded =
         unsafe { load_image(device, source, checksums) }.map_err(|error| in_context(error, "loading"))?;
-    // SAFETY: the device has just loaded the module, which belongs to nobody else.
+    // SAFETY: the device has just loaded the module, which is not shared yet.
     let core = Arc::new(unsafe { ModuleCore::new(loaded.raw, device.0.raw.clone()) });
     if let (Some(image), Some(read_only)) = (&loaded.compiled, read_only) {
         unlisted.extend(unlisted_in(image, source, read_only));
@@ -90,7 +91,7 @@ unsafe fn load_unnamed(
     if !unlisted.is_empty() && lint::is_on() {
         let (name, names) = (source.name, variables::list(&unlisted));
         lint::serialises(&format!(
-            "launches of module `{name}` never overlap: its kernels may write {names}"
+            "launches of module `{name}` never overlap, because its kernels may write {names}"
         ));
     }
     let symbols = loaded.symbols;
@@ -109,10 +110,10 @@ struct Loaded {
     compiled: Option<Vec<u8>>,
 }
 
-/// Loads the image that suits the device best and that its driver takes, or compiles the source.
+/// Loads the image that fits the device best, or compiles the source.
 ///
-/// A driver refuses images of a toolkit that is too new for it. It takes the next best image then, or what its own run-time
-/// compiler makes of the source.
+/// A driver refuses an image if the toolkit that made it is too new for the driver. Then we try the next best image, and at
+/// last compile the source with the driver's own run-time compiler.
 ///
 /// # Safety
 /// As for [`load_built`].
@@ -124,7 +125,7 @@ unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Ch
         if let Some(checksum) = checksums.get(index) {
             checksum::check(checksum, image)?;
         }
-        // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
+        // SAFETY: the checksum says that the build wrote the image, or the caller promises that it is sound.
         let raw = match unsafe { raw_device.module_load(image.bytes) } {
             Ok(raw) => raw,
             Err(error) if is_refusal(&error) => {
@@ -144,47 +145,47 @@ unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Ch
     };
     let load = || {
         let compiled = compile_cache::compile(&**raw_device, text)?;
-        // SAFETY: the compiler has just made the image, or had when it was cached.
+        // SAFETY: the compiler has made the image, now or when it was cached.
         let raw = unsafe { raw_device.module_load(&compiled.image) }?;
         Ok((raw, compiled))
     };
     let (raw, compiled) = load().map_err(|error: Error| match (&refused, error.kind()) {
         (Some(refused), ErrorKind::Unsupported | ErrorKind::InvalidModule | ErrorKind::NoImageForDevice) => {
-            let why = format_args!("its source cannot be used instead ({})", error.message());
+            let why = format_args!("the source cannot be used instead ({})", error.message());
             refused.clone().with_context(why)
         }
         (None, ErrorKind::Unsupported) => no_image(device, source, Some(&error)),
         _ => error,
     })?;
     if let Some(refused) = &refused {
-        say_once(device, source, refused, "its source is compiled as the program runs");
+        say_once(device, source, refused, "its source is compiled at run time");
     }
     let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
     Ok(Loaded { raw, symbols: names.zip(compiled.symbols).collect(), compiled: Some(compiled.image) })
 }
 
-/// Returns whether the driver has looked at an image and does not take it, though another one may do.
+/// Returns true if the driver has looked at an image and refuses it, so that another image may still work.
 fn is_refusal(error: &Error) -> bool {
     let kinds = [ErrorKind::InvalidModule, ErrorKind::NoImageForDevice];
     error.code().is_some() && kinds.contains(&error.kind())
 }
 
-/// Says on standard error, once per process, that a driver does not take the best image of a module. All modules of a program
-/// come from the same toolkit.
+/// Says on standard error that a driver refuses the best image of a module. Once per process is enough, because all modules of
+/// a program come from the same toolkit.
 #[cold]
 fn say_once(device: &Device, source: &ModuleSource<'_>, refused: &Error, instead: &str) {
     static SAID: Once = Once::new();
     let DeviceInfo { backend, ordinal, .. } = device.info();
     SAID.call_once(|| {
         eprintln!(
-            "gpustream: {backend}:{ordinal} does not take the best image of module `{}`, so {instead}: {refused}",
+            "gpustream: {backend}:{ordinal} refuses the best image of module `{}`, so {instead}: {refused}",
             source.name
         );
     });
 }
 
-/// Returns the variables that kernels of an image made at run time may write, if the list has none of this kind: launches are
-/// not ordered yet.
+/// Returns the variables that kernels of an image may write, for an image that was compiled at run time. Returns none if the
+/// list already has such a variable, because launches are then ordered anyway.
 fn unlisted_in(image: &[u8], source: &ModuleSource<'_>, read_only: &[&str]) -> Vec<String> {
     if source.globals.iter().any(|global| global.memory == GlobalMemory::Device) {
         return Vec::new();
@@ -196,7 +197,7 @@ fn unlisted_in(image: &[u8], source: &ModuleSource<'_>, read_only: &[&str]) -> V
     writable
 }
 
-/// Returns the indices of the images for the device, those first that suit it best.
+/// Returns the indices of the images that the device can run, the best first.
 fn suitable_images(device: &Device, source: &ModuleSource<'_>) -> Vec<usize> {
     let rank = |image: &Image<'_>| {
         let ranks = image.targets.iter().filter_map(|target| device.0.raw.target_rank(target));
@@ -219,7 +220,7 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
     let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
     let built = source.images.iter().any(|image| image.backend == info.backend.as_str());
     let mut message = format!(
-        "the module has {has}, and the device {}:{} wants {}; {}",
+        "the module has {has}, and the device {}:{} needs {}; {}",
         info.backend,
         info.ordinal,
         info.arch,
@@ -231,7 +232,8 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
     Error::new(ErrorKind::NoImageForDevice, message)
 }
 
-/// Returns how to have an image for `arch` of `backend`, whose other targets were `built` or not.
+/// Returns what to do to get an image for `arch` of `backend`. `built` says whether there are images for other targets of that
+/// backend.
 fn build_too(backend: BackendName, arch: &str, built: bool) -> String {
     let (name, method, variable) = match backend {
         BackendName::CPU => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),

@@ -13,13 +13,13 @@ use crate::stream::Stream;
 use crate::view::{AsViewMut, ViewMut};
 
 impl Pipeline<'_> {
-    /// Lets `work` fill `pieces` pieces of device memory, and gives the number and the elements of each to `sink`.
-    /// Blocks until all pieces are done.
+    /// Lets `work` fill `pieces` pieces of device memory, and passes each piece's number and elements to `sink`. Blocks until
+    /// all pieces are done.
     ///
-    /// `work` is for state that lives on the device and goes on from piece to piece, such as a simulation's. The
-    /// pipeline calls `work` for one piece after the other, always with the same stream; another stream copies the
-    /// pieces to the host, so that the state goes on meanwhile. `work` has to write all of the piece. `sink` is called
-    /// in order on the calling thread, while the device is up to [`depth`](Self::depth) pieces ahead.
+    /// Use this if you have state on the device that goes on from piece to piece, such as a simulation. We call `work` for one
+    /// piece after another, always with the same stream. Another stream copies the pieces to the host, so your state can go on
+    /// meanwhile. `work` must write the whole piece. `sink` is called in order on your thread, while the device is up to
+    /// [`depth`](Self::depth) pieces ahead.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -41,8 +41,8 @@ impl Pipeline<'_> {
     /// ```
     ///
     /// # Errors
-    /// The first error of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized)
-    /// where `work` left some of a piece unwritten.
+    /// The first error of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized) if
+    /// `work` did not write the whole piece.
     #[track_caller]
     pub fn generate<U: Plain, E: From<Error>>(
         &mut self,
@@ -56,7 +56,7 @@ impl Pipeline<'_> {
         }
         let (device, depth) = (self.device.clone(), self.depth.min(pieces));
         let len = self.results.unwrap_or(self.chunk_of::<U>());
-        // Refuses a length that overflows, before anything is allocated.
+        // A length that overflows must be refused before anything is allocated.
         named(operation, || byte_len::<U>(len))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let compute = &lanes[0].stream;
@@ -73,11 +73,11 @@ impl Pipeline<'_> {
                     return Ok(false);
                 }
                 let mut place = piece.view_mut();
-                // The place still holds the piece before.
+                // The place still holds an earlier piece, which must not pass for this one.
                 place.forget_contents();
                 work(compute, &mut place)?;
                 if lanes.len() > 1 {
-                    // Explicit, since strict tracking adds no waits.
+                    // We wait explicitly, because strict tracking adds no waits.
                     on_behalf(operation, || copies.wait(&compute.record()?))?;
                 }
                 on_behalf(operation, || copies.copy(piece, host))?;

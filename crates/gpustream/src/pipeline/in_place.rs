@@ -1,4 +1,4 @@
-//! Pieces of pinned memory, each brought to the device and back to where it was.
+//! Pieces of pinned memory, each of which goes to the device and comes back to its place.
 
 use gpustream_core::operation::{HostWait, call_site};
 use gpustream_hal::{Error, ErrorKind, Result};
@@ -9,15 +9,15 @@ use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, ViewMut};
 
 impl Pipeline<'_> {
-    /// Works on arrays of one length in place, in pinned memory: uploads each piece, runs `work` on it, and downloads
-    /// the piece to its place. Enqueues and returns.
+    /// Works on arrays of one length in place, in pinned memory. For each piece we enqueue the upload, your `work`, and the
+    /// download to the same place. Returns without waiting for the device.
     ///
-    /// Host access waits: [`read`](crate::Pinned::read) of an array, or of a range of it, waits for the pieces that lie
-    /// there. Other streams are ordered after the pieces as after any work, and so is the next run. In a run with the
-    /// same pieces, each piece follows itself on its stream of the run before, and no stream waits for another.
+    /// If you [`read`](crate::Pinned::read) an array or a range of it, you wait for the pieces there. Other streams wait for
+    /// the pieces as for any work, and so does the next run. If that run has the same pieces, each piece follows itself on the
+    /// stream that it had before, so the streams need not wait for each other.
     ///
-    /// `work` is called for one piece after the other, and gets the same piece of every array, on the device. The
-    /// device needs memory for one piece of every array and stream.
+    /// `work` is called for one piece after another and gets the same piece of every array, on the device. The device needs
+    /// memory for one piece of every array on every stream.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -35,8 +35,8 @@ impl Pipeline<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the first error of `work` or the library. Where `work`
-    /// fails, or panics, the pieces before are worked on, and this piece and those after it are as they were.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ; the first error of `work` or the library. If `work` fails or
+    /// panics, earlier pieces are worked on, and this piece and later ones stay as they were.
     #[track_caller]
     pub fn in_place<T: Plain, A: AsViewMut<T> + ?Sized, const N: usize>(
         &mut self,
@@ -50,7 +50,7 @@ impl Pipeline<'_> {
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!(
-                    "arrays of {} and of {} elements; give slices of one length",
+                    "the arrays have {} and {} elements; pass slices of one length",
                     first.len(),
                     other.len()
                 ),

@@ -1,4 +1,4 @@
-//! Lanes: the streams that pieces take turns on, with memory.
+//! Lanes: the streams that pieces take turns on, each with memory.
 
 use std::array;
 
@@ -12,10 +12,10 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, View};
 
-/// A stream, and device memory for the piece that it works on. Both are kept from run to run.
+/// A stream, and device memory for the piece that it works on. We keep both from run to run.
 pub(super) struct Lane {
     pub(super) stream: Stream,
-    /// One place for each array, in bytes, since the next run may have elements of another type.
+    /// One place for each array. We keep them as bytes, because the next run may have elements of another type.
     memory: Vec<Buffer<u8>>,
 }
 
@@ -24,8 +24,7 @@ impl Lane {
         Ok(Self { stream: device.stream()?, memory: Vec::new() })
     }
 
-    /// Returns the stream, and places for `N` arrays of `len` elements. Allocates the places that are missing or too
-    /// short.
+    /// Returns the stream, and places for `N` arrays of `len` elements. If places are missing or too short, allocates them.
     pub(super) fn places<T: Plain, const N: usize>(
         &mut self,
         len: usize,

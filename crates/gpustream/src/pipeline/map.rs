@@ -1,4 +1,4 @@
-//! Pieces that come from the host and go back to it, through pinned memory of the pipeline's own.
+//! Pieces that come from the host and go back to it, through the pipeline's pinned memory.
 
 use std::fmt;
 
@@ -16,37 +16,37 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
-/// One piece of a pipeline's data, on the device, which `work` is given.
+/// One piece of data on the device, as `work` gets it.
 ///
-/// A `Piece` is `Send` and `Sync`. The pipeline owns the memory; dropping the piece frees nothing.
+/// A `Piece` is `Send` and `Sync`. The pipeline owns the memory, so dropping the piece frees nothing.
 pub struct Piece<'a, T, U> {
     /// The piece's number, from 0.
     pub index: usize,
     /// The elements that were uploaded.
     pub input: View<'a, T>,
-    /// The elements that will be downloaded; `work` has to write all of them.
+    /// The elements that will be downloaded. `work` must write all of them.
     pub output: ViewMut<'a, U>,
 }
 
-/// The memory of a piece under way.
+/// The memory of a piece that is under way.
 struct PieceMemory<T, U> {
     host_input: Pinned<T>,
     input: Buffer<T>,
     output: Buffer<U>,
     host_output: Pinned<U>,
-    /// Number of elements that went into the piece under way.
+    /// How many elements went into the piece that is under way.
     taken: usize,
-    /// Number of elements that come out of the piece under way.
+    /// How many elements come out of the piece that is under way.
     given: usize,
 }
 
 impl Pipeline<'_> {
-    /// Runs every piece of `input` through `work` and copies the results to `output`, which has the same length. Blocks
-    /// until all results are there.
+    /// Runs every piece of `input` through `work` and copies the results to `output`, which must have the same length. Blocks
+    /// until all results have arrived.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, or where [`results`](Self::results) was set; otherwise
-    /// as for [`run`](Self::run).
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ, or if you have set [`results`](Self::results); otherwise as for
+    /// [`run`](Self::run).
     #[track_caller]
     pub fn map<T: Plain, U: Plain>(
         &mut self,
@@ -58,15 +58,15 @@ impl Pipeline<'_> {
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
                 format!(
-                    "a map of {} elements to {}: give slices of one length, and use `run` where pieces give back \
-                     another number of elements than goes in",
+                    "a map of {} elements to {} is impossible; pass slices of one length, and if pieces return another number of \
+                     elements than they get, use `run`",
                     input.len(),
                     output.len()
                 ),
             )
             .with_call_site(call_site("pipeline")));
         }
-        // No more places than there are pieces.
+        // We need at most as many places as there are pieces.
         let depth = self.depth.min(input.len().div_ceil(self.chunk_of::<T>())).max(1);
         let (mut left, mut taken) = (input, 0);
         let device = self.device.clone();
@@ -92,16 +92,16 @@ impl Pipeline<'_> {
         self.run_in(depth, call_site("pipeline"), source, work, sink).map(drop)
     }
 
-    /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
-    /// elements that went in, or `usize::MAX` if that is more, as it can be of elements without a size.
+    /// Runs pieces through `work` until `source` has no more. Blocks until all are done. Returns how many elements went in. If
+    /// they have no size there can be very many; the number then stays at `usize::MAX`.
     ///
-    /// `source` fills the slice that it is given, which is pinned memory, from the beginning and returns how many
-    /// elements it wrote: 0 at the end. `sink` gets each piece's number and results, in order. Both run on the calling
-    /// thread, while the device works on other pieces; either may have threads of its own.
+    /// `source` gets a slice of pinned memory, fills it from the beginning, and returns how many elements it wrote, or 0 at the
+    /// end. `sink` gets each piece's number and results, in order. Both run on your thread while the device works on other
+    /// pieces, and both may use more threads.
     ///
     /// # Errors
-    /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some
-    /// of a piece's output unwritten.
+    /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] if `work` left some of the
+    /// output unwritten.
     #[track_caller]
     pub fn run<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
@@ -112,7 +112,7 @@ impl Pipeline<'_> {
         self.run_in(self.depth, call_site("pipeline"), source, work, sink)
     }
 
-    /// Runs pieces as [`run`](Self::run) does, in `depth` places.
+    /// Like [`run`](Self::run), with `depth` places.
     fn run_in<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
         depth: usize,
@@ -124,7 +124,7 @@ impl Pipeline<'_> {
         let (device, results) = (self.device.clone(), self.results);
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
-        // Refuses lengths that overflow, before anything is allocated.
+        // A length that overflows must be refused before anything is allocated.
         named(operation, || byte_len::<T>(chunk).and_then(|_| byte_len::<U>(capacity)))?;
         let (lanes, progress) = self.open_running_lanes(operation)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
@@ -187,7 +187,7 @@ impl<T: Plain, U: Plain> PieceMemory<T, U> {
         let Self { host_input, input, output, host_output, .. } = self;
         on_behalf(operation, || stream.copy(&host_input.slice(..taken)?, &mut input.slice_mut(..taken)?))?;
         let place = on_behalf(operation, || output.slice_mut(..given))?;
-        // The place still holds the piece before.
+        // The place still holds an earlier piece, which must not pass for this one.
         place.forget_contents();
         work(stream, &mut Piece { index, input: input.slice(..taken)?, output: place })?;
         on_behalf(operation, || stream.copy(&output.slice(..given)?, &mut host_output.slice_mut(..given)?))?;

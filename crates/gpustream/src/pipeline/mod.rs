@@ -1,4 +1,4 @@
-//! Data sets larger than the device, in pieces: upload, launches and download of neighbouring pieces overlap.
+//! Data sets that are larger than the device, in pieces: upload, work and download of neighbouring pieces overlap.
 
 mod generate;
 mod in_place;
@@ -17,17 +17,17 @@ use lane::Lane;
 
 pub use map::Piece;
 
-/// The default size of a piece in bytes: long enough that the bus is busy nearly all the time.
+/// How many bytes a piece has if you don't say. This is long enough to keep the bus busy nearly all the time.
 const PIECE: usize = 32 << 20;
 
-/// The number of streams that pieces take turns on. Two keep both directions of the bus busy: one stream's upload runs
-/// beside the other's download.
+/// How many streams pieces take turns on. Two are enough to keep both directions of the bus busy, because one stream uploads
+/// while the other downloads.
 const LANES: usize = 2;
 
-/// Runs upload, launches and download over pieces of a data set, made by [`Device::pipeline`].
+/// Runs upload, work and download over the pieces of a data set. Made by [`Device::pipeline`].
 ///
-/// Pieces take turns on two streams, which keep both directions of the bus busy: one stream's upload runs beside the
-/// other's download, and kernels run beside both.
+/// Pieces take turns on two streams. That keeps both directions of the bus busy, because one stream uploads while the other
+/// downloads, and kernels can run at the same time.
 ///
 /// ```text
 /// stream 0   up 0 | work 0 | down 0 | up 2 | work 2 | down 2
@@ -41,8 +41,8 @@ const LANES: usize = 2;
 /// | [`generate`](Self::generate) | the device itself | a closure | blocks |
 /// | [`in_place`](Self::in_place) | pinned memory | where they came from | only enqueues |
 ///
-/// Each can be called many times: a pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
-/// until it is dropped.
+/// You can call each of them many times. A pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
+/// until you drop it.
 ///
 /// ```
 /// # use gpustream::{Device, Launch};
@@ -56,8 +56,8 @@ const LANES: usize = 2;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A `Pipeline` is neither `Send` nor `Sync`, since it holds the closure of [`progress`](Self::progress). Dropping it
-/// returns at once: the device still does all that [`in_place`](Self::in_place) enqueued.
+/// A `Pipeline` is neither `Send` nor `Sync`, because it holds the closure of [`progress`](Self::progress). Dropping it returns
+/// at once, and the device still does everything that [`in_place`](Self::in_place) enqueued.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<'p> {
     device: Device,
@@ -68,7 +68,7 @@ pub struct Pipeline<'p> {
     lanes: Vec<Lane>,
 }
 
-/// The user's closure that is told how far the pipeline has come.
+/// Your closure, which we tell how far the pipeline has come.
 type Progress<'p> = Option<Box<dyn FnMut(usize) + 'p>>;
 
 impl Device {
@@ -86,39 +86,39 @@ impl Device {
 }
 
 impl<'p> Pipeline<'p> {
-    /// Sets the number of elements of a piece. The default is 32 MiB.
+    /// Sets how many elements a piece has. The default is 32 MiB of them.
     pub fn chunks(mut self, elements: usize) -> Self {
         self.chunk = elements;
         self
     }
 
-    /// Sets the number of elements that each piece gives back. The default is one for each that goes in.
+    /// Sets how many elements each piece returns. The default is as many as it gets.
     pub fn results(mut self, elements: usize) -> Self {
         self.results = Some(elements);
         self
     }
 
-    /// Sets how many pieces may be under way; the default is 3. Each needs its own memory, pinned and on the device.
+    /// Sets how many pieces may be under way; the default is 3. Each needs its own pinned and device memory.
     ///
-    /// With 1, pieces do not overlap. More than 2 change nothing for [`in_place`](Self::in_place): no host waits
-    /// between its pieces, so one for each stream is enough.
+    /// If you set 1, pieces do not overlap. For [`in_place`](Self::in_place) more than 2 change nothing: the host does not wait
+    /// between its pieces, so one per stream is enough.
     pub fn depth(mut self, pieces: usize) -> Self {
         self.depth = pieces.max(1);
         self
     }
 
-    /// Sets a closure that is called after each piece with the number of elements that are done so far. For
-    /// [`in_place`](Self::in_place), which waits for no piece, the number is of elements of each array that are
-    /// enqueued. Elements that take no memory can be more than a number holds; it stays at `usize::MAX` then.
+    /// Sets a closure that is called after each piece with the number of elements that are done so far.
+    /// [`in_place`](Self::in_place) does not wait for pieces, so there it is the number of elements of each array that are
+    /// enqueued. If elements have no size there can be very many; the number then stays at `usize::MAX`.
     pub fn progress<'q>(self, progress: impl FnMut(usize) + 'q) -> Pipeline<'q> {
         let Self { device, chunk, results, depth, lanes, .. } = self;
         Pipeline { device, chunk, results, depth, progress: Some(Box::new(progress)), lanes }
     }
 
-    /// Returns the streams that pieces take turns on, to wait for, or to order other work with.
+    /// Returns the streams that pieces take turns on, so that you can wait for them or order other work with them.
     ///
     /// # Errors
-    /// As for [`Device::stream`], where the streams are not made yet.
+    /// As for [`Device::stream`], if the streams have not been made yet.
     #[track_caller]
     pub fn streams(&mut self) -> Result<impl ExactSizeIterator<Item = &Stream>> {
         Ok(self.open_lanes(call_site("streams"))?.0.iter().map(|lane| &lane.stream))
@@ -132,7 +132,7 @@ impl<'p> Pipeline<'p> {
         }
     }
 
-    /// Returns the lanes that pieces take turns on, made where they are missing, and the closure for progress.
+    /// Returns the lanes that pieces take turns on and the closure for progress. Makes lanes that are missing.
     fn open_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let count = self.depth.min(LANES);
         while self.lanes.len() < count {
@@ -141,16 +141,17 @@ impl<'p> Pipeline<'p> {
         Ok((&mut self.lanes[..count], &mut self.progress))
     }
 
-    /// Refuses lanes that are being captured, as [`open_lanes`](Self::open_lanes) returns them: the host waits for pieces.
+    /// Like [`open_lanes`](Self::open_lanes), but refuses lanes that are being captured, because the host is going to wait for
+    /// pieces.
     fn open_running_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let (lanes, progress) = self.open_lanes(operation)?;
-        let what = "wait for a pipeline's pieces; pieces `in_place` are not waited for";
+        let what = "wait for a pipeline's pieces; use `in_place`, which does not wait for them";
         lanes.iter().try_for_each(|lane| lane.stream.enter(operation)?.check_running(what))?;
         Ok((lanes, progress))
     }
 }
 
-/// Tells `progress` the number of elements.
+/// Tells `progress` how many elements are done.
 fn report(progress: &mut Progress<'_>, elements: usize) {
     if let Some(progress) = progress {
         progress(elements);

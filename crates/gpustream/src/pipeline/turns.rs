@@ -1,9 +1,9 @@
 //! Places that pieces take turns in, so that a few of them are under way at any time.
 
-/// Calls `submit` to put pieces into `depth` places, one after the other, until it returns that there was none, and
-/// calls `finish` for each piece, in order, before its place is used again. Both get the piece's number.
+/// Puts pieces into `depth` places, one after another, by calling `submit` until it returns false, because there was no further
+/// piece. Calls `finish` for each piece in order, before its place is used again. Both get the piece's number.
 ///
-/// Places are made when they are first needed, so that a short run needs few.
+/// We only make a place when it is first needed, so a short run needs few.
 pub(super) fn take_turns<S, E>(
     depth: usize,
     mut make: impl FnMut() -> Result<S, E>,

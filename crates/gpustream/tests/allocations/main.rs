@@ -1,4 +1,4 @@
-//! The paths that a program takes repeatedly allocate nothing on the heap.
+//! Work that a program repeats must not allocate on the heap.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod null;
@@ -13,7 +13,7 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator with a count of the calling thread's allocations.
+/// The system's allocator, which also counts the calling thread's allocations.
 struct Counting;
 
 // SAFETY: every call goes unchanged to the system's allocator.
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Returns how often a hundred calls allocate, after ten calls to warm up.
+/// Returns how many allocations a hundred calls make, after ten calls to warm up.
 fn allocations(mut call: impl FnMut() -> Result<()>) -> usize {
     (0..10).for_each(|_| call().unwrap());
     let before = COUNT.get();
@@ -93,7 +93,7 @@ fn events_and_memory_do_not_allocate() {
     assert_eq!(allocations(|| stream.alloc::<f32>(N).map(drop)), 0);
 }
 
-/// The number of nodes does not matter.
+/// However many nodes a step has, a run must not allocate.
 #[test]
 fn graph_launches_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();
@@ -104,7 +104,7 @@ fn graph_launches_do_not_allocate() {
     assert_eq!(allocations(|| touch(&kernel, &stream, &x, &mut y)), 0, "beside the graph");
 }
 
-/// A launch merges ranges that lie side by side, so these pieces count as the whole buffers.
+/// A launch merges neighbouring ranges, so these pieces count as the whole buffers.
 #[test]
 fn graphs_of_many_pieces_do_not_allocate() {
     let Scene { stream, mut x, mut y, .. } = Scene::new();
@@ -120,7 +120,7 @@ fn graphs_of_many_pieces_do_not_allocate() {
     assert_eq!(allocations(|| graph.launch(&stream)), 0);
 }
 
-/// Only lists grow: a node remembers its predecessor alone, however long the chain is.
+/// Only lists may grow, because a node only remembers its predecessor, however long the chain is.
 #[test]
 fn nodes_of_a_chain_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();
@@ -152,7 +152,7 @@ fn setting_nodes_does_not_allocate() {
         graph.set_node(node, |s| touch(&kernel, s, &x, &mut y))
     };
     assert_eq!(allocations(set), 0);
-    // Memory that the node did not have, which the launch compares with that of other nodes.
+    // The node did not use this memory before, so the launch compares it with the memory of other nodes.
     let mut other = stream.alloc::<f32>(N).unwrap();
     let swap = || {
         mem::swap(&mut y, &mut other);

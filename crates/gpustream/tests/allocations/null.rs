@@ -9,7 +9,7 @@ use gpustream_hal::noop::{Call, Model, Noop};
 #[derive(Clone)]
 struct Null;
 
-// SAFETY: the model has no pinned memory, and calls no host function.
+// SAFETY: the model has no pinned memory and never calls a host function.
 unsafe impl Model for Null {
     fn call(&self, call: Call<'_>) -> Result<usize> {
         static NEXT: AtomicUsize = AtomicUsize::new(4096);

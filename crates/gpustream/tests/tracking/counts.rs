@@ -1,17 +1,17 @@
-//! The driver calls that each situation costs.
+//! Pins how many driver calls each situation costs.
 
 use gpustream::{DeviceOptions, ErrorKind, Tracking};
 
 use crate::order::Call;
 use crate::{Mem, paper, read, touch, write};
 
-/// Returns the calls' names, with streams; events are left out.
+/// Returns the calls' names and streams. Events are left out.
 fn names(calls: &[Call]) -> Vec<String> {
     let name = |call: &Call| match call {
         Call::Op { stream, .. } => Some(format!("op {stream}")),
         Call::Record { stream, .. } => Some(format!("record {stream}")),
         Call::Wait { stream, .. } => Some(format!("wait {stream}")),
-        // Events are made once and used again.
+        // We make the events now, because they are reused later.
         Call::EventCreate { .. } => None,
         other => Some(format!("{other:?}")),
     };
@@ -27,7 +27,7 @@ fn explicit_order_costs_no_further_calls() {
     b.wait(&event).unwrap();
     let ((), calls) = paper.calls_of(|| write(&kernel, &b, &mut x));
     assert_eq!(names(&calls), [format!("op {}", b.as_raw().0)]);
-    // Another wait for the event, on this stream or on its own, makes no call.
+    // If the stream waits for the event again, or waits for its own event, there must be no call.
     let ((), calls) = paper.calls_of(|| {
         b.wait(&event).unwrap();
         a.wait(&event).unwrap();
@@ -52,7 +52,7 @@ fn one_wait_covers_what_it_is_ordered_after() {
     write(&kernel, &a, &mut x);
     b.wait(&a.record().unwrap()).unwrap();
     write(&kernel, &b, &mut y);
-    // c needs x from a and y from b; b already waits for a.
+    // c needs x from a and y from b, but b already waits for a.
     let (result, calls) = paper.calls_of(|| {
         touch(&kernel, &c, &mut [Mem::Read(x.slice(..).unwrap()), Mem::Read(y.slice(..).unwrap())])
     });
@@ -68,18 +68,18 @@ fn memory_passes_to_another_stream_after_its_last_use() {
     write(&kernel, &a, &mut x);
     let address = x.as_raw();
     drop(x);
-    // The same stream reuses the memory at once, without a call.
+    // The same stream can reuse the memory immediately, without a call.
     let mut x = a.alloc::<u8>(100).unwrap();
     assert_eq!(x.as_raw(), address);
     let ((), calls) = paper.calls_of(|| write(&kernel, &a, &mut x));
     assert_eq!(names(&calls), [format!("op {}", a.as_raw().0)]);
     drop(x);
-    // Another stream gets other memory while the work runs, and this memory when the work is done.
+    // Another stream gets other memory while the work runs, and this memory when it is done.
     let y = b.alloc::<u8>(100).unwrap();
     assert_ne!(y.as_raw(), address);
     paper.finish_all();
     a.synchronize().unwrap();
-    // The pool finds the memory before it asks the driver for more.
+    // The pool must find the memory before it asks the driver for more.
     let found = (0..10_000).any(|_| {
         let y = b.alloc::<u8>(100).unwrap();
         let found = y.as_raw() == address;
@@ -92,7 +92,7 @@ fn memory_passes_to_another_stream_after_its_last_use() {
 
 #[test]
 fn untracked_streams_get_no_waits() {
-    // SAFETY: no operation really runs.
+    // SAFETY: operations don't really run.
     let (paper, _, kernel, [a, b]) = paper::open(unsafe { DeviceOptions::default().without_tracking() });
     let mut x = a.alloc::<u8>(100).unwrap();
     write(&kernel, &a, &mut x);
@@ -105,10 +105,10 @@ fn a_refused_operation_leaves_no_trace_on_its_other_arguments() {
     let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default().tracking(Tracking::Strict));
     let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
     write(&kernel, &a, &mut x);
-    // The access to y would be allowed, the one to x is not: the whole launch is refused.
+    // The access to y would be allowed, but the one to x is not, so the whole launch is refused.
     let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Read(x.slice(..).unwrap())];
     assert_eq!(touch(&kernel, &b, both).unwrap_err().kind(), ErrorKind::Hazard);
-    // So y is still unused.
+    // So y must still be unused.
     let ((), calls) = paper.calls_of(|| write(&kernel, &c, &mut y));
     assert_eq!(names(&calls), [format!("op {}", c.as_raw().0)]);
 }
@@ -133,7 +133,7 @@ fn many_pinned_operations_keep_their_marks_bounded_and_right() {
     let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.zeros::<u8>(100).unwrap();
     let mut hosts: Vec<_> = (0..300).map(|_| device.pinned::<u8>(100).unwrap()).collect();
-    // No operation finishes meanwhile, so the library drops some of the marks.
+    // No operation finishes meanwhile, so the library has to drop some of the marks.
     for host in &mut hosts {
         a.copy(&x, host).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A driver call that fails leaves the order of operations right.
+//! If a driver call fails, the order of operations stays right.
 
 use gpustream::{DeviceOptions, ErrorKind, Stream};
 

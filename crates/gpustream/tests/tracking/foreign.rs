@@ -1,4 +1,4 @@
-//! Every operation refuses objects of a device that cannot be reached, and both devices stay usable.
+//! If an object's device cannot be reached, every operation refuses it, and both devices stay usable.
 
 use gpustream::{DeviceOptions, ErrorKind, Result};
 
@@ -23,8 +23,8 @@ fn refused_saying<T>(result: Result<T>, texts: &[&str]) {
 
 #[test]
 fn everything_of_another_device_is_refused() {
-    // The two devices of one backend have a backend to themselves: a device looks after all streams of its backend,
-    // and other tests count the calls on theirs.
+    // The two devices get their own backend, because a device looks after all streams of its backend, and other tests count the
+    // calls there.
     for (backend, ordinal) in [("paper", 0), ("cardboard", 1)] {
         let (paper, other) = (Paper::of(backend, 0), Paper::of("cardboard", ordinal));
         let (mine, theirs) = (paper.open(DeviceOptions::default()), other.open(DeviceOptions::default()));
@@ -39,7 +39,7 @@ fn everything_of_another_device_is_refused() {
         refused(s.fill(&mut y, 1), "the memory");
         refused(s.download(&y), "the memory");
         refused(s.upload_into(&[1; 100], &mut y), "the memory");
-        // Drivers order their own devices by events, even if these cannot reach each other's memory.
+        // Drivers can order their own devices with events, even if the devices cannot reach each other's memory.
         if theirs.info().backend != mine.info().backend {
             refused_saying(
                 s.wait(&t.record().unwrap()),
@@ -47,7 +47,7 @@ fn everything_of_another_device_is_refused() {
             );
         }
         let say =
-            &["the kernel `touch`", "another device than the stream's", "load its module with the stream's"];
+            &["the kernel `touch`", "a device that is not the stream's", "load its module with the stream's"];
         refused_saying(touch(&kernel, &t, &mut [Mem::Read(y.slice(..).unwrap())]), say);
         let both = &mut [Mem::Write(x.slice_mut(..).unwrap()), Mem::Read(y.slice(..).unwrap())];
         refused(touch(&kernel, &s, both), "a memory argument");

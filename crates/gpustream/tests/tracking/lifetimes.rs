@@ -1,4 +1,4 @@
-//! No object is destroyed while it is in use, all are destroyed in the end, and soundness rests on no destructor.
+//! Objects are never destroyed while in use and always destroyed in the end, and soundness does not need a destructor.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut host = device.pinned::<u8>(100).unwrap();
     let mut x = a.alloc::<u8>(100).unwrap();
-    // The borrow of a forgotten guard has ended, so the device may write again.
+    // The forgotten guard's borrow has ended, so the device may write again.
     mem::forget(host.write().unwrap());
     a.fill(&mut x, 1).unwrap();
     a.copy(&x, &mut host).unwrap();
@@ -53,8 +53,8 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// A driver whose queue is full blocks a call until there is room, possibly until the closure has ended. So a closure
-/// must not wait for a lock that is held during a call.
+/// If a driver's queue is full, a call blocks until there is room, and that may be when a closure has ended. So the closure
+/// must not need a lock that we hold during the call.
 #[test]
 fn a_closure_waits_for_no_call_that_may_wait_for_it() {
     let (paper, device, kernel, []) = paper::open(DeviceOptions::default());
@@ -110,8 +110,8 @@ fn a_closure_waits_for_no_call_that_may_wait_for_it() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// A submission looks at the table of streams while it holds its stream's lock; making a stream removes old entries
-/// from that table. Neither may wait for the other.
+/// A submission reads the table of streams while it holds its stream's lock, and making a stream removes old entries from that
+/// table. If one waited for the other, this could deadlock.
 #[test]
 fn submitting_and_making_streams_do_not_wait_for_each_other() {
     let (done, finished) = mpsc::channel();
@@ -126,7 +126,7 @@ fn submitting_and_making_streams_do_not_wait_for_each_other() {
                     drop(device.stream().unwrap());
                 }
             });
-            // The writer comes after so many readers that its stream asks which of them are done.
+            // There are so many readers before the writer that its stream has to ask which of them are done.
             for round in 0..300 {
                 for stream in &streams {
                     read(&kernel, stream, &x);

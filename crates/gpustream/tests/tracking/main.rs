@@ -1,5 +1,4 @@
-//! The order of operations, tested on a model of a device (`paper`): the driver calls that the library makes suffice,
-//! and none of them could be left out.
+//! Tests the order of operations on a model of a device (`paper`): the library's driver calls suffice, and none is superfluous.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod counts;

@@ -1,8 +1,8 @@
-//! The naive model of order: a plain set of predecessors for each operation.
+//! The naive model of order: each operation has a plain set of predecessors.
 //!
-//! The model replays a log of driver calls. An operation comes after everything its stream has seen (the stream's own
-//! operations, and those that its events had seen when it waited for them), and after everything the host knew to be
-//! done at the submission. Two operations that touch the same bytes, one of them writing, must be ordered.
+//! The model replays a log of driver calls. An operation comes after everything that its stream has seen, which is the stream's
+//! own operations and whatever the events that it waited for had seen. It also comes after everything that the host knew to be
+//! done when it was submitted. If two operations touch the same bytes and one writes, they must be ordered.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -36,15 +36,15 @@ impl Set {
     }
 }
 
-/// Bytes that an operation touches.
+/// The bytes that an operation touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub(crate) range: Range<usize>,
     pub(crate) write: bool,
 }
 
-/// One driver call, as far as order is concerned. `Seen` means that the host waited for it or found it done. With
-/// `NewOwner` the test gave the range to a new owner.
+/// One driver call, reduced to what matters for order. `Seen` means that the host waited for an operation or found it done.
+/// `NewOwner` means that the test gave the range to a new owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Op { stream: usize, touches: Vec<Touch> },
@@ -64,12 +64,12 @@ pub(crate) enum Call {
     Free { block: Range<usize> },
 }
 
-/// A description of the rule that was broken.
+/// Describes the rule that was broken.
 pub(crate) type Violation = String;
 
 struct Op {
     touches: Vec<(Touch, u64)>,
-    /// The operations that precede this one, itself included.
+    /// The operations that come before this one, and this one itself.
     before: Set,
 }
 
@@ -77,13 +77,13 @@ struct Op {
 #[derive(Default)]
 pub(crate) struct Order {
     ops: Vec<Op>,
-    /// The operations that each stream has seen.
+    /// Which operations each stream has seen.
     streams: HashMap<usize, Set>,
-    /// The operations that each event's last record had seen.
+    /// Which operations each event had seen at its last record.
     events: HashMap<usize, Set>,
-    /// The operations that the host knows to be done.
+    /// Which operations the host knows to be done.
     host: Set,
-    /// The range of each owner so far; the latest counts.
+    /// The range that each owner has had. If there are several, the latest counts.
     owners: Vec<Range<usize>>,
 }
 
@@ -108,8 +108,8 @@ impl Order {
         self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }
 
-    /// Returns the earlier operations that conflict with these touches and are not in `before`, where the two owners of the
-    /// memory `count`.
+    /// Returns the earlier operations that conflict with these touches and are not in `before`, if `count` says that the two
+    /// owners of the memory matter to each other.
     fn unordered(
         &self,
         touches: &[(Touch, u64)],
@@ -127,12 +127,12 @@ impl Order {
         old.filter(|(index, op)| !before.contains(*index) && conflicts(op)).map(|(index, _)| index).collect()
     }
 
-    /// Returns the operations that a new one would race with, including those of former owners of the memory.
+    /// Returns the operations that a new operation would race with, including those of former owners of the memory.
     pub(crate) fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         self.races_where(stream, touches, |_, _| true)
     }
 
-    /// Returns the [`races`](Self::races) with operations of the memory's present owner.
+    /// Like [`races`](Self::races), but only with operations of the present owner.
     pub(crate) fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         self.races_where(stream, touches, |old, new| old == new)
     }
@@ -147,7 +147,7 @@ impl Order {
         touches.iter().map(|touch| (touch.clone(), self.owner_of(&touch.range))).collect()
     }
 
-    /// Checks that the host may touch these bytes: no conflicting operation can still run.
+    /// Checks that the host may touch these bytes, because conflicting operations cannot be running any more.
     pub(crate) fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
         let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host, |_, _| true);
         if racing.is_empty() { Ok(()) } else { Err(format!("host access {touch:?} races with {racing:?}")) }
@@ -157,7 +157,7 @@ impl Order {
         if set.is_subset(&self.host) { Ok(()) } else { Err(format!("{what} while its work may be running")) }
     }
 
-    /// Applies the next call. An error says which rule the call broke; the state is updated all the same.
+    /// Applies the next call. If it breaks a rule, returns which; the state is updated anyway.
     pub(crate) fn apply(&mut self, call: &Call) -> Result<(), Violation> {
         match call {
             Call::Op { stream, touches } => return self.apply_op(*stream, touches),
@@ -176,7 +176,7 @@ impl Order {
             Call::DeviceSeen => (0..self.ops.len()).for_each(|op| self.host.insert(op)),
             Call::NewOwner { block } => {
                 self.owners.push(block.clone());
-                // The library does not remember which bytes a former owner used: the use counts for the whole range.
+                // The library does not remember which bytes a former owner used, so the use counts for the whole range.
                 let touches = self.ops.iter_mut().flat_map(|op| &mut op.touches);
                 touches.filter(|(touch, _)| overlap(&touch.range, block)).for_each(|(touch, _)| {
                     touch.range = touch.range.start.min(block.start)..touch.range.end.max(block.end);
@@ -222,7 +222,7 @@ impl Order {
         Err(format!("operation {index} on stream {stream} races with {racing:?}"))
     }
 
-    /// Returns whether the predecessors of each operation are closed under "before": a self-check of the model.
+    /// Returns true if each operation's predecessors include their own predecessors. This checks the model itself.
     pub(crate) fn is_transitive(&self) -> bool {
         self.ops.iter().all(|op| {
             (0..self.ops.len())

@@ -1,4 +1,4 @@
-//! The paper device: a model that logs its calls, and that finishes work or fails only when a test says so.
+//! The paper device: a model that logs its calls, and only finishes work or fails when a test says so.
 
 use std::alloc::{self, Layout};
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use gpustream_hal::noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
 
-/// The state of the device, behind one lock.
+/// The state of the device, which one lock protects.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) log: Vec<Call>,
     pub(crate) order: Order,
-    /// Rules broken so far.
+    /// The rules that were broken so far.
     pub(crate) violations: Vec<String>,
-    /// The operations that have finished; at least those that the host knows to be done.
+    /// The operations that have finished. If the host knows an operation to be done, it must be here.
     done: Set,
-    /// Whether the test asked for the calls that are logged now; otherwise the library added them.
+    /// True if the test asked for the calls that we log now, so that they don't count as added by the library.
     explicit: bool,
-    /// The number of fallible calls until one fails, and the kind of that failure.
+    /// How many fallible calls are left until one fails, and how that one fails.
     fail_in: Option<(u64, ErrorKind)>,
     blocks: HashMap<usize, (Range<usize>, bool)>,
     pending: Vec<(usize, HostCall)>,
@@ -35,10 +35,10 @@ pub(crate) struct State {
 }
 
 struct HostCall(HostFn, *mut c_void);
-// SAFETY: the caller of `stream_host_fn` allows use from another thread.
+// SAFETY: the caller of `stream_host_fn` allows us to use it on another thread.
 unsafe impl Send for HostCall {}
 
-/// Numbers of objects that were made and not destroyed.
+/// How many objects were made and not destroyed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) streams: isize,
@@ -60,7 +60,7 @@ impl State {
         self.next
     }
 
-    /// Fails if it is this call's turn.
+    /// Fails if it is this call's turn to fail.
     fn fallible(&mut self) -> Result<()> {
         if let Some((left, kind)) = &mut self.fail_in {
             if *left == 0 {
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-/// A test's code inside of a driver call, on the calling thread.
+/// A test's code that runs inside a driver call, on the calling thread.
 type Inside = Arc<dyn Fn() + Send + Sync>;
 
 /// A fake driver and its one device.
@@ -89,7 +89,7 @@ impl Paper {
         Self::of("paper", 0)
     }
 
-    /// Makes a device of another backend, or another device of one. The devices do not reach each other.
+    /// Makes a device of another backend, or a second device of this one. The devices cannot reach each other.
     pub(crate) fn of(backend: &'static str, ordinal: usize) -> Arc<Self> {
         let mut info = DeviceInfo::new(BackendName::new(backend), ordinal);
         info.name = "a device on paper".into();
@@ -99,7 +99,7 @@ impl Paper {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A failed assertion may have poisoned the lock, and destructors still make calls afterwards.
+        // If an assertion failed it may have poisoned the lock, but destructors still make calls afterwards.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ impl Paper {
         Device::open_on(&Noop::new(self.clone(), self.info.clone()), 0, options).unwrap()
     }
 
-    /// Runs `calls`, and marks their records and waits as asked for by the test.
+    /// Runs `calls`, and marks the records and waits in it as wanted by the test.
     pub(crate) fn explicitly<T>(&self, calls: impl FnOnce() -> T) -> T {
         self.state().explicit = true;
         let result = calls();
@@ -128,12 +128,12 @@ impl Paper {
         self.state().fail_in = Some((n, kind));
     }
 
-    /// Cancels a failure that has not happened yet, and returns whether it had happened.
+    /// Cancels a failure that has not happened yet. Returns true if it had happened.
     pub(crate) fn failed(&self) -> bool {
         self.state().fail_in.take().is_none()
     }
 
-    /// Gives `bytes` from `start` on to a new owner, with the bytes that rounding adds where the driver gave that many.
+    /// Gives `bytes` from `start` on to a new owner. If the driver gave more because of rounding, the new owner gets that too.
     pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
         let mut state = self.state();
         let given =
@@ -142,7 +142,7 @@ impl Paper {
         state.log(Call::NewOwner { block });
     }
 
-    /// Makes each such call do `work` first, from now on.
+    /// Makes each such call run `work` first, from now on.
     pub(crate) fn inside(&self, call: &'static str, work: impl Fn() + Send + Sync + 'static) {
         *self.inside.lock().unwrap() = Some((call, Arc::new(work)));
     }
@@ -163,7 +163,7 @@ impl Paper {
         self.state().live
     }
 
-    /// Finishes the operations submitted to a stream so far.
+    /// Finishes the operations that were submitted to a stream so far.
     pub(crate) fn finish_stream(&self, stream: RawStream) {
         let seen = self.state().order.seen_by_stream(stream.0);
         self.finish(&seen);
@@ -182,7 +182,7 @@ impl Paper {
         let ready: Vec<_> = state.pending.extract_if(.., |(op, _)| done.contains(*op)).collect();
         drop(state);
         for (_, call) in ready {
-            // Drivers call from a thread of their own, where a closure may do less.
+            // Drivers call closures on their own thread, where a closure may do less.
             std::thread::spawn(move || {
                 let HostCall(function, data) = { call };
                 // SAFETY: the function is called once, as `stream_host_fn` promises.
@@ -338,9 +338,9 @@ impl Paper {
             Work::CopyOnDevice { dst, src, bytes } => {
                 self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)]);
             }
-            // The one kernel takes triples of address, bytes and whether it writes.
+            // The only kernel takes triples: the address, the number of bytes, and whether it writes.
             Work::Kernel { args, .. } => {
-                // SAFETY: the test passes only 64-bit values.
+                // SAFETY: the test only passes 64-bit values.
                 let words: Vec<usize> =
                     args.iter().map(|arg| unsafe { arg.cast::<usize>().read() }).collect();
                 let touches = words
@@ -360,7 +360,7 @@ impl Paper {
     }
 }
 
-/// Makes a fake driver, opens its device, loads the kernel, and makes so many streams.
+/// Makes a fake driver, opens its device, loads the kernel, and makes that many streams.
 pub(crate) fn open<const STREAMS: usize>(
     options: DeviceOptions,
 ) -> (Arc<Paper>, Device, Kernel, [Stream; STREAMS]) {
@@ -371,7 +371,7 @@ pub(crate) fn open<const STREAMS: usize>(
     (paper, device, kernel, streams)
 }
 
-/// Loads the one kernel of the paper device.
+/// Loads the only kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {
     let images = [Image {
         backend: device.info().backend.as_str(),

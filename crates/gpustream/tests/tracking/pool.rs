@@ -1,4 +1,4 @@
-//! The pool: reuse, growth, its limit, and its ways to get memory under pressure.
+//! The pool: how it reuses memory, grows, keeps its limit, and gets memory under pressure.
 
 use std::mem;
 
@@ -56,13 +56,13 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
     }
     let start = halves[0].as_raw().0.min(halves[1].as_raw().0);
     drop(halves);
-    // Memory that b used earlier must not make the pool take this memory for b's.
+    // Because b used some memory earlier, the pool must not take this memory for b's too.
     let mut small = b.alloc::<u8>(100).unwrap();
     for _ in 0..3 {
         write(&kernel, &b, &mut small);
     }
     drop(small);
-    // b gets all the memory while a still works on it: no call blocks, and b's first write waits on the device.
+    // b gets all the memory while a still works on it. Calls must not block, but b's first write must wait on the device.
     let (mut whole, calls) = paper.calls_of(|| b.alloc::<u8>(4 * MIB).unwrap());
     assert!(!calls.iter().any(|call| matches!(call, Call::DeviceSeen)), "{calls:?}");
     assert_eq!(whole.as_raw().0, start);
@@ -81,7 +81,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
         let host = device.pinned::<u8>(MIB).unwrap();
         a.copy(&host, &mut x).unwrap();
         drop(host);
-        // The stream never reports to be idle; only its marks tell how far it is.
+        // The stream never reports that it is idle, so only its marks tell how far it is.
         paper.finish_stream(a.as_raw());
         a.fill(&mut x, 1).unwrap();
     }
@@ -89,7 +89,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// Such allocations have the exact length, so a free shorter one has no room for a longer one of the same granule.
+/// Such allocations have the exact length, so if a shorter one is free, it may be too small even for the same granule.
 #[test]
 fn without_a_pool_no_allocation_gets_anothers_place() {
     let (paper, device, kernel, [a]) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));

@@ -1,5 +1,4 @@
-//! Random programs: the added waits suffice, each of them is needed, and strict mode complains exactly where a wait is
-//! missing.
+//! Random programs: the added waits suffice, each is needed, and strict mode complains exactly if a wait is missing.
 
 use gpustream::{
     Buffer, Device, DeviceOptions, ErrorKind, Event, Kernel, Pinned, PoolPolicy, Stream, Tracking, View,
@@ -11,10 +10,10 @@ use crate::order::{Call, Order, Touch, Violation};
 use crate::paper::{self, Live, Paper};
 use crate::{Mem, touch};
 
-/// An access of a launch: the memory, the start (in 256ths of its length), the length, and whether it writes.
+/// An access of a launch: which memory, the start (in 256ths of its length), the length, and whether it writes.
 type Access = (u8, u8, u8, bool);
 
-/// A step of a program; each number chooses among the existing objects, modulo their number.
+/// A step of a program. Each number chooses among the objects that exist, modulo how many there are.
 #[derive(Clone, Debug)]
 enum Step {
     NewStream,
@@ -184,7 +183,7 @@ impl World {
                 let races = self.races(stream, touched(&target, true).as_slice());
                 let values = vec![0; target.len()];
                 let result = self.streams[stream].upload_into(&values, &mut self.memory[to].write(0, 0));
-                // For staging memory the library may have asked which work is done.
+                // If staging memory was needed, the library may have asked which work is done.
                 let target = touched(&self.memory[to].read(0, 0), true);
                 let races = races && (result.is_err() || self.races(stream, target.as_slice()));
                 return judge(races, result);
@@ -320,7 +319,7 @@ fn lengths(size: u8) -> usize {
     [1, 40, 512, 513, 0, 2000][usize::from(size) % 6]
 }
 
-/// Returns the first race of a log without one of its calls.
+/// Returns the first race that appears if one call is removed from the log.
 fn race_without(log: &[Call], without: usize) -> Option<Violation> {
     let mut order = Order::default();
     for (index, call) in log.iter().enumerate() {
@@ -338,7 +337,7 @@ fn race_without(log: &[Call], without: usize) -> Option<Violation> {
 
 fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
     World::run(Tracking::Auto, PoolPolicy::Library, program)?;
-    // A range of the pool stands for the uses of all ranges merged into it, so a wait may be for a neighbour.
+    // If the pool merged ranges, the result stands for the uses of all of them, so a wait may be for a neighbour's use.
     let log = World::run(Tracking::Auto, PoolPolicy::Unpooled, program)?;
     for (index, call) in log.iter().enumerate() {
         if matches!(call, Call::Wait { explicit: false, .. }) {
@@ -349,7 +348,7 @@ fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Scales the number of cases by `PROPTEST_CASES`, which is 256 unless set.
+/// Scales the number of cases by `PROPTEST_CASES`, which is 256 unless you set it.
 fn cases(share: impl Fn(u32) -> u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: share(default.cases).max(1), failure_persistence: None, ..default }
@@ -371,14 +370,14 @@ proptest! {
 
 proptest! {
     #![proptest_config(cases(|all| all / 10))]
-    /// The programs are long enough for the library to drop marks, prune clocks and fill histories.
+    /// These programs are long enough to make the library drop marks, prune clocks and fill histories.
     #[test]
     fn added_waits_suffice_in_long_programs(program in steps(600)) {
         check_auto(&program)?;
     }
 }
 
-/// Without this test, the checks above could pass because no program has a hand-over.
+/// Otherwise the checks above could pass because no program hands memory over.
 #[test]
 fn programs_exercise_what_they_check() {
     use proptest::strategy::ValueTree;

@@ -9,13 +9,13 @@ use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 use crate::paper::{self, Live, Paper};
 use crate::write;
 
-/// Bytes of a copy that a second thread helps with.
+/// So many bytes that a second thread helps with the copy.
 const LEN: usize = 4 << 20;
 
-/// Lets a helping thread die: the calling thread waits, when its first piece needs memory, until another thread helps,
-/// which dies in the same call.
+/// Lets a helping thread die. The calling thread waits in its first allocation until another thread helps, and that thread dies
+/// in the same call.
 fn let_a_helper_die(paper: &Paper, device: &Device) {
-    // No piece then has memory in the pool.
+    // The pool must have no memory for the pieces, so that each needs a driver call.
     device.synchronize().unwrap();
     device.trim();
     let caller = thread::current().id();
@@ -55,7 +55,7 @@ fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
     }
 }
 
-/// A thread that dies inside of the driver, after its use of the memory was entered, is not waited for either.
+/// If a thread dies inside the driver after its use of the memory was entered, we must not wait for it either.
 #[test]
 fn a_copy_that_dies_in_the_driver_holds_up_nobody() {
     let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
