@@ -116,8 +116,8 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// Takes over device memory that this library did not allocate, for example another library's array or an allocation of the
-    /// driver. You can use it at once for work on `stream`. Work on other streams waits for everything that `stream` was given
-    /// so far, through either library.
+    /// driver. It is ready for work on `stream` at once. Work on other streams waits for everything that `stream` was given so
+    /// far, through either library.
     ///
     /// `owner` keeps the memory. We drop it on a thread of the library once the buffer is dropped and its last use is done, so
     /// you need not call anything. If the memory outlives all of this by itself, pass `()`.
@@ -169,9 +169,9 @@ impl<T: Plain> Buffer<T> {
         Ok(buffer)
     }
 
-    /// Borrows device memory that this library did not allocate, while a closure runs. You can use it at once for work on
-    /// `stream`. Work that is enqueued on `stream` after this call, through any library, comes after the closure's work, even
-    /// if that used other streams.
+    /// Borrows device memory that this library did not allocate, while a closure runs. It is ready for work on `stream` at
+    /// once. Work that is enqueued on `stream` after this call, through any library, comes after the closure's work, even if
+    /// that used other streams.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;

@@ -18,7 +18,7 @@ impl Stream {
     ///
     /// `body` gets a stream that stands for the body, and the body runs in this stream's order. `flag` is one `u32`. It may be
     /// a [`Flag`](crate::Flag), which kernels and the host can set at any time, or memory that earlier work of the graph
-    /// writes, which is ordered as usual. You can nest conditions up to 64 levels deep.
+    /// writes, which is ordered as usual. Conditions nest up to 64 levels deep.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;

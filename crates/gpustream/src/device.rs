@@ -359,9 +359,9 @@ impl Device {
 
     /// Returns a stream that the driver owns: the legacy default stream, or that of this host thread.
     ///
-    /// You can only use a thread's stream on that thread, because the driver's handle means another stream elsewhere. On any
-    /// other thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to
-    /// wait for its work, so each submission to it records an event. All values of a default stream are the same stream, even
+    /// A thread's stream only works on that thread, because the driver's handle means another stream elsewhere. On any other
+    /// thread, submitting to it or waiting for it is an [`ErrorKind::InvalidArgument`]. Other threads may still have to wait
+    /// for its work, so each submission to it records an event. All values of a default stream are the same stream, even
     /// through several handles of the device, and it can have one capture at a time.
     ///
     /// The legacy stream and the streams that you make with [`blocking_with_default`](StreamOptions::blocking_with_default)

@@ -25,7 +25,7 @@ use gpustream_hal::{CallSite, Error, ErrorKind, RawEvent, Result};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// In async code you can await an event, on any executor:
+/// In async code, await an event on any executor:
 ///
 /// ```
 /// # async fn work(stream: &gpustream::Stream) -> gpustream::Result<()> {

@@ -69,11 +69,11 @@ impl Stream {
     /// stream and buffers work as before. You also get [`ErrorKind::Captured`] if the capture begins while another thread waits
     /// for the whole device.
     ///
-    /// You may allocate inside, with [`alloc`](Self::alloc) and similar calls, and the allocation itself makes no node. The
-    /// memory belongs to the recording. When you drop the buffer, a later allocation inside can get the same memory, if it has
-    /// a similar length and comes after the buffer's uses. Outside the graph the memory is not reused as long as the graph
-    /// lives. So temporaries that follow each other share memory, and branches that can run at the same time do not. If a
-    /// buffer leaves the closure, you can use it like any other, and each launch writes to it what the nodes write.
+    /// Allocations inside, with [`alloc`](Self::alloc) and similar calls, make no node. The memory belongs to the recording.
+    /// When you drop the buffer, a later allocation inside can get the same memory, if it has a similar length and comes after
+    /// the buffer's uses. Outside the graph the memory is not reused as long as the graph lives. So temporaries that follow
+    /// each other share memory, and branches that can run at the same time do not. If a buffer leaves the closure, you can use
+    /// it like any other, and each launch writes to it what the nodes write.
     ///
     /// ```
     /// # fn main() -> gpustream::Result<()> {

@@ -133,7 +133,7 @@ impl GraphBuilder {
         self.raw_node(after, call_site("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds a copy of another graph as one node. You can nest child graphs and [conditions](Stream::if_) up to 64 levels deep.
+    /// Adds a copy of another graph as one node. Child graphs and [conditions](Stream::if_) nest up to 64 levels deep.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] if the graph belongs to another device; [`ErrorKind::InvalidArgument`] if it is nested too

@@ -41,7 +41,7 @@ const LANES: usize = 2;
 /// | [`generate`](Self::generate) | the device itself | a closure | blocks |
 /// | [`in_place`](Self::in_place) | pinned memory | where they came from | only enqueues |
 ///
-/// You can call each of them many times. A pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
+/// Call each of them as often as you like. A pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
 /// until you drop it.
 ///
 /// ```
