@@ -1,4 +1,4 @@
-//! Checks of one rank's call that need no other rank.
+//! Checks of a call that do not need the other ranks.
 
 use gpustream::interop::check_outside_closures;
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
@@ -6,14 +6,14 @@ use gpustream::{Device, Error, ErrorKind, Result, Stream};
 use crate::call::Collective;
 use crate::failure::invalid;
 
-/// Checks that a stream is of the rank's device, and that the calling thread may wait.
+/// Checks that a stream belongs to the rank's device, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
     place(stream.device(), "the stream", rank, own)?;
-    // Closures must not wait, and a stream may be locked there that others need.
+    // Closures must not wait, because the driver may hold the lock of a stream that others need.
     check_outside_closures()
 }
 
-/// Checks that a stream runs what it is given.
+/// Checks that a stream runs its work instead of recording it.
 pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
     if !stream.is_captured() {
         return Ok(());
@@ -27,7 +27,7 @@ pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
     ))
 }
 
-/// Checks that memory is of the rank's device.
+/// Checks that memory belongs to the rank's device.
 pub(crate) fn memory(memory: &Device, rank: usize, own: &Device) -> Result<()> {
     place(memory, "the memory", rank, own)
 }
@@ -47,7 +47,8 @@ fn place(given: &Device, what: &str, rank: usize, own: &Device) -> Result<()> {
     ))
 }
 
-/// Checks the lengths that a rank gives a call, and the rank that it names, and returns the number of elements of a part.
+/// Checks the lengths that a rank gives a call, and the rank that it names. Returns the number of elements in
+/// a part.
 pub(crate) fn count(
     operation: Collective,
     (own, size): (usize, usize),
@@ -71,7 +72,7 @@ pub(crate) fn count(
         let (long, short) = if gives > gets { (src, dst) } else { (dst, src) };
         lengths(operation, long, short, gives.max(gets) / gives.min(gets))?;
     }
-    // Without memory to give, the call is in place.
+    // If the rank gives no memory, the call is in place.
     let (len, parts) = match src {
         Some(src) if gives > 0 => (src, gives),
         _ => (dst.unwrap_or(0), gets.max(1)),
@@ -88,7 +89,7 @@ pub(crate) fn count(
     ))
 }
 
-/// Checks that one length is `times` another; `long` and `short` name them.
+/// Checks that `long` is `times` as long as `short`.
 fn lengths(
     operation: Collective,
     (long, long_len): (&str, usize),

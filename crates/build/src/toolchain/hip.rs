@@ -29,6 +29,7 @@ pub enum HipKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HipCompiler {
+    /// The executable.
     pub path: PathBuf,
     /// Which kind of program it is.
     pub kind: HipKind,

@@ -1,8 +1,7 @@
-//! The place of the kernels in a build without them.
+//! Stands in for the kernels in a build without them.
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, View, ViewMut};
 
-/// Kernels that cannot be loaded.
 pub(super) enum Kernels {}
 
 impl Kernels {

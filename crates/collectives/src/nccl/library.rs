@@ -1,4 +1,4 @@
-//! Finding and opening NCCL, or RCCL for AMD's GPUs.
+//! Finds and opens NCCL, or RCCL for AMD GPUs.
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use gpustream::{Error, ErrorKind, Result};
 
 use super::api::{Api, LAST_ERROR};
 
-/// The oldest version whose functions suffice, as `ncclGetVersion` writes it.
+/// The oldest version with all functions that we need, in the form that `ncclGetVersion` returns.
 const OLDEST: i32 = 21_800;
 
-/// The makers of GPUs whose library is known.
+/// GPU vendors whose library we know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vendor {
     Nvidia,
@@ -58,10 +58,10 @@ impl Vendor {
         }
     }
 
-    /// Returns the vendor's library, which is opened once.
+    /// Returns the vendor's library. It is opened once.
     ///
     /// # Errors
-    /// `Unsupported`, with each name tried, where there is none that is new enough.
+    /// `Unsupported` if there is no library that is new enough. The error lists every name that we tried.
     pub(crate) fn library(self) -> Result<&'static Api> {
         static NVIDIA: OnceLock<Result<Api>> = OnceLock::new();
         static AMD: OnceLock<Result<Api>> = OnceLock::new();
@@ -84,7 +84,7 @@ impl Vendor {
                 self.how_to_install()
             )));
         };
-        // SAFETY: it is opened as NCCL, and never closed.
+        // SAFETY: it was opened as NCCL, and is never closed.
         let (api, missing) = unsafe { Api::load(&library) };
         if !missing.is_empty() {
             return Err(unsupported(format!(

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason};
 
-/// Returns a folder that is removed at the end, and the path of one in it that does not exist.
+/// Returns a folder that is removed at the end, and a path in it that does not exist yet.
 fn scratch() -> (TempDir, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("exchange");

@@ -1,4 +1,4 @@
-//! Bytes that processes hand each other by MPI, before they have a communicator.
+//! Bytes that processes pass each other through MPI, before they have a communicator.
 
 use std::thread;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
-/// Puts a key of this rank's, and waits for those of all ranks.
+/// Puts one of this rank's keys, and waits for those of all ranks.
 fn meet(exchange: &MpiExchange, own: usize, what: &str) {
     exchange.put(&format!("{own} {what}"), &[]).unwrap();
     for rank in 0..RANKS {
@@ -33,7 +33,7 @@ fn meet(exchange: &MpiExchange, own: usize, what: &str) {
 fn each_rank_gets_what_each_puts() {
     let (own, exchange) = join();
     let bytes = |rank: usize, len: usize| -> Vec<u8> { (0..len).map(|at| (at * 7 + rank) as u8).collect() };
-    // Short messages are sent at once, and long ones once they are asked for.
+    // MPI sends short messages at once, and long ones only when the receiver asks.
     for len in [0, 1, 128, 100_000, 1 << 20] {
         exchange.put(&format!("{len} of {own}"), &bytes(own, len)).unwrap();
         for rank in (0..RANKS).rev() {
@@ -56,7 +56,7 @@ fn a_get_waits_for_the_put() {
             assert_eq!(id.join().unwrap().unwrap(), [7; 128]);
         });
     }
-    // A process that ends takes nothing with it that others still get.
+    // A process must not end while others still need what it put.
     meet(&exchange, own, "is done");
 }
 
