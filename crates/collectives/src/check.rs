@@ -21,8 +21,8 @@ pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::Captured,
         format!(
-            "a graph contains no calls in which the host takes part, as it does by the engines `Local` and `Mpi`, and the stream of \
-             rank {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
+            "the stream of rank {rank} is being recorded, but a graph cannot contain calls in which the host takes part, as with the \
+             engines `Local` and `Mpi`; make the call outside the recording, or in a step of a `Replay`"
         ),
     ))
 }
@@ -40,7 +40,7 @@ fn place(given: &Device, what: &str, rank: usize, own: &Device) -> Result<()> {
     Err(Error::new(
         ErrorKind::DeviceMismatch,
         format!(
-            "{what} is of {}:{}, and rank {rank} of the communicator is {}:{}; give streams and memory of the rank's own \
+            "{what} belongs to {}:{}, but rank {rank} of the communicator is {}:{}; give streams and memory of the rank's own \
              device",
             given.backend, given.ordinal, own.backend, own.ordinal
         ),
@@ -59,7 +59,7 @@ pub(crate) fn count(
         && other >= size
     {
         return invalid(format!(
-            "rank {other} as the {what} among {size} ranks; give one of 0 to {}",
+            "rank {other} cannot be the {what} among {size} ranks; give a rank from 0 to {}",
             size - 1
         ));
     }
@@ -83,7 +83,7 @@ pub(crate) fn count(
     Err(Error::new(
         ErrorKind::ArgumentMismatch,
         format!(
-            "`{}`: {len} elements are not as many for each of {size} ranks; give a multiple of {size}",
+            "`{}`: {len} elements cannot be divided equally among {size} ranks; give a multiple of {size}",
             operation.name()
         ),
     ))
@@ -106,6 +106,6 @@ fn lengths(
     let name = operation.name();
     Err(Error::new(
         ErrorKind::ArgumentMismatch,
-        format!("`{name}`: {long} has {long_len} elements and {short} {short_len}; {wanted}"),
+        format!("`{name}`: {long} has {long_len} elements and {short} has {short_len}; {wanted}"),
     ))
 }

@@ -350,7 +350,10 @@ impl Communicator {
 
     fn split_by(&self, color: u32, key: i32) -> Result<Self> {
         let Ok(color) = i32::try_from(color) else {
-            return invalid(format!("{color} as the color of a split; give one of 0 to {}", i32::MAX));
+            return invalid(format!(
+                "a split cannot have the color {color}; give a color from 0 to {}",
+                i32::MAX
+            ));
         };
         Ok(Self::new(self.0.endpoint.split(color, key)?, self.0.device.clone()))
     }

@@ -88,13 +88,13 @@ impl Set {
         let size = number(lookup, self.size)?.unwrap_or(0);
         if size == 0 {
             return invalid(format!(
-                "{}=0, and a world has one rank or more; start the program by {}",
+                "{}=0, but a world must have at least one rank; start the program with {}",
                 self.size, self.name
             ));
         }
         let below_size = |name: &str| match number(lookup, name)? {
             Some(rank) if rank >= size => invalid(format!(
-                "{name}={rank} in a world of {size} ranks ({}); ranks are 0 to {}",
+                "{name}={rank} is not a rank of a world of {size} ranks ({}); ranks are 0 to {}",
                 self.size,
                 size - 1
             )),
@@ -122,7 +122,7 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedPr
         }
         if !present.is_empty() {
             incomplete.push(format!(
-                "{} sets {}, and of these {} {} missing",
+                "{} sets {}, but of these {} {} missing",
                 set.name,
                 set.needed.join(", "),
                 missing.join(", "),
@@ -132,12 +132,12 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedPr
     }
     if incomplete.is_empty() {
         return invalid(
-            "no launcher has told this process its rank: start the program by torchrun, mpirun or srun, or make the world \
+            "no launcher has told this process its rank; start the program with torchrun, mpirun or srun, or make the world \
              with `World::alone` or `World::local`",
         );
     }
     invalid(format!(
-        "this process's rank is told incompletely: {}; set what is missing",
+        "the launcher's variables do not fully describe this process's rank: {}; set what is missing",
         incomplete.join("; ")
     ))
 }
@@ -148,10 +148,10 @@ pub(crate) fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<(
         (None, None) => Ok(None),
         (Some(address), Some(port)) => match port.trim().parse::<u16>() {
             Ok(number) if number > 0 => Ok(Some((address.trim().to_owned(), number))),
-            _ => invalid(format!("{PORT}={port} is no port; give a number from 1 to 65535")),
+            _ => invalid(format!("{PORT}={port} is not a port; give a number from 1 to 65535")),
         },
-        (Some(_), None) => invalid(format!("{ADDRESS} is set, and {PORT} is missing; set both or none")),
-        (None, Some(_)) => invalid(format!("{PORT} is set, and {ADDRESS} is missing; set both or none")),
+        (Some(_), None) => invalid(format!("{ADDRESS} is set, but {PORT} is missing; set both or neither")),
+        (None, Some(_)) => invalid(format!("{PORT} is set, but {ADDRESS} is missing; set both or neither")),
     }
 }
 
@@ -159,7 +159,7 @@ fn number(lookup: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Option<
     let Some(text) = lookup(name) else { return Ok(None) };
     match text.trim().parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => invalid(format!("{name}={text} is no number from 0 on")),
+        Err(_) => invalid(format!("{name}={text} is not a number; give a whole number, 0 or more")),
     }
 }
 
@@ -174,7 +174,9 @@ pub(crate) fn time_limit(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Dura
         None => Ok(LIMIT),
         Some(text) => match text.trim().parse::<u64>() {
             Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-            _ => invalid(format!("{TIMEOUT}={text}; give a whole number of seconds, 1 or more")),
+            _ => invalid(format!(
+                "{TIMEOUT}={text} is not a time limit; give a whole number of seconds, 1 or more"
+            )),
         },
     }
 }
@@ -187,7 +189,9 @@ pub(crate) fn checked(lookup: &dyn Fn(&str) -> Option<String>) -> Result<bool> {
     match lookup(CHECKED).as_deref().map(str::trim) {
         None | Some("" | "0") => Ok(false),
         Some("1") => Ok(true),
-        Some(other) => invalid(format!("{CHECKED}={other}; give 1 to have calls compared, or 0")),
+        Some(other) => invalid(format!(
+            "{CHECKED}={other} is neither 0 nor 1; give 1 if the ranks should compare their calls"
+        )),
     }
 }
 
@@ -202,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_compared_where_the_variable_is_1() {
+    fn calls_are_compared_if_the_variable_is_1() {
         let checked = |value: Option<&str>| {
             let value = value.map(str::to_owned);
             checked(&move |name| value.clone().filter(|_| name == "GPUSTREAM_COLLECTIVES_CHECKED"))

@@ -105,23 +105,23 @@ impl fmt::Display for CommunicatorFailure {
         match self {
             Self::Missing { ranks, call, limit } => write!(
                 f,
-                "{} did not come to {call} within {limit:?}; every rank makes the same calls in the same order, and calls \
-                 that wait for each other in turn belong in a `group` (GPUSTREAM_COLLECTIVES_TIMEOUT and \
+                "{} did not come to {call} within {limit:?}; every rank must make the same calls in the same order, and calls \
+                 that wait for each other belong in a `group` (GPUSTREAM_COLLECTIVES_TIMEOUT and \
                  `CommunicatorOptions::time_limit` set the limit)",
                 named(ranks)
             ),
             Self::Different { ranks, calls } => write!(
                 f,
-                "the call of {} does not go with the others': {calls}; every rank makes the same calls in the same order",
+                "the call of {} does not match the others: {calls}; every rank must make the same calls in the same order",
                 named(ranks)
             ),
             Self::Left { rank } => {
-                write!(f, "rank {rank} has dropped its communicator, and the call needs that rank")
+                write!(f, "rank {rank} has dropped its communicator, but the call needs that rank")
             }
             Self::Panicked { rank } => write!(f, "the thread of rank {rank} panicked"),
             Self::Stalled { call, limit } => write!(
                 f,
-                "{call} did not end within {limit:?}: a rank is lost, or did not make the call; every rank makes the same \
+                "{call} did not end within {limit:?}: a rank is lost, or did not make the call; every rank must make the same \
                  calls in the same order (GPUSTREAM_COLLECTIVES_TIMEOUT and `CommunicatorOptions::time_limit` set the limit)"
             ),
             Self::Failed { call, message } => write!(f, "{call} failed: {message}"),

@@ -65,6 +65,6 @@ fn without() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "gpustream-collectives was built without MPI; turn on its feature `mpi`, which needs an MPI with its headers \
-         (libopenmpi-dev, say) and libclang",
+         (for example libopenmpi-dev) and libclang",
     )
 }

@@ -97,14 +97,14 @@ impl World {
 
     fn of_devices(devices: &[Device]) -> Result<Self> {
         let Some(first) = devices.first() else {
-            return invalid("a world of no devices; give one device for each rank");
+            return invalid("`World::local` got no devices; give one device for each rank");
         };
         let backend = first.info().backend;
         if let Some(other) = devices.iter().find(|device| device.info().backend != backend) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "a world of {backend}:{} and {}:{}: the devices of a world are of one backend; make a world for each, \
+                    "a world cannot have both {backend}:{} and {}:{}, because all its devices must belong to one backend; make a world for each, \
                      and copy between them through the host",
                     first.info().ordinal,
                     other.info().backend,
@@ -196,14 +196,14 @@ impl World {
     fn one(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
         if let Ranks::Devices(devices) = &self.ranks {
             return invalid(format!(
-                "one communicator for a world of {} local devices; `communicators` makes one for each",
+                "this world has {} local devices; `communicators` makes a communicator for each",
                 devices.len()
             ));
         }
         let (rank, size) = (self.rank(), self.size());
         if size == 1 && options.engine != Some(Engine::Mpi) {
             let made = communicators(std::slice::from_ref(device), options)?.pop();
-            return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
+            return made.ok_or_else(|| Error::unsupported("the world has no ranks"));
         }
         // All ranks must make the same choice, so it cannot depend on what is installed.
         let usual =
@@ -213,7 +213,7 @@ impl World {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "this process is rank {rank} of {size}, and the engine `Local` serves one process; use `World::local` \
+                        "this process is rank {rank} of {size}, but the engine `Local` only works within one process; use `World::local` \
                          for several devices of one process"
                     ),
                 ));
@@ -256,7 +256,7 @@ impl World {
     fn all(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
         let Ranks::Devices(devices) = &self.ranks else {
             return invalid(
-                "the ranks of this world are processes: give this one's device to `communicator`",
+                "the ranks of this world are processes; make this process's communicator with `communicator` and its device",
             );
         };
         communicators(devices, options)
@@ -275,7 +275,7 @@ fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec
         Engine::Mpi => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "MPI has one rank in each process; start a process for each device with `mpirun`, and make the world with \
+                "with MPI each process has one rank; start a process for each device with `mpirun`, and make the world with \
                  `World::from_env`",
             ));
         }

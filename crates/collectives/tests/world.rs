@@ -89,7 +89,7 @@ fn incomplete_sets_name_what_is_missing() {
 }
 
 #[test]
-fn variables_without_sense_are_refused() {
+fn variables_that_make_no_sense_are_refused() {
     for (name, value) in
         [("PMI_RANK", "x"), ("PMI_RANK", "-1"), ("PMI_SIZE", "1.0"), ("PMI_SIZE", "99999999999999999999")]
     {

@@ -89,50 +89,53 @@ impl fmt::Display for ExchangeError {
         match self {
             Self::Late { key, limit } => write!(
                 f,
-                "no rank put the key `{key}` into the exchange within {limit:?}; look whether all ranks have started and \
+                "no rank put the key `{key}` into the exchange within {limit:?}; check that all ranks have started and \
                  are still running"
             ),
             Self::PutTwice { key } => {
-                write!(f, "the key `{key}` was put into the exchange before; put each key once, by one rank")
+                write!(
+                    f,
+                    "the key `{key}` was already put into the exchange; each key may be put once, by one rank"
+                )
             }
             Self::Full { key, capacity } => write!(
                 f,
-                "no room for the key `{key}`: the exchange holds {capacity} bytes at most, and what was put stays; send data \
-                 by a communicator"
+                "there is no room for the key `{key}`: the exchange holds at most {capacity} bytes, and nothing is ever removed; send data \
+                 through a communicator"
             ),
             Self::Unreachable { address, limit, last } => write!(
                 f,
-                "rank 0 was not reached at {address} within {limit:?}: {last}; look whether rank 0 runs, and listens at an \
-                 address that this host reaches"
+                "rank 0 was not reached at {address} within {limit:?}: {last}; check that rank 0 is running, and listens at an \
+                 address that this host can reach"
             ),
             Self::NoFreePort { addresses } => write!(
                 f,
-                "rank 0 found no free port at {addresses}; name a free one of its host by GPUSTREAM_EXCHANGE=tcp://HOST:PORT"
+                "rank 0 found no free port at {addresses}; name a free port of its host with GPUSTREAM_EXCHANGE=tcp://HOST:PORT"
             ),
             Self::WrongSecret { address } => write!(
                 f,
-                "rank 0 at {address} refused this rank, since their secrets differ; give all ranks the same \
+                "rank 0 at {address} refused this rank, because their secrets differ; give all ranks the same \
                  GPUSTREAM_EXCHANGE_SECRET"
             ),
             Self::Gone { address, last } => write!(
                 f,
-                "rank 0 at {address} is gone ({last}); rank 0 keeps its exchange until all ranks have what they need"
+                "rank 0 at {address} is gone ({last}); rank 0 must keep its exchange until all ranks have what they need"
             ),
             Self::FolderExists { folder } => write!(
                 f,
-                "the folder {} of the exchange exists, left by an earlier run; give each run a folder of its own",
+                "the folder {} of the exchange already exists, probably from an earlier run; give each run a folder of its own",
                 folder.display()
             ),
             Self::FolderMissing { folder, limit } => write!(
                 f,
-                "rank 0 did not create the folder {} of the exchange within {limit:?}; look whether rank 0 runs, and has \
-                 that folder on a file system that this host shares",
+                "rank 0 did not create the folder {} of the exchange within {limit:?}; check that rank 0 is running, and that the \
+                 folder is on a file system that this host shares",
                 folder.display()
             ),
             Self::FolderNotPrivate { folder } => write!(
                 f,
-                "the folder {} of the exchange is another user's, or others may write to it; name a folder that does not \
-                 exist yet, where only this user creates files",
+                "the folder {} of the exchange belongs to another user, or other users may write to it; name a folder that does not \
+                 exist yet, in a place where only this user can create files",
                 folder.display()
             ),
         }

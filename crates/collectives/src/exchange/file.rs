@@ -121,7 +121,7 @@ impl Exchange for FileExchange {
         match bytes {
             Some(bytes) if bytes.len() <= MAX_VALUE => Ok(bytes),
             Some(_) => invalid(format!(
-                "the file {} of the exchange has more than {MAX_VALUE} bytes, so no rank put it there; give each run a folder \
+                "the file {} of the exchange has more than {MAX_VALUE} bytes, so it is not from one of the ranks; give each run a folder \
                  of its own",
                 file.display()
             )),

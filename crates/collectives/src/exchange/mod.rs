@@ -72,9 +72,9 @@ const MAX_VALUE: usize = 1 << 20;
 fn check_key(key: &str) -> Result<()> {
     match key.len() {
         1..=MAX_KEY => Ok(()),
-        0 => invalid("an exchange was given an empty key; give a name"),
+        0 => invalid("the key for an exchange is empty; give a name"),
         long => invalid(format!(
-            "a key of {long} bytes for an exchange, which takes {MAX_KEY} at most; give a shorter name"
+            "the key for an exchange has {long} bytes, but at most {MAX_KEY} are allowed; give a shorter name"
         )),
     }
 }
@@ -84,8 +84,8 @@ fn check_value(key: &str, bytes: &[u8]) -> Result<()> {
         return Ok(());
     }
     invalid(format!(
-        "{} bytes under the key `{key}` of an exchange, which takes {MAX_VALUE} at most (1 MiB); an exchange is for what \
-         ranks need before they have a communicator, so send data by the communicator",
+        "the value for the key `{key}` has {} bytes, but an exchange accepts at most {MAX_VALUE} (1 MiB); an exchange is for what \
+         ranks need before they have a communicator, so send data through the communicator",
         bytes.len()
     ))
 }

@@ -64,8 +64,8 @@ impl MpiExchange {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "rank {rank} is number {own} of the processes that MPI started; start them with the `mpirun` of the MPI that the \
-                 program was built with, or meet elsewhere than by MPI"
+                "the launcher made this process rank {rank}, but MPI made it number {own}; start the processes with the `mpirun` of the MPI \
+                 that the program was built with, or let them meet without MPI"
             ),
         ))
     }

@@ -98,7 +98,7 @@ impl Rendezvous {
         match secret()? {
             Some(secret) => Ok(Self::Tcp { address, secret }),
             None => invalid(format!(
-                "the ranks meet at {address}, where any program could come, and no secret is set; make one with `openssl \
+                "the ranks meet at {address}, where any program could connect, but no secret is set; make one with `openssl \
                  rand -hex 32` and give it to all ranks as {SECRET}"
             )),
         }
@@ -130,7 +130,7 @@ fn tcp(address: &str) -> Result<String> {
             Ok(format!("{host}:{port}"))
         }
         _ => invalid(format!(
-            "{EXCHANGE}=tcp://{address} is no address; give tcp://HOST:PORT, a port from 1 to 65535"
+            "{EXCHANGE}=tcp://{address} is not an address; give tcp://HOST:PORT, with a port from 1 to 65535"
         )),
     }
 }
@@ -139,8 +139,10 @@ fn folder(place: &str) -> Result<PathBuf> {
     let folder = place.strip_prefix("file://").or_else(|| place.strip_prefix("file:"));
     match folder.map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => Ok(folder),
-        Some(_) => invalid(format!("{EXCHANGE}={place} names no folder from the root on; give file:/FOLDER")),
-        None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT, file:/FOLDER or mpi")),
+        Some(_) => invalid(format!("{EXCHANGE}={place} is not an absolute path; give file:/FOLDER")),
+        None => invalid(format!(
+            "{EXCHANGE}={place} does not say where the ranks meet; give tcp://HOST:PORT, file:/FOLDER or mpi"
+        )),
     }
 }
 
@@ -148,8 +150,8 @@ fn folder(place: &str) -> Result<PathBuf> {
 fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<(String, u16)> {
     let Some((host, port)) = environment::master(lookup)? else {
         return invalid(format!(
-            "nothing says where the ranks meet: set {EXCHANGE} to tcp://HOST:PORT, an address of rank 0's, or to \
-             file:/FOLDER, which all hosts share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
+            "nothing says where the ranks meet; set {EXCHANGE} to tcp://HOST:PORT, which is rank 0's address, or to \
+             file:/FOLDER, which all hosts must share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
         ));
     };
     // A bare IPv6 address contains colons itself.

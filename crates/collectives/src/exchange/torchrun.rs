@@ -53,7 +53,7 @@ impl TorchrunPlace {
         let is_one_host = all.is_some() && all == here;
         if secret.is_none() && !is_one_host {
             return invalid(format!(
-                "the ranks of several hosts meet behind {host}:{port}, where any program could come, and no secret is set; make \
+                "the ranks of several hosts meet at the ports after {host}:{port}, where any program could connect, but no secret is set; make \
                  one with `openssl rand -hex 32` and give it to all ranks as GPUSTREAM_EXCHANGE_SECRET"
             ));
         }
@@ -85,7 +85,7 @@ fn of_user(temporary: &Path) -> Result<Secret> {
     let folder = temporary.join(format!("gpustream-exchange-{}", rustix::process::geteuid().as_raw()));
     read_or_make(&folder).map_err(|error| {
         error.with_context(
-            "the ranks of this host share no secret by a file; give all of them one as GPUSTREAM_EXCHANGE_SECRET (`openssl rand \
+            "the ranks of this host cannot share a secret through a file; give all of them one as GPUSTREAM_EXCHANGE_SECRET (`openssl rand \
              -hex 32` makes one)",
         )
     })

@@ -9,7 +9,7 @@ impl Kernels {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the ranks of one process need kernels on {}:{}, and gpustream-collectives was built without them; turn \
+                "the ranks of one process need kernels on {}:{}, but gpustream-collectives was built without them; turn \
                  on its feature `kernels`",
                 device.info().backend,
                 device.info().ordinal

@@ -216,7 +216,7 @@ impl Request {
         if usize::try_from(came).ok() == Some(count) {
             return Ok(true);
         }
-        Err(Error::external(format!("a message of {came} elements came, where {count} were expected")))
+        Err(Error::external(format!("a message of {came} elements arrived, but {count} were expected")))
     }
 }
 

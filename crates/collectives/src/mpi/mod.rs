@@ -51,7 +51,7 @@ impl Endpoint {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the launcher's variables make this process rank {rank} of {size}, and MPI rank {own_rank} of {own_size}; \
+                    "the launcher's variables make this process rank {rank} of {size}, but MPI makes it rank {own_rank} of {own_size}; \
                      start the processes with the `mpirun` of the MPI that the program was built with ({})",
                     process.version
                 ),

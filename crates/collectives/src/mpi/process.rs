@@ -161,8 +161,8 @@ impl Thread {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "{version} was begun with {threads:?} as what it allows to threads; begin it with MPI_THREAD_MULTIPLE, or \
-                     leave the beginning to gpustream-collectives"
+                    "the program started {version} with the thread support {threads:?}; start it with MPI_THREAD_MULTIPLE, or \
+                     let gpustream-collectives start it"
                 ),
             ));
         }

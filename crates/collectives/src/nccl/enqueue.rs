@@ -126,7 +126,7 @@ fn enqueue_over(
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
     if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_captured()) {
-        let message = "one group of calls in a graph is one rank's, in one stream";
+        let message = "in a graph, a group may only have calls of one rank, in one stream";
         return Err(Error::new(ErrorKind::Captured, message));
     }
     let watched =
@@ -210,7 +210,7 @@ fn combined(element: ElementType) -> Result<u32> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "NCCL combines no elements of {element}; combine them as i32 or u32 (it moves any type)"
+                    "NCCL cannot combine elements of {element}; combine them as i32 or u32 (it can move any type)"
                 ),
             ));
         }

@@ -32,7 +32,7 @@ impl Vendor {
             other => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "NCCL and RCCL take no device of the backend {other}, and nothing else serves ranks in several processes; \
+                    "NCCL and RCCL do not support devices of the backend {other}, and no other engine serves ranks in several processes; \
                      give each process a GPU, or make several ranks of one process with `World::local`"
                 ),
             )),
@@ -79,7 +79,7 @@ impl Vendor {
         let tried = search.tried.join("; ");
         let Some(library) = search.library.map(ManuallyDrop::new) else {
             return Err(unsupported(format!(
-                "ranks in several processes need NCCL or RCCL, which was not found; {}, or set GPUSTREAM_NCCL_LIBRARY; tried: \
+                "ranks in several processes need NCCL or RCCL, but it was not found; {}, or set GPUSTREAM_NCCL_LIBRARY; tried: \
                  {tried}",
                 self.how_to_install()
             )));
@@ -88,7 +88,7 @@ impl Vendor {
         let (api, missing) = unsafe { Api::load(&library) };
         if !missing.is_empty() {
             return Err(unsupported(format!(
-                "{tried} is no NCCL of version 2.18 or later: it lacks {}; {}",
+                "{tried} is not NCCL 2.18 or later, because it lacks {}; {}",
                 list_missing(&missing),
                 self.how_to_install()
             )));
@@ -98,7 +98,7 @@ impl Vendor {
         unsafe { api.ncclGetVersion(&raw mut version) }.ok()?;
         if version < OLDEST {
             return Err(unsupported(format!(
-                "{tried} is of version {version} (as ncclGetVersion writes it), and {OLDEST} is needed; {}",
+                "{tried} has version {version} (as returned by ncclGetVersion), but {OLDEST} is needed; {}",
                 self.how_to_install()
             )));
         }

@@ -60,7 +60,7 @@ fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
             start::connect_one(api, *id, place, &endpoint.device, endpoint.comm.limit)
                 .map(|handles| SplitRank { handles, place, local_ranks: local_ranks.clone() })
         }
-        _ => Err(Error::external("the first rank of the part could not make it")),
+        _ => Err(Error::external("the first rank of the part could not make its id")),
     };
     endpoint.exchange(Contribution::Done, call)?;
     made?;
@@ -108,7 +108,5 @@ impl Color {
 /// The error of a split that met another call.
 #[cold]
 fn mixed() -> Error {
-    Error::external(
-        "the ranks' colors came back without this rank's: another rank made another call than `split`",
-    )
+    Error::external("this rank's color is missing among the ranks' colors: some rank did not call `split`")
 }

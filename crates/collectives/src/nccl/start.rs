@@ -35,7 +35,7 @@ pub(super) fn among_processes(
         let bytes = exchange.get(ID, limit)?;
         let Ok(bytes) = <[u8; 128]>::try_from(bytes.as_slice()) else {
             return Err(Error::external(format!(
-                "rank 0 gave an id of {} bytes; NCCL's have 128",
+                "rank 0 gave an id of {} bytes, but NCCL's ids have 128",
                 bytes.len()
             )));
         };
@@ -165,8 +165,8 @@ fn check_places(devices: &[Device]) -> Result<()> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "ranks {other} and {rank} are both on {}:{}, and NCCL wants a GPU for each rank; give each rank a device of \
-                     its own, or use the engine `Local`, which takes several ranks on one device",
+                    "ranks {other} and {rank} are both on {}:{}, but NCCL needs a GPU for each rank; give each rank a device of \
+                     its own, or use the engine `Local`, which allows several ranks on one device",
                     device.info().backend,
                     place(device)
                 ),
@@ -177,5 +177,6 @@ fn check_places(devices: &[Device]) -> Result<()> {
 }
 
 fn number(value: usize) -> Result<c_int> {
-    c_int::try_from(value).map_err(|_| Error::unsupported(format_args!("a rank or size of {value}")))
+    c_int::try_from(value)
+        .map_err(|_| Error::unsupported(format_args!("NCCL cannot have a rank or size of {value}")))
 }

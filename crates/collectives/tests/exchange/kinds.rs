@@ -71,7 +71,7 @@ fn ranks_get_what_others_put() {
 }
 
 #[test]
-fn key_is_put_once_whoever_comes_first() {
+fn key_can_be_put_only_once() {
     for ranks in kinds(6) {
         let put = thread::scope(|threads| {
             let puts: Vec<_> = ranks

@@ -115,7 +115,7 @@ fn processes_meet_over_tcp() {
 }
 
 #[test]
-fn processes_meet_in_a_folder_whoever_comes_first() {
+fn processes_meet_in_a_folder_in_any_order() {
     let scratch = tempfile::tempdir().unwrap();
     for last in [0, 2] {
         let place = format!("file:{}/run-{last}", scratch.path().display());
@@ -129,7 +129,7 @@ fn processes_meet_in_a_folder_whoever_comes_first() {
 /// Two runs on one host whose agents have neighbouring ports, among programs that listen and say nothing, or
 /// the wrong thing.
 #[test]
-fn processes_of_torchrun_meet_behind_its_agent() {
+fn torchrun_processes_meet_at_ports_after_its_agent() {
     let temporary = tempfile::tempdir().unwrap();
     let agent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = agent.local_addr().unwrap().port();
@@ -157,7 +157,7 @@ fn processes_of_torchrun_meet_behind_its_agent() {
                 ("LOCAL_RANK", &rank),
                 ("WORLD_SIZE", &size),
                 ("LOCAL_WORLD_SIZE", &size),
-                ("MASTER_ADDR", "a name that nobody looks up"),
+                ("MASTER_ADDR", "an unresolved name"),
                 ("MASTER_PORT", &port),
                 ("TORCHELASTIC_USE_AGENT_STORE", "True"),
                 ("TORCHELASTIC_RESTART_COUNT", "0"),

@@ -68,7 +68,7 @@ fn address_of_the_launcher_serves_without_a_place() {
 }
 
 #[test]
-fn ranks_of_one_host_meet_behind_torchruns_agent_without_a_secret() {
+fn ranks_of_one_host_meet_after_torchruns_agent_without_a_secret() {
     let sizes = |all, here| [("WORLD_SIZE", all), ("LOCAL_WORLD_SIZE", here)];
     let variables =
         |sizes: [(&'static str, &'static str); 2]| [MASTER[0], MASTER[1], AGENT, sizes[0], sizes[1]];
@@ -134,7 +134,7 @@ fn tcp_needs_a_secret() {
 }
 
 #[test]
-fn places_without_sense_are_refused() {
+fn places_that_make_no_sense_are_refused() {
     for bad in [
         "tcp://node",
         "tcp://:1",

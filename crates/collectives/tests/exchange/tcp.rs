@@ -44,7 +44,7 @@ fn short_secret_is_refused() {
 }
 
 #[test]
-fn rubbish_harms_nobody() {
+fn garbage_from_strangers_is_harmless() {
     let (rank_0, address) = rank_0();
     for rubbish in [&b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n"[..], &vec![0xff; 100_000], b"\n"] {
         let mut peer = TcpStream::connect(&address).unwrap();
@@ -131,7 +131,7 @@ fn rank_0_may_come_later() {
 }
 
 #[test]
-fn dropped_rank_0_is_gone_for_those_who_wait() {
+fn dropped_rank_0_is_an_error_for_waiting_ranks() {
     let (rank_0, address) = rank_0();
     let rank_1 = TcpExchange::connect(&address, &secret(), LONG).unwrap();
     thread::scope(|threads| {
@@ -149,7 +149,7 @@ fn dropped_rank_0_is_gone_for_those_who_wait() {
 }
 
 #[test]
-fn rank_0_listens_where_it_is_told_and_nowhere_else() {
+fn rank_0_listens_only_at_its_address() {
     let (rank_0, address) = rank_0();
     let port = rank_0.address().unwrap().port();
     assert!(rank_0.address().unwrap().ip().is_loopback());

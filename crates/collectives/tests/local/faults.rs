@@ -19,7 +19,7 @@ tests!(
     messages_need_no_rank_but_their_own_two,
     panicking_rank_wakes_the_others,
     rank_that_panics_in_its_group_breaks_nothing,
-    aborted_communicator_wakes_everybody,
+    aborted_communicator_wakes_all_ranks,
     different_calls_name_the_rank_that_differs,
     messages_of_different_lengths_name_both_ranks,
     calls_refused_on_one_rank_can_be_made_again,
@@ -149,7 +149,7 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
     each(ranks, |rank| reduce(&rank).unwrap());
 }
 
-fn aborted_communicator_wakes_everybody() {
+fn aborted_communicator_wakes_all_ranks() {
     let aborted = CommunicatorFailure::Aborted { rank: rank_count() - 1 };
     let abort = |rank: Communicator| {
         rank.abort();

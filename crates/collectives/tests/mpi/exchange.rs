@@ -13,7 +13,7 @@ tests!(
     a_get_waits_for_the_put,
     threads_wait_for_keys_of_their_own,
     exchanges_are_apart,
-    a_key_that_nobody_puts_is_late,
+    a_key_that_is_never_put_times_out,
     a_key_is_put_once,
     the_variable_names_mpi,
 );
@@ -89,7 +89,7 @@ fn exchanges_are_apart() {
     meet(&second, own, "goes on");
 }
 
-fn a_key_that_nobody_puts_is_late() {
+fn a_key_that_is_never_put_times_out() {
     let (own, exchange) = join();
     let late = exchange.get("nobody's", Duration::from_millis(20)).unwrap_err();
     assert!(late.to_string().contains("no rank put the key"), "{late}");
@@ -101,7 +101,7 @@ fn a_key_is_put_once() {
     let key = format!("of {own}");
     exchange.put(&key, &[1]).unwrap();
     let again = exchange.put(&key, &[2]).unwrap_err();
-    assert!(again.to_string().contains("put into the exchange before"), "{again}");
+    assert!(again.to_string().contains("already put into the exchange"), "{again}");
     for rank in 0..RANKS {
         let key = format!("of {rank}");
         assert_eq!(exchange.get(&key, LONG).unwrap(), [1]);

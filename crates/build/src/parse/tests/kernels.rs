@@ -269,7 +269,7 @@ fn constant_memory_that_nothing_fills_is_pointed_out() {
     for (warning, text) in module
         .warnings
         .iter()
-        .zip(["`table` has no values and no setter, since it holds addresses", "in an `#if`"])
+        .zip(["`table` has no values and no setter, since it holds addresses", "inside an `#if`"])
     {
         assert!(warning.contains(text), "{warning}");
     }

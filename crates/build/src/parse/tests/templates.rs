@@ -172,7 +172,7 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     refused(
         &format!("{template}template __global__ void k<float>(float*);\n"),
         "2:1",
-        &["not all 2 arguments"],
+        &["does not give all 2 arguments"],
     );
     refused("/// types: T = float\n__global__ void k(float* x) {}\n", "1:11", &["`k` is not a template"]);
     refused(

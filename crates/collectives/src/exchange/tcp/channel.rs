@@ -80,7 +80,7 @@ impl Channel {
     pub(super) fn connect(stream: TcpStream, secret: &Key, deadline: Deadline) -> Result<Self, Distrust> {
         let mut socket = Socket::new(Arc::new(stream), deadline)?;
         if socket.read_array()? != *GREETING {
-            return Err(invalid("another program than rank 0 listens there").into());
+            return Err(invalid("the program that listens there is not rank 0").into());
         }
         let (ours, theirs) = (random()?, socket.read_array::<RANDOM>()?);
         let code = secret.code(&[b"client", &theirs, &ours]);
@@ -89,7 +89,7 @@ impl Channel {
             return Err(Distrust::WrongSecret);
         }
         if !secret.is_code(&[b"server", &theirs, &ours], &socket.read_array::<CODE>()?) {
-            return Err(invalid("another program than rank 0 listens there, without the secret").into());
+            return Err(invalid("the program that listens there does not know the secret").into());
         }
         let key = secret.derive(&[b"messages", &theirs, &ours]);
         Ok(Self { socket, key, side: Side::Client, sent: 0, received: 0 })
@@ -113,7 +113,7 @@ impl Channel {
         let length = [first, second, third, fourth];
         let len = u32::from_le_bytes(length) as usize;
         if len > MAX_MESSAGE {
-            return Err(invalid("a message is longer than any is"));
+            return Err(invalid("a message is too long"));
         }
         // The vector grows with the bytes that arrive. We do not trust the announced length, because a
         // stranger could use it to make us allocate.
@@ -124,7 +124,7 @@ impl Channel {
         let code = self.socket.read_array::<CODE>()?;
         let other = if self.side == Side::Server { Side::Client } else { Side::Server };
         if !self.key.is_code(&[&[other as u8], &self.received.to_le_bytes(), &length, &message], &code) {
-            return Err(invalid("a message was changed on its way"));
+            return Err(invalid("a message was changed on the way"));
         }
         self.received += 1;
         Ok(message)

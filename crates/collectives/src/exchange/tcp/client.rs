@@ -55,7 +55,7 @@ impl Client {
         // How long we stay with one address. A program that listens but says nothing must not hold up the
         // search.
         let mut patience = FIRST_PATIENCE;
-        let mut last = "nobody listens".to_owned();
+        let mut last = "no program listens there".to_owned();
         loop {
             for address in addresses {
                 let (address, idle) = (address.clone(), Mutex::default());
@@ -66,8 +66,10 @@ impl Client {
                         return Ok(client);
                     }
                     Err(Distrust::WrongSecret) => {
-                        last =
-                            format!("rank 0 at {} is another run's, or has another secret", client.address);
+                        last = format!(
+                            "rank 0 at {} belongs to another run, or has another secret",
+                            client.address
+                        );
                     }
                     Err(Distrust::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(Distrust::Io(error)) => last = format!("{}: {}", client.address, described(&error)),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_none_are_refused() {
+    fn malformed_messages_are_refused() {
         let long = Request::Put { key: "k", bytes: &vec![0; MAX_VALUE + 1] }.to_bytes();
         let no_key = Request::Put { key: "", bytes: b"" }.to_bytes();
         for bad in [

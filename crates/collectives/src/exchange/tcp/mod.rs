@@ -67,7 +67,7 @@ impl TcpExchange {
             Ok(server) => Ok(Self(Side::Listens(server))),
             Err(error) => {
                 let context = format!(
-                    "rank 0 cannot listen at {address} for the exchange; name an address of its host"
+                    "rank 0 cannot listen at {address} for the exchange; name an address of rank 0's own host"
                 );
                 Err(Error::external(error).with_context(context))
             }

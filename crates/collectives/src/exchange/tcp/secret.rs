@@ -36,7 +36,7 @@ impl Secret {
     pub fn new(text: &str) -> Result<Self> {
         if text.len() < SHORTEST {
             return invalid(format!(
-                "the ranks' secret has {} bytes and needs {SHORTEST} or more; make one with `openssl rand -hex 32`, and give \
+                "the ranks' secret has {} bytes, but needs at least {SHORTEST}; make one with `openssl rand -hex 32`, and give \
                  it to all ranks as GPUSTREAM_EXCHANGE_SECRET",
                 text.len()
             ));
