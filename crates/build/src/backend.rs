@@ -1,17 +1,17 @@
-//! The targets of a build: CPU, CUDA or HIP.
+//! The backends of a build: CPU, CUDA and HIP.
 
 use std::fmt;
 
 use crate::diagnostic::{Error, Result};
 
-/// A kind of device that kernels are compiled for.
+/// A kind of device to compile kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
-    /// Shared objects by the host's C++ compiler.
+    /// Shared objects, made by the host's C++ compiler.
     Cpu,
-    /// A fat binary by nvcc.
+    /// A fat binary, made by nvcc.
     Cuda,
-    /// A bundle of code objects by hipcc or Clang.
+    /// A bundle of code objects, made by hipcc or Clang.
     Hip,
 }
 
@@ -25,27 +25,26 @@ impl Backend {
         }
     }
 
-    /// Returns the other backends.
     fn others(self) -> impl Iterator<Item = Self> {
         [Self::Cpu, Self::Cuda, Self::Hip].into_iter().filter(move |&other| other != self)
     }
 
-    /// Returns the value of `GPUSTREAM_BACKENDS` that leaves this backend alone out.
+    /// Returns the `GPUSTREAM_BACKENDS=…` that leaves only this backend out.
     fn variable_without(self) -> String {
         let others: Vec<_> = self.others().map(Self::name).collect();
         format!("GPUSTREAM_BACKENDS={}", others.join(","))
     }
 
-    /// Returns how a build does without this backend.
+    /// Returns advice on how to build without this backend.
     pub(crate) fn leave_out(self) -> String {
         format!(
-            "To leave {self} out, name the others that you want: `.backend(…)` in the build script, or `{}` in the \
-             environment, where `none` embeds the source alone.",
+            "To leave {self} out, name the backends that you want: `.backend(…)` in the build script, or `{}` in the \
+             environment (`none` embeds only the source).",
             self.variable_without()
         )
     }
 
-    /// Returns how a build does without this backend for one file.
+    /// Returns advice on how to build one file without this backend.
     pub(crate) fn leave_out_for(self, file: &str) -> String {
         let others: Vec<_> = self.others().map(|other| format!("Backend::{other:?}")).collect();
         format!(

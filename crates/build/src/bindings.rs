@@ -1,4 +1,4 @@
-//! The generated Rust: a struct of the file's kernels with a typed launcher each.
+//! Generates the Rust: one struct per file, with a typed launcher for each kernel.
 
 mod definitions;
 mod generic;
@@ -19,12 +19,12 @@ use crate::headers::{for_devices, renamed, write_if_changed};
 use crate::signature::{Definition, Instance, Module};
 use crate::unit::Unit;
 
-/// Lints that generated code cannot be held to: names come from C++, casts and shapes from the contracts.
+/// Lints that we cannot satisfy: names come from C++, casts and shapes from the contracts.
 const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, \
                      non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]";
 
-/// Returns the text of `NAME.rs`. Images and sources are embedded by paths relative to that file.
-/// `unlisted` are the variables that kernels may write and that the parser has not seen.
+/// Returns the text of `NAME.rs`. It embeds images and sources by paths relative to itself. `unlisted` are
+/// variables that kernels may write but that the parser has not seen.
 pub(crate) fn generate(
     unit: &Unit,
     images: &[Image],
@@ -66,7 +66,7 @@ fn file_name(unit: &Unit) -> String {
     unit.source.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Writes `docs` as a Rust doc comment, `instead` where there are none.
+/// Writes `docs` as a Rust doc comment, or `instead` if there are none.
 fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
     if docs.is_empty() {
         text.push_str(&format!("{indent}/// {instead}\n"));
@@ -78,7 +78,7 @@ fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
 
 fn write_kernels_struct(text: &mut String, unit: &Unit) {
     let Module { kernels, .. } = &*unit.module;
-    text.push_str(&format!("/// The kernels of `{}`, loaded on one device. Clones are handles of the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
+    text.push_str(&format!("/// The kernels of `{}`, loaded on one device. Clones are handles to the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
          module: __gpustream::Module,\n",
         file_name(unit)
     ));
@@ -100,10 +100,10 @@ fn write_load(
     common: &Common,
 ) -> Result<()> {
     let Module { name, kernels, .. } = &*unit.module;
-    text.push_str(&format!("{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for the device, once per\n    \
-         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` where an image is not the one that was built; \
-         `NoImageForDevice` where there is neither image\n    /// nor run-time compiler; `ArgumentMismatch` where an \
-         image's parameters are not those that these launchers\n    /// were made for.\n    #[track_caller]\n    pub fn load(device: &__gpustream::Device) -> __gpustream::Result<Self> {{\n"
+    text.push_str(&format!("{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best. If none does, compiles the source for the device, once per\n    \
+         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` if an image is not the one that was built. \
+         `NoImageForDevice` if there is neither an image\n    /// nor a run-time compiler. `ArgumentMismatch` if an \
+         image's parameters differ from those that these launchers\n    /// were made for.\n    #[track_caller]\n    pub fn load(device: &__gpustream::Device) -> __gpustream::Result<Self> {{\n"
     ));
     text.push_str("        const IMAGES: &[__gpustream::Image<'static>] = &[\n");
     let mut checksums = String::new();
@@ -127,7 +127,7 @@ fn write_load(
     ));
 
     let sources = common.out_dir.join(format!("{name}.source"));
-    // Run-time compilers know no host code.
+    // Run-time compilers cannot read host code.
     let device = unit.device_part.as_ref().ok().and_then(Option::as_ref).unwrap_or(&unit.source.text);
     let device = renamed(device, &unit.source.path, &unit.headers);
     let source = format!("{device}{}", assertions(unit, &file_name(unit)));
@@ -143,7 +143,7 @@ fn write_load(
                 write_if_changed(&sources.join(format!("{i}.cuh")), own.as_bytes())?;
                 format!("{name}.source/{i}.cuh")
             }
-            // Unpacked once for all files.
+            // These are unpacked once for all files.
             None if header.name.starts_with("gpustream/") => format!("gpustream-include/{}", header.name),
             None => {
                 text.push_str(&format!("                ({:?}, {:?}),\n", header.name, header.text));
@@ -153,7 +153,7 @@ fn write_load(
         text.push_str(&format!("                ({:?}, include_str!({path:?})),\n", header.name));
     }
     let options: Vec<String> = common.options(Backend::Cuda).filter(|o| o.starts_with("-D")).collect();
-    // HIPRTC knows no path that begins with `::`.
+    // HIPRTC cannot read a path that begins with `::`.
     let addresses: Vec<_> = unit
         .module
         .functions()
@@ -164,7 +164,7 @@ fn write_load(
     text.push_str(&format!("            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};\n"
     ));
 
-    // The source of a file for some backends would not compile for others.
+    // If a file is only for some backends, its source would not compile for the others.
     let source = match &unit.only {
         None => "Some(SOURCE)".to_owned(),
         Some(only) => {
@@ -199,7 +199,7 @@ fn write_load(
         text.push_str(&format!("            {}: {loaded},\n", names::field(&kernel.name)));
     }
     text.push_str(
-        "            module,\n        })\n    }\n\n    /// Returns the loaded module, for all that has no generated launcher.\n    \
+        "            module,\n        })\n    }\n\n    /// Returns the loaded module, for everything without a generated launcher.\n    \
          pub fn module(&self) -> &__gpustream::Module {\n        &self.module\n    }\n",
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! Running the compilers.
+//! Runs the compilers.
 
 pub(crate) mod assertions;
 pub(crate) mod cpu;
@@ -27,9 +27,9 @@ use crate::signature::Module;
 use crate::tables::symbols::find_variable;
 use crate::unit::Unit;
 
-/// The settings that all compilations of a build share.
+/// Settings that all compilations of a build share.
 pub(crate) struct Common {
-    /// The unpacked device headers first.
+    /// The unpacked device headers come first.
     pub(crate) includes: Vec<PathBuf>,
     pub(crate) defines: Vec<(String, Option<String>)>,
     pub(crate) flags: Vec<(Backend, String)>,
@@ -41,20 +41,20 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Returns `-I`, `-D` and the backend's own flags, which all compilers here spell alike.
+    /// Returns `-I`, `-D` and the backend's own flags. All our compilers spell them alike.
     fn arguments(&self, backend: Backend) -> Vec<String> {
         let includes = self.folders(backend).map(|folder| format!("-I{}", folder.display()));
         includes.chain(self.options(backend)).collect()
     }
 
-    /// Returns the folders in which headers are sought: those of ours with the vendors' names first.
+    /// Returns the folders to search for headers. Our headers with the vendors' names come first.
     fn folders(&self, backend: Backend) -> impl Iterator<Item = PathBuf> {
         let vendor = self.includes.first().map(|ours| ours.join(vendor::folder(backend)));
         vendor.into_iter().chain(self.includes.iter().cloned())
     }
 
-    /// Returns the same for a compiler that runs in the output folder and hands its arguments to a shell, within quotes
-    /// that leave some characters their meaning.
+    /// Returns the same arguments for a compiler that runs in the output folder and passes them to a shell.
+    /// The shell still interprets some characters, so we refuse folders that contain them.
     fn shell_arguments(&self, backend: Backend) -> Result<Vec<String>> {
         let mut arguments = Vec::new();
         for folder in self.folders(backend) {
@@ -88,12 +88,13 @@ pub(crate) struct Image {
     pub(crate) backend: Backend,
     pub(crate) targets: Vec<String>,
     pub(crate) path: PathBuf,
-    /// The kernels' names in the program, and their symbols where these are others.
+    /// The kernels' names in the program and their symbols, if the two differ.
     pub(crate) symbols: Vec<(String, String)>,
 }
 
 impl Image {
-    /// Notes a kernel's symbol. All parts of an image have one table, so a kernel has one symbol in all of them.
+    /// Records a kernel's symbol. An image has one table for all of its parts, so a kernel must have the same
+    /// symbol in each.
     fn add(&mut self, key: &str, symbol: &str) -> Result<()> {
         match self.symbols.iter().find(|(known, _)| known == key) {
             Some((_, known)) if known != symbol => Err(Error::message(format!(
@@ -108,33 +109,32 @@ impl Image {
         }
     }
 
-    /// Notes the symbols of variables that have others than their names, among `symbols` of a target's image. A variable
-    /// that this or another target calls otherwise has none.
+    /// Records the symbols of variables if they differ from the variables' names. `symbols` are those of one
+    /// target's image. If a variable has another symbol on another target, it gets none.
     fn add_globals(&mut self, module: &Module, symbols: &[String]) {
         for global in &module.globals {
             if let Some(symbol) = find_variable(global, symbols) {
-                // Loading then fails to find it, and says so.
+                // Loading will then fail to find it and report that.
                 let _ = self.add(&global.path, symbol);
             }
         }
     }
 }
 
-/// The outcome of one run of a compiler.
+/// The result of running a compiler once.
 pub(crate) struct Output {
     pub(crate) image: Image,
     pub(crate) reports: Vec<KernelReport>,
-    /// The compiler's time; `None` where an earlier build's image was still good.
+    /// How long the compiler took; `None` if an earlier build's image was still up to date.
     pub(crate) compile_time: Option<Duration>,
     pub(crate) warnings: String,
-    /// The files that the compiler read.
     pub(crate) dependencies: Vec<PathBuf>,
-    /// The variables that kernels may write, by their paths.
+    /// The paths of the variables that kernels may write.
     pub(crate) writable: Vec<String>,
 }
 
 impl Output {
-    /// Gathers the results for `image`. `warnings` count if the compiler ran.
+    /// Collects the results for `image`. `warnings` only count if the compiler ran.
     fn new(
         image: Image,
         mut reports: Vec<KernelReport>,
@@ -150,15 +150,16 @@ impl Output {
     }
 }
 
-/// Returns the variables of a compiler's output that kernels may write.
+/// Returns the variables in a compiler's output that kernels may write.
 fn writable(path: &Path, output: &[u8]) -> Result<Vec<String>> {
     variables::writable(output)
         .ok_or_else(|| Error::message(format!("{}: the symbols cannot be read", path.display())))
 }
 
-/// Returns the line that includes the user's file. If the file has host code, which only its vendor's compiler reads, returns
-/// the rest of the file instead. If the file is compiled as it is written, returns its whole text: compilers report a missing
-/// brace at the end of everything, and that end must be in the user's file.
+/// Returns the code that stands for the user's file, usually a line that includes it. If the file has host
+/// code that only its vendor's compiler understands, returns the rest of the file. If the file is compiled as
+/// written, returns its whole text: compilers report a missing brace at the very end, and that end must be in
+/// the user's file.
 fn device_code(unit: &Unit) -> Result<String> {
     match unit.device_part.as_ref().map_err(Error::clone)? {
         Some(part) => Ok(unit.in_place(part)),
@@ -167,24 +168,24 @@ fn device_code(unit: &Unit) -> Result<String> {
     }
 }
 
-/// The characters that mean something to a shell.
+/// Characters that mean something to a shell.
 const SHELL: [char; 17] =
     ['"', '\'', '$', '`', '\\', ' ', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n', '\t'];
 
-/// Returns the argument by which a compiler seeks quoted headers beside the user's file, whose text may stand elsewhere.
+/// Returns the argument that makes a compiler look for quoted headers next to the user's file, because the
+/// text that it reads may be elsewhere.
 fn beside(unit: &Unit) -> Option<String> {
     unit.absolute.parent().map(|folder| format!("-iquote{}", folder.display()))
 }
 
-/// Writes the translation unit of a GPU's compiler: the `code` of the user's file, and the assertions against which the compiler's
-/// idea of it is held.
+/// Writes the translation unit for a GPU compiler: the `code` of the user's file, followed by our assertions.
 fn write_unit(unit: &Unit, path: &Path, code: &str) -> Result<String> {
     let text = format!("// Generated by gpustream-build.\n{code}{}", checks(unit));
     write_if_changed(path, text.as_bytes())?;
     Ok(text)
 }
 
-/// Returns the assertions that follow the user's file; nothing if no launcher is made from it.
+/// Returns the assertions that follow the user's file, or nothing if we make no launcher from it.
 fn checks(unit: &Unit) -> String {
     if unit.module.kernels.is_empty() {
         return String::new();
@@ -192,12 +193,12 @@ fn checks(unit: &Unit) -> String {
     assertions(unit, &unit.absolute.display().to_string())
 }
 
-/// Returns whether an error names a line that we wrote behind the user's file.
+/// Returns true if an error mentions a line that we wrote after the user's file.
 pub(crate) fn is_about_checks(error: &Error) -> bool {
     error.to_string().contains(assertions::CHECKS)
 }
 
-/// Returns the line that includes the user's file. C++ has no way to escape a character of a file's name.
+/// Returns the line that includes the user's file. C++ cannot escape characters in a file name.
 fn include(unit: &Unit) -> Result<String> {
     let path = unit.absolute.display().to_string();
     let has = |characters: &[char]| path.contains(characters);
@@ -209,14 +210,14 @@ fn include(unit: &Unit) -> Result<String> {
     Ok(if has(&['"']) { format!("#include <{path}>\n") } else { format!("#include \"{path}\"\n") })
 }
 
-/// Runs a compiler of `backend`. Returns its messages.
+/// Runs a compiler and returns its messages.
 fn execute(mut command: Command, unit: &Unit, backend: Backend, what: &str) -> Result<String> {
     let program = Path::new(command.get_program()).display().to_string();
     let output = command
         .stdin(std::process::Stdio::null())
         .output()
         .map_err(|e| Error::message(format!("cannot run {program}: {e}")))?;
-    // Some parts of nvcc write to the output stream instead of the error stream.
+    // Some parts of nvcc write errors to standard output.
     let mut text = String::from_utf8_lossy(&output.stderr).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stdout));
     if output.status.success() {
@@ -236,7 +237,7 @@ fn execute(mut command: Command, unit: &Unit, backend: Backend, what: &str) -> R
     Err(Error::message(format!("{file} does not compile for {what}:\n{text}{help}")))
 }
 
-/// Returns the header that a compiler says it does not find, in the words of GCC, Clang and nvcc's own front end.
+/// Returns the header that a compiler did not find, from the messages of GCC, Clang and nvcc's own front end.
 fn missing_header(text: &str) -> Option<&str> {
     text.lines().find_map(|line| {
         let (_, error) = line.split_once("error: ")?;

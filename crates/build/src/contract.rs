@@ -10,12 +10,12 @@ use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::places_of;
 use crate::types::{Param, ParamType};
 
-/// The surroundings of a kernel's contract: the text that it is read from, and the names that it may use.
+/// Where a contract is: the text that it is read from, and the names that it may use.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) file: &'a SourceFile,
-    /// The file's text: everything but the text of doc comments is blank, so that a contract goes on from line to line.
-    /// Offsets are those of the file.
+    /// The file's text with everything blanked out except doc comments, so that a contract continues from
+    /// line to line. Offsets are the file's own.
     pub(crate) text: &'a str,
     pub(crate) kernel: &'a str,
     pub(crate) params: &'a [Param],
@@ -26,24 +26,24 @@ impl Scope<'_> {
         self.file.diagnostic(range, message, help)
     }
 
-    /// Returns the parameter of this name, by number.
+    /// Returns the index of the parameter with this name.
     fn find(self, name: &str) -> Option<usize> {
         self.params.iter().position(|param| param.name == name)
     }
 }
 
-/// The promises and requests of a kernel's author.
+/// What the author of a kernel promises and asks for.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contract {
-    /// Whether there is a `requires:` line: the launcher is then safe.
+    /// True if there is a `requires:` line, so the launcher is safe.
     pub(crate) safe: bool,
     pub(crate) requires: Vec<Clause>,
-    /// Whether all blocks must be on the device at once.
+    /// True if all blocks must be on the device at once.
     pub(crate) cooperative: bool,
     pub(crate) covers: Option<Covers>,
-    /// Pointers, by number, through which the kernel only reads although their type lets it write.
+    /// Indices of pointers that the kernel only reads through, although their type would let it write.
     pub(crate) reads: Vec<usize>,
-    /// Pointers, by number, that may be null.
+    /// Indices of pointers that may be null.
     pub(crate) optional: Vec<usize>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Clause {
 }
 
 impl Clause {
-    /// Returns whether the condition asks for a least value of a length, or of the launch's.
+    /// Returns true if the condition sets a lower bound for `value`.
     fn bounds_below(&self, value: &Expr) -> bool {
         let (left, right) = (self.left.direction(value), self.right.direction(value));
         match self.comparison {
@@ -75,14 +75,14 @@ pub(crate) struct Covers {
     pub(crate) text: String,
     /// One to three extents, x first.
     pub(crate) extents: Vec<Expr>,
-    /// The `by` part, as long as `extents`.
+    /// The `by` part, with as many entries as `extents`.
     pub(crate) block: Option<Vec<u32>>,
 }
 
-/// The condition that all blocks of the grid are on the device at once.
+/// The condition that all blocks of the grid must be on the device at once.
 pub(crate) const COOPERATIVE: &str = "cooperative";
 
-/// The most threads of a block on every backend.
+/// The largest block, in threads, that every backend allows.
 const MAX_BLOCK: u64 = 1024;
 
 /// The kind of a contract line.
@@ -90,22 +90,23 @@ const MAX_BLOCK: u64 = 1024;
 pub(crate) enum LineKind {
     Requires,
     Covers,
-    /// The types and numbers that a template is compiled for, which are read with the template.
+    /// The types and numbers to compile a template for. They are read together with the template.
     Types,
-    /// The pointers through which the kernel only reads.
+    /// The pointers that the kernel only reads through.
     Reads,
     /// The pointers that may be null.
     Optional,
-    /// A line that looks like one of them and is not.
+    /// A line that looks like one of these but is not.
     Misspelt,
 }
 
-/// Words that begin a contract line, or are meant to.
+/// Words that begin a contract line, or that an author may have meant to.
 const WORDS: [&str; 7] =
     ["require", "requires", "required", "cover", "covers", "precondition", "preconditions"];
 
-/// Recognises a contract line by the word before its colon. Returns its kind and the offset of the text after the
-/// colon. A line in other dress, or without its colon, is [`LineKind::Misspelt`]: read as prose it would check nothing.
+/// Recognises a contract line by the word before its colon, and returns its kind and the offset after the
+/// colon. If a line is decorated or lacks its colon, it is [`LineKind::Misspelt`]: read as prose it would
+/// silently check nothing.
 pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
     if let Some(colon) = line.find(':') {
         match line[..colon].trim() {
@@ -132,12 +133,12 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
 }
 
 impl Contract {
-    /// Returns whether any condition asks for a least value of a length, or of the launch's.
+    /// Returns true if some condition sets a lower bound for `value`.
     pub(crate) fn bounds_below(&self, value: &Expr) -> bool {
         self.requires.iter().any(|clause| clause.bounds_below(value))
     }
 
-    /// Adds one part of the contract, `range` being the text from the colon up to the next part.
+    /// Adds one part of the contract. `range` is the text from its colon to the next part.
     pub(crate) fn add(
         &mut self,
         kind: LineKind,
@@ -165,7 +166,7 @@ impl Contract {
         scope: Scope<'_>,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<(), Diagnostic> {
-        // Even a line with mistakes in it says that the kernel has a contract.
+        // Even a `requires:` line with mistakes means that the kernel has a contract.
         self.safe = true;
         let text = &scope.text[range.clone()];
         match text.trim() {
@@ -192,7 +193,6 @@ impl Contract {
         Ok(())
     }
 
-    /// Reads a list of pointers.
     fn add_pointers(
         &mut self,
         kind: LineKind,
@@ -224,7 +224,7 @@ impl Contract {
         Ok(())
     }
 
-    /// Returns the first pointer that may be null and on whose length the launch's shape depends.
+    /// Returns the first optional pointer whose length the launch's shape depends on.
     pub(crate) fn covered_optional(&self) -> Option<usize> {
         let extents = self.covers.iter().flat_map(|covers| &covers.extents);
         extents.flat_map(Expr::lengths).find(|index| self.optional.contains(index))
@@ -305,7 +305,7 @@ fn block_shape(range: Range<usize>, scope: Scope<'_>, dimensions: usize) -> Resu
     for part in scope.text[range.clone()].split(',') {
         match part.trim().parse::<u32>() {
             Ok(threads) if threads > 0 => block.push(threads),
-            _ => return error(format!("`{}` is no block size", part.trim())),
+            _ => return error(format!("`{}` is not a block size", part.trim())),
         }
     }
     if block.len() != dimensions {

@@ -1,13 +1,13 @@
-//! Errors that point at the user's source.
+//! Errors that point into your kernel file.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The result of the crate's fallible calls.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A source file and the places where its lines begin.
+/// A source file, and the offsets at which its lines begin.
 #[derive(Clone)]
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
@@ -22,7 +22,7 @@ impl SourceFile {
         Self { path: path.into(), text, line_starts }
     }
 
-    /// Reads a file; one that cannot be read is a diagnostic without a line.
+    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let place = path.display();
         let bytes = std::fs::read(path)
@@ -30,12 +30,13 @@ impl SourceFile {
         Ok(Self::new(path, text(bytes)))
     }
 
-    /// Returns where a line begins that the file has, counted from 1.
+    /// Returns the offset at which a line begins, counting lines from 1. Past the last line, returns the end
+    /// of the text.
     pub(crate) fn start_of(&self, line: usize) -> usize {
         self.line_starts.get(line - 1).copied().unwrap_or(self.text.len())
     }
 
-    /// Returns line and column, both from 1, columns in characters.
+    /// Returns line and column, both counted from 1. Columns count characters.
     pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|&start| start <= offset).max(1);
         let start = self.line_starts[line - 1];
@@ -49,7 +50,7 @@ impl SourceFile {
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
-    /// Returns an error at `range` of the text: the mistake, and the text to write instead.
+    /// Returns an error at `range`: what is wrong there, and what to write instead.
     pub(crate) fn diagnostic(
         &self,
         range: Range<usize>,
@@ -72,9 +73,9 @@ impl SourceFile {
     }
 }
 
-/// Returns the text of a file. Compilers accept any bytes in comments and strings, so bytes that are no UTF-8 are
-/// replaced. They also accept a byte order mark in front of a file, but not within the files that are made of the text,
-/// so the mark is left out.
+/// Decodes a file's bytes. Compilers accept any bytes in comments and strings, so we replace bytes that are
+/// not UTF-8. They also accept a byte order mark at the start of a file, but not in the middle, where it
+/// would end up in the files that we generate from the text. So we drop it.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
@@ -84,19 +85,19 @@ pub(crate) fn text(bytes: Vec<u8>) -> String {
     }
 }
 
-/// A part of a kernel file that cannot be bound, and the remedy.
+/// Something in a kernel file that we cannot bind, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// The file, as it was named to [`Kernels::file`](crate::Kernels::file).
+    /// The file, as you named it in [`Kernels::file`](crate::Kernels::file).
     pub path: PathBuf,
-    /// Line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// The mistake.
+    /// What is wrong.
     pub message: String,
-    /// The text to write instead, or another remedy.
+    /// What to do, usually what to write instead.
     pub help: String,
     source_line: String,
     marked: usize,
@@ -106,7 +107,7 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, line, column, message, help, source_line, marked } = self;
         writeln!(f, "{}:{line}:{column}: error: {message}", path.display())?;
-        // Tabs are kept in the caret's indent, so that it stands below its text whatever a tab's width.
+        // We copy tabs into the caret's indent, so that the caret lines up whatever the tab width is.
         let indent: String =
             source_line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         writeln!(f, "{line:5} | {source_line}")?;
@@ -118,7 +119,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The failure of a build: every diagnostic of every file, or a failed tool.
+/// A failed build: every diagnostic of every file, or the message of a tool that failed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     diagnostics: Vec<Diagnostic>,
@@ -130,7 +131,7 @@ impl Error {
         Self { diagnostics: Vec::new(), messages: vec![text.into()] }
     }
 
-    /// Returns a place to collect errors in, for work that goes on after a first failure.
+    /// Returns an empty error, for code that goes on after a first failure and collects more.
     pub(crate) fn none() -> Self {
         Self { diagnostics: Vec::new(), messages: Vec::new() }
     }
@@ -139,23 +140,22 @@ impl Error {
         self.diagnostics.is_empty() && self.messages.is_empty()
     }
 
-    /// Adds an error to those collected so far.
     pub(crate) fn join(&mut self, error: Self) {
         self.diagnostics.extend(error.diagnostics);
         self.messages.extend(error.messages);
     }
 
-    /// Succeeds with `value` where nothing was collected.
+    /// Returns `value` if no error was collected, otherwise the errors.
     pub(crate) fn or<T>(self, value: T) -> Result<T> {
         if self.is_none() { Ok(value) } else { Err(self) }
     }
 
-    /// Succeeds where no diagnostic was collected.
+    /// Fails if there are diagnostics.
     pub(crate) fn check(diagnostics: Vec<Diagnostic>) -> Result<()> {
         Self { diagnostics, messages: Vec::new() }.or(())
     }
 
-    /// Returns the parts of kernel files that cannot be bound; empty where a tool failed.
+    /// Returns what cannot be bound in the kernel files. Empty if a tool failed instead.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
@@ -169,7 +169,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a compiler says comes before what we find: ours may follow from it.
+        // The compilers' messages come first, because ours may only be a consequence.
         let diagnostics = self.diagnostics.iter().map(Diagnostic::to_string);
         let parts: Vec<_> = self.messages.iter().cloned().chain(diagnostics).collect();
         f.write_str(&parts.join("\n\n"))

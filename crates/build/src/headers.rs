@@ -1,4 +1,4 @@
-//! Headers: the portable ones that this crate carries, and those that a kernel file includes.
+//! Headers: the portable ones that we ship, and those that a kernel file includes.
 
 pub(crate) mod vendor;
 
@@ -10,35 +10,35 @@ use std::path::{Path, PathBuf};
 use crate::diagnostic::{Error, Result, SourceFile, text};
 use crate::names::is_word;
 
-/// The device headers by the name they are included under, `gpustream/kernel.cuh` and so on.
+/// The device headers, by the names under which files include them, such as `gpustream/kernel.cuh`.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
-/// The headers that only host compilers read, which run-time compilers do not get.
+/// Headers that only host compilers read. Run-time compilers do not get them.
 const CPU_ONLY: &str = "gpustream/cpu/";
 
-/// A header that a kernel file includes, directly or not.
+/// A header that a kernel file includes, directly or through others.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
-    /// The name under which run-time compilers get the header. No other header has the same name.
+    /// The name under which run-time compilers get the header. It is unique.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// The path of a user's header; `None` for one that this crate carries.
+    /// The path of your header; `None` for one that we ship.
     pub(crate) path: Option<PathBuf>,
-    /// The places in the user's files that mean this header.
+    /// The includes in the user's files that mean this header.
     pub(crate) included: Vec<Included>,
 }
 
-/// An `#include` in a file of the user's.
+/// An `#include` in one of the user's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Included {
-    /// The file.
+    /// The including file.
     pub(crate) by: PathBuf,
-    /// The name between its quotes or angle brackets, with these.
+    /// The name as written, with its quotes or angle brackets.
     pub(crate) written: String,
 }
 
-/// Writes the device headers below `folder`, so that compilers find them with `-I`. Files that are the same
-/// already are left alone: to write them would race with running compilers.
+/// Writes the device headers below `folder`, so that compilers find them with `-I`. Leaves unchanged files
+/// alone, because a compiler may be reading them.
 pub(crate) fn unpack(folder: &Path) -> Result<()> {
     for (name, text) in EMBEDDED {
         write_if_changed(&folder.join(name), text.as_bytes())?;
@@ -49,7 +49,7 @@ pub(crate) fn unpack(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file unless it has these contents already.
+/// Writes a file unless it already has these contents.
 pub(crate) fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == contents) {
         return Ok(());
@@ -63,22 +63,22 @@ pub(crate) fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
     write().map_err(|e| Error::message(format!("cannot write {}: {e}", path.display())))
 }
 
-/// The headers of a kernel file.
 #[derive(Debug)]
 pub(crate) struct Closure {
-    /// Every header that is included and not the system's, in the order of discovery.
+    /// Every included header that is not the system's, in the order in which we found them.
     pub(crate) headers: Vec<Header>,
-    /// The user's folders in which we looked for a name and did not find it. If a header of that name appears there later,
-    /// the name means that header.
+    /// The user's folders in which we looked for a header and did not find it. If a header of that name
+    /// appears there later, the include means that one.
     pub(crate) searched: BTreeSet<PathBuf>,
 }
 
-/// Finds the headers of a kernel file. Includes are found by their text, without evaluating `#if`: one header too many does
-/// no harm.
+/// Finds the headers of a kernel file. We search the text for includes and do not evaluate `#if`, because a
+/// header too many does no harm.
 ///
-/// A header is known by the file that an include resolves to, since each folder may have its own `common.cuh`. Run-time
-/// compilers look headers up by name alone. So the second `common.cuh` gets another name, which [`renamed`] writes into the
-/// includes that mean it. The kernel file's own includes choose first.
+/// Each folder may have its own `common.cuh`, so we identify a header by the file that the include resolves
+/// to. Run-time compilers only look at the name. So the second `common.cuh` gets a new name, and [`renamed`]
+/// writes that name into the includes that mean it. The kernel file's own includes come first, so they keep
+/// their names.
 pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Closure {
     let mut closure = Closure { headers: Vec::new(), searched: BTreeSet::new() };
     let mut known: HashMap<Place, usize> = HashMap::new();
@@ -108,7 +108,7 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Closure 
     closure
 }
 
-/// Returns the text of a user's file with the names under which run-time compilers get its headers.
+/// Returns the text of a user's file, with the names under which run-time compilers get its headers.
 pub(crate) fn renamed(text: &str, file: &Path, headers: &[Header]) -> String {
     let mut result = String::new();
     let mut end = 0;
@@ -125,28 +125,27 @@ pub(crate) fn renamed(text: &str, file: &Path, headers: &[Header]) -> String {
     result + &text[end..]
 }
 
-/// Returns whether a run-time compiler for GPUs could need the header.
+/// Returns true if a run-time compiler for GPUs could need the header.
 pub(crate) fn for_devices(header: &Header) -> bool {
     !header.name.starts_with(CPU_ONLY)
 }
 
-/// Returns the texts of our headers.
+/// Returns the texts of the headers that we ship.
 pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(_, text)| *text)
 }
 
-/// Where a header comes from.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Place {
     Disk(PathBuf),
-    /// A header of ours, by its whole name.
+    /// One of our headers, by its full name.
     Embedded(&'static str),
-    /// A vendor's header, whose contents run-time compilers have built in.
+    /// A vendor's header that run-time compilers have built in.
     BuiltIn(String),
 }
 
 impl Place {
-    /// Returns what the place has in common with every other path to the same file.
+    /// Returns a value that is the same for all paths to one file.
     fn identity(&self) -> Self {
         match self {
             Self::Disk(path) => Self::Disk(path.canonicalize().unwrap_or_else(|_| path.clone())),
@@ -164,13 +163,15 @@ impl Place {
         }
     }
 
-    /// Returns the name for run-time compilers of a header that is written so, and that is none of `others`.
+    /// Returns a name for run-time compilers for a header that is included as `written`. No header in
+    /// `others` has it.
     fn name(&self, written: &str, others: &[Header]) -> String {
-        // Headers of ours are embedded as they are, and include each other by their whole names.
+        // We embed our own headers unchanged, and they include each other by their full names.
         if let Self::Embedded(name) = self {
             return (*name).to_owned();
         }
-        // Some compilers put the including header's folder before the name first. So no name ends with another.
+        // Some compilers first try the name with the including header's folder in front. So no name may end
+        // with another.
         let ends = |long: &str, short: &str| long.strip_suffix(short).is_some_and(|rest| rest.ends_with('/'));
         let meets = |other: &Header, name: &str| {
             other.name == name || other.path.is_some() && (ends(&other.name, name) || ends(name, &other.name))
@@ -184,8 +185,8 @@ impl Place {
     }
 }
 
-/// Looks for a header as compilers do. If it is not beside the including file, where compilers look first, notes that folder
-/// as [searched](Closure::searched).
+/// Looks for a header as compilers do. They start in the including file's folder. If the header is not there,
+/// we note that folder as [searched](Closure::searched).
 fn find(
     written: &str,
     from: &Place,
@@ -227,20 +228,19 @@ fn find(
     place
 }
 
-/// Returns a header's name without its quotes or angle brackets.
 fn name(written: &str) -> &str {
     written.trim_start_matches(['"', '<']).trim_end_matches(['"', '>'])
 }
 
-/// Returns the places at which a text names headers, with their quotes or angle brackets. `#include` names one, or a macro that
-/// stands for one, and so does `__has_include`.
+/// Returns the ranges in which a text names headers, quotes or angle brackets included. `#include` names a
+/// header or a macro that stands for one, and so does `__has_include`.
 pub(crate) fn includes(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     let lines = text.split_inclusive('\n').filter_map(move |line| {
         let at = start;
         start += line.len();
         let directive = line.trim_start().strip_prefix('#')?.trim_start();
-        // Offsets of texts that each name a header at their start.
+        // Offsets where the name of a header begins.
         let places = match directive.strip_prefix("include") {
             Some(rest) => vec![line.len() - rest.len()],
             None if directive.starts_with("if") || directive.starts_with("elif") => {

@@ -1,4 +1,4 @@
-//! The builder: the files to compile, their targets, and the folder of the results.
+//! The builder: which files to compile, for which targets, and where to put the results.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,17 @@ use crate::schedule::{self, Progress};
 use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;
 
-/// Kernel files and how to compile them.
+/// The kernel files of a crate, and how to compile them.
 ///
-/// In a build script the results go to `OUT_DIR`; elsewhere give [`out_dir`](Self::out_dir).
+/// In a build script the results go to `OUT_DIR`. Anywhere else, call [`out_dir`](Self::out_dir).
 ///
-/// Cargo is told when to run the build script again: if a file changes that a compiler read, or a variable, or if a header
-/// appears in a folder that was searched. Cargo watches folders with everything below them. So keep kernels and headers in
-/// folders of their own: in the package's root folder, a header that appears is not noticed.
+/// We tell cargo to run the build script again if an environment variable that matters changes, if a file
+/// that a compiler read changes, or if a new header appears in a folder that was searched. Cargo can only
+/// watch a folder together with everything below it, so keep kernels and headers in folders of their own. In
+/// the package's root folder we cannot notice a new header.
 #[derive(Default)]
 pub struct Kernels {
-    /// Each with the backends that it is compiled for; `None` for all.
+    /// Each file with the backends it is compiled for; `None` means all of them.
     files: Vec<(PathBuf, Option<BTreeSet<Backend>>)>,
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
@@ -42,7 +43,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Returns a builder with nothing to compile yet.
+    /// Returns a builder without files.
     pub fn new() -> Self {
         Self::default()
     }
@@ -55,9 +56,9 @@ impl Kernels {
         self
     }
 
-    /// Adds a kernel file that is compiled for these backends alone, such as one with PTX or AMD assembly in it, whatever the
-    /// build compiles its other files for: [`backend`](Self::backend) and the environment choose among these. On a device of
-    /// another backend its `Kernels::load` is an error.
+    /// Adds a kernel file that is compiled only for these backends, for example because it contains PTX or
+    /// AMD assembly. [`backend`](Self::backend) and the environment can narrow this list further, but not
+    /// extend it. On a device of any other backend, `Kernels::load` returns an error.
     ///
     /// ```no_run
     /// use gpustream_build::{Backend, Kernels};
@@ -77,108 +78,111 @@ impl Kernels {
         self
     }
 
-    /// Adds a folder in which `#include` looks.
+    /// Adds a folder to search for `#include`.
     #[must_use]
     pub fn include(mut self, folder: impl Into<PathBuf>) -> Self {
         self.includes.push(folder.into());
         self
     }
 
-    /// Compiles a kernel template for these arguments, such as `"axpy<float>"` or `"solver::step<double, 16>"`: a file that
-    /// was written for another program stays as it is. Types are named as at the end of the file; numbers are literals.
+    /// Compiles a kernel template for these arguments, such as `"axpy<float>"` or
+    /// `"solver::step<double, 16>"`. Use it if you cannot edit the file, because it was written for another
+    /// program. Types mean what they mean at the end of the file, and numbers must be literals.
     #[must_use]
     pub fn instantiate(mut self, instance: impl Into<String>) -> Self {
         self.instances.push(instance.into());
         self
     }
 
-    /// Defines a macro, `None` for one without a value.
+    /// Defines a macro. Pass `None` for a macro without a value.
     #[must_use]
     pub fn define<'a>(mut self, name: impl Into<String>, value: impl Into<Option<&'a str>>) -> Self {
         self.defines.push((name.into(), value.into().map(str::to_owned)));
         self
     }
 
-    /// Adds an option for one backend's compiler, after the crate's own.
+    /// Adds an option for one backend's compiler. It comes after our own options, so it wins.
     ///
-    /// Name folders of headers by [`include`](Self::include) instead: headers from there are also read for the types of
-    /// parameters, and embedded for run-time compilers.
+    /// For header folders, call [`include`](Self::include) instead: we also search those folders for the
+    /// types of parameters, and embed their headers for run-time compilers.
     #[must_use]
     pub fn flag(mut self, backend: Backend, flag: impl Into<String>) -> Self {
         self.flags.push((backend, flag.into()));
         self
     }
 
-    /// Compiles for this backend, and for no other that is not named by such a call. A missing compiler is then an
-    /// error. `GPUSTREAM_BACKENDS` in the environment overrides these calls, unless
-    /// [`environment_overrides`](Self::environment_overrides) says otherwise.
+    /// Compiles for this backend, and for no others except those you also name this way. A missing compiler
+    /// is then an error. `GPUSTREAM_BACKENDS` in the environment overrides these calls unless you turn that
+    /// off with [`environment_overrides`](Self::environment_overrides).
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.wanted.backends.insert(backend);
         self
     }
 
-    /// Adds a CUDA target, `sm_90` or the like; the first call replaces the default, `sm_80` and
-    /// `sm_90`.
+    /// Adds a CUDA target such as `sm_90`. The first call replaces the default, `sm_80` and `sm_90`.
     #[must_use]
     pub fn cuda_arch(mut self, arch: impl Into<String>) -> Self {
         self.wanted.cuda_archs.push(arch.into());
         self
     }
 
-    /// Adds a HIP target, `gfx942` or the like; the first call replaces the default, `gfx90a`,
-    /// `gfx942`, `gfx1030`, `gfx1100` and `gfx1201`.
+    /// Adds a HIP target such as `gfx942`. The first call replaces the default: `gfx90a`, `gfx942`,
+    /// `gfx1030`, `gfx1100` and `gfx1201`.
     #[must_use]
     pub fn hip_arch(mut self, arch: impl Into<String>) -> Self {
         self.wanted.hip_archs.push(arch.into());
         self
     }
 
-    /// Adds a CPU instruction level, `x86-64-v3` or the like; the first call replaces the default, all levels of
-    /// the target's architecture.
+    /// Adds a CPU instruction level such as `x86-64-v3`. The first call replaces the default, which is every
+    /// level of the target's architecture.
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
         self.wanted.cpu_levels.push(level.into());
         self
     }
 
-    /// Sets whether the environment's lists of backends and targets (`GPUSTREAM_BACKENDS` and its kin) replace those of this
-    /// builder, as they do by default. Otherwise the environment decides only what no call names.
+    /// Sets whether the environment's lists of backends and targets (`GPUSTREAM_BACKENDS` and similar)
+    /// override this builder. The default is true. If false, the environment only decides what you left open
+    /// here.
     #[must_use]
     pub fn environment_overrides(mut self, overrides: bool) -> Self {
         self.wanted.own_first = !overrides;
         self
     }
 
-    /// Sets the folder of the results instead of `OUT_DIR`; cargo is then told nothing.
+    /// Sets the folder for the results, instead of `OUT_DIR`. We then print nothing for cargo.
     #[must_use]
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(folder.into());
         self
     }
 
-    /// Sets how many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
+    /// Sets how many compilers may run at once. The default is cargo's `NUM_JOBS`, or else the number of
+    /// cores.
     #[must_use]
     pub fn jobs(mut self, jobs: usize) -> Self {
         self.jobs = Some(jobs);
         self
     }
 
-    /// Sets whether unchanged files are compiled too, to measure how long that takes.
+    /// Sets whether to compile unchanged files too, for example to measure how long that takes.
     #[must_use]
     pub fn rebuild(mut self, rebuild: bool) -> Self {
         self.rebuild = rebuild;
         self
     }
 
-    /// Calls `progress(done, total, name of the last compilation)` after each compilation, from several threads.
+    /// Sets a callback. After each compilation we call `progress(done, total, name of the compilation)`,
+    /// possibly from several threads at once.
     #[must_use]
     pub fn progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Parses the files, and compiles nothing.
+    /// Parses the files without compiling them.
     ///
     /// # Errors
     /// Every diagnostic of every file.
@@ -187,17 +191,19 @@ impl Kernels {
         refused(&units).or(())
     }
 
-    /// Parses, compiles, checks and writes the bindings. Blocks until all compilers are done.
+    /// Parses, compiles, checks, and writes the bindings. Blocks until all compilers have finished.
     ///
     /// # Errors
-    /// Every diagnostic of every file, after the compiler's own errors if the file does not compile either; otherwise the first
-    /// failure per file and backend.
+    /// Every diagnostic of every file. If such a file does not compile either, its compiler's errors come
+    /// first. Otherwise the first failure per file and backend.
     pub fn build(&self) -> Result<Built> {
         let (out_dir, in_build_script) = match (&self.out_dir, env::var_os("OUT_DIR")) {
             (Some(folder), _) => (folder.clone(), false),
             (None, Some(folder)) => (PathBuf::from(folder), true),
             (None, None) => {
-                return Err(Error::message("no OUT_DIR: outside of a build script, call Kernels::out_dir"));
+                return Err(Error::message(
+                    "OUT_DIR is not set: outside a build script, call Kernels::out_dir",
+                ));
             }
         };
         fs::create_dir_all(&out_dir)?;
@@ -279,8 +285,8 @@ impl Kernels {
             let unlisted = unit.module.unlisted(writable);
             if !unlisted.is_empty() {
                 cargo.warn(&format!(
-                    "{}: kernels may write {}, and the declaration cannot be read, so launches of this file's kernels \
-                     never overlap; write it out at namespace level, outside of templates, macros and `#if`s, or add `const` if no \
+                    "{}: kernels may write {}, and we cannot read the declaration, so launches of this file's kernels \
+                     never overlap; write it out at namespace level, outside templates, macros and `#if`s, or add `const` if no \
                      kernel writes it",
                     unit.source.path.display(),
                     variables::list(&unlisted),
@@ -308,10 +314,10 @@ impl Kernels {
         }
     }
 
-    /// Parses every file before anything is compiled, so that all diagnostics come at once. Each unit has its own.
+    /// Parses every file before anything is compiled, so that you see all diagnostics at once.
     fn parse(&self, out_dir: &Path, cargo: &mut Cargo) -> Result<Vec<Unit>> {
         if self.files.is_empty() {
-            return Err(Error::message("no kernel files: call Kernels::file"));
+            return Err(Error::message("Kernels has no files to build: add one with Kernels::file"));
         }
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
@@ -320,12 +326,12 @@ impl Kernels {
         for (path, only) in &self.files {
             match Unit::read(path, only.as_ref(), &includes, script) {
                 Ok(unit) => {
-                    // What this build script writes is no reason to run it again.
+                    // A build script must not be run again because of its own output.
                     let headers = unit.headers.iter().filter_map(|header| header.path.as_ref());
                     headers.filter(|path| !path.starts_with(out_dir)).for_each(|path| cargo.watch(path));
                     if let Some(other) = units.iter().find(|u| u.module.name == unit.module.name) {
                         failed.join(Error::message(format!(
-                            "{} and {} have the same name, and so would their bindings in {}",
+                            "{} and {} have the same name, so their bindings in {} would overwrite each other; rename one of them",
                             other.source.path.display(),
                             path.display(),
                             out_dir.display()
@@ -353,20 +359,20 @@ impl Kernels {
     }
 }
 
-/// Returns why files cannot be bound.
+/// Collects the reasons why files cannot be bound.
 fn refused(units: &[Unit]) -> Error {
     let mut failed = Error::none();
     units.iter().filter_map(|unit| unit.refused.clone()).for_each(|error| failed.join(error));
     failed
 }
 
-/// The lines that are printed when the build is over: for cargo, if this is a build script, and for the user.
+/// The lines that we print at the end: for cargo, if this is a build script, and for the user.
 ///
-/// Cargo runs a build script that failed again in any case, and shows all that it wrote to its standard output above the
-/// error. So cargo is told nothing of a build that failed.
+/// If the build failed we tell cargo nothing: it runs a failed build script again anyway, and it would print
+/// these lines above the error.
 struct Cargo {
     in_build_script: bool,
-    /// The ends of `cargo:rerun-if-`.
+    /// What comes after `cargo:rerun-if-` in each line.
     watched: BTreeSet<String>,
     warnings: Vec<String>,
 }
@@ -376,14 +382,14 @@ impl Cargo {
         Self { in_build_script, watched: BTreeSet::new(), warnings: Vec::new() }
     }
 
-    /// Has cargo run the build script again when this file changes, or anything below this folder. Cargo reads a line of text,
-    /// and takes a file that it does not find for changed.
+    /// Makes cargo run the build script again if this file changes, or anything below this folder. We skip
+    /// paths with a line break, because cargo would read two lines and treat a file that it cannot find as
+    /// changed.
     fn watch(&mut self, file: &Path) {
         self.watched
             .extend(file.to_str().filter(|path| !path.contains('\n')).map(|path| format!("changed={path}")));
     }
 
-    /// Shows the user a warning.
     fn warn(&mut self, text: &str) {
         self.warnings.extend(text.lines().map(str::to_owned));
     }
@@ -408,9 +414,9 @@ impl Cargo {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Built {
-    /// The results of each file, in the order in which the files were added.
+    /// One entry per file, in the order in which you added them.
     pub files: Vec<BuiltFile>,
-    /// The folder of the bindings and images.
+    /// The folder with the bindings and images.
     pub out_dir: PathBuf,
 }
 
@@ -418,7 +424,7 @@ pub struct Built {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BuiltFile {
-    /// The kernel file, as it was named.
+    /// The kernel file's path, as you gave it.
     pub path: PathBuf,
     /// The generated Rust.
     pub bindings: PathBuf,
@@ -426,6 +432,6 @@ pub struct BuiltFile {
     pub images: Vec<PathBuf>,
     /// One entry per kernel, backend and target.
     pub kernels: Vec<KernelReport>,
-    /// The compilers' time, added up; zero where nothing had to be compiled.
+    /// The time that all compilers took together. Zero if nothing had to be compiled.
     pub compile_time: Duration,
 }

@@ -1,17 +1,17 @@
-//! Names: their letters and scopes in C++, and how Rust writes them.
+//! Names: what counts as one in C++, and how to write it in Rust.
 
-/// Returns whether a character can stand in a name.
+/// Returns true if a character can be part of a name.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns the places where `word` stands alone in a text.
+/// Returns the offsets at which `word` occurs as a whole word.
 pub(crate) fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
     let places = text.match_indices(word).map(|(at, _)| at);
     places.filter(move |&at| !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word))
 }
 
-/// Returns a text with other words for those for which `new` has one.
+/// Replaces every word for which `new` returns a replacement.
 pub(crate) fn with_words(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
     let parts = text.split_inclusive(|c| !is_word(c)).map(|part| {
         let word = part.trim_end_matches(|c| !is_word(c));
@@ -25,7 +25,7 @@ pub(crate) fn last_name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Words that cannot be raw identifiers either.
+/// These cannot be raw identifiers either.
 const NEVER: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 
 const KEYWORDS: [&str; 48] = [
@@ -35,7 +35,7 @@ const KEYWORDS: [&str; 48] = [
     "box", "do", "final", "macro", "override", "priv", "try", "typeof", "unsized", "virtual", "yield", "gen",
 ];
 
-/// Returns the same name where Rust allows it, raw where it is a keyword.
+/// Returns the name if Rust allows it, or its raw form if it is a keyword.
 pub(crate) fn identifier(name: &str) -> String {
     if NEVER.contains(&name) {
         format!("{name}_")
@@ -46,13 +46,14 @@ pub(crate) fn identifier(name: &str) -> String {
     }
 }
 
-/// Returns the name of a parameter, of a function or of a template: where Rust expects a new name, `None` and its kin are no
-/// names but patterns, and a type called `u8` would hide the one that generated code means.
+/// Returns the Rust name for a parameter of a function or template. In a parameter list `None` and the like
+/// are patterns instead of names, and a type parameter called `u8` would hide the type that generated code
+/// means. Such names get an underscore.
 pub(crate) fn parameter(name: &str) -> String {
     if has_a_meaning(name) { format!("{name}_") } else { identifier(name) }
 }
 
-/// Returns whether generated code uses the name for something else.
+/// Returns true if generated code uses the name for something else.
 pub(crate) fn has_a_meaning(name: &str) -> bool {
     const PRIMITIVES: [&str; 17] = [
         "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",

@@ -1,7 +1,7 @@
-//! Reads kernels out of a `.cu` file.
+//! Reads kernels from a `.cu` file.
 //!
-//! Macros are not expanded, so a kernel must be written out. Its types may come from the user's own headers, and a
-//! macro may stand for a type or a number. Everything else of C++ may be used around it.
+//! We do not expand macros, so you must write each kernel out. Its types may come from your own headers, and
+//! a macro may stand for a type or a number. The rest of the file may use all of C++.
 
 mod calls;
 pub(crate) mod constants;
@@ -30,21 +30,22 @@ pub(crate) use self::reachable::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
-/// The build script's wishes for all files.
+/// What the build script says about all files.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Script<'a> {
-    /// The macros of the build's options.
+    /// The macros from the build's options.
     pub(crate) defines: &'a [(String, Option<String>)],
-    /// The instances of templates to compile.
+    /// The template instances to compile.
     pub(crate) instances: &'a [String],
 }
 
-/// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own, read for their types
-/// and to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
+/// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own. We read them
+/// for types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let mut module = read(source, headers, script)?;
     let assumed = std::mem::take(&mut module.assumed);
-    // Headers that are not read here define macros, too: where such a macro makes no difference, it may be one of theirs.
+    // Headers that we do not read define macros too. If a macro makes no difference to the result, it may be
+    // defined there, so we do not insist that it is undefined.
     let changes = |names: &[String]| {
         let names = names.iter().map(|name| (name.clone(), None));
         let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
@@ -61,7 +62,7 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
     Ok(module)
 }
 
-/// Returns the variables of a file and its headers that kernels only read, whatever its conditions say.
+/// Returns the variables of a file and its headers that kernels only read, in every branch of every `#if`.
 fn read_only(source: &SourceFile, headers: &[Helper]) -> Result<Vec<String>> {
     let sources = headers.iter().map(|header| &header.source).chain([source]);
     let trees = sources.map(|source| Ok((&*source.text, tree(&source.text)?))).collect::<Result<Vec<_>>>()?;
@@ -69,7 +70,7 @@ fn read_only(source: &SourceFile, headers: &[Helper]) -> Result<Vec<String>> {
     Ok(read_only::paths(&texts))
 }
 
-/// Parses a file as [`parse`] does, and takes every macro that it does not know for undefined.
+/// Parses a file like [`parse`] does, assuming that every unknown macro is undefined.
 fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let parts = preprocess::Parts::read(source, headers, script.defines)?;
     let root = parts.root();
@@ -123,14 +124,16 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
     })
 }
 
-/// Returns the file's stem, which names the generated files. A character that could mean something there becomes `_`.
+/// Returns the file's stem, from which the generated files get their names. Characters that could mean
+/// something there become `_`.
 pub(crate) fn module_name(source: &SourceFile) -> String {
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
     stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
 }
 
-/// Returns the error about a file without a kernel: the first place that cannot be read, or that there is none.
+/// Returns the error for a file without kernels. If some text cannot be read, the kernel may be there, so we
+/// point at it.
 fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>) -> Diagnostic {
     match descendants(root).find(|node| node.is_error() || node.is_missing()) {
         Some(node) if node.is_missing() => source.diagnostic(
@@ -145,7 +148,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
         ),
         None if parts.left_out_kernel => source.diagnostic(
             0..0,
-            "every kernel of this file stands in an `#if` whose condition is false",
+            "every kernel of this file is inside an `#if` whose condition is false",
             "define its macro: `Kernels::define(\"NAME\", \"1\")`",
         ),
         None => source.diagnostic(
@@ -156,7 +159,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
     }
 }
 
-/// Returns whether all of a file was understood. If not, errors about it may be about something that is not there.
+/// Returns true if we understood the whole file. If not, our errors may be about things that are not there.
 pub(crate) fn is_understood(source: &SourceFile) -> bool {
     tree(&readable(&source.text)).is_ok_and(|tree| !tree.root_node().has_error())
 }
@@ -169,7 +172,7 @@ pub(crate) fn tree(text: &str) -> Result<Tree> {
     parser.parse(text, None).ok_or_else(|| Error::message("tree-sitter gave no tree"))
 }
 
-/// A file while its kernels are being gathered.
+/// A file while we gather its kernels.
 struct File<'a> {
     source: &'a SourceFile,
     types: types::Types<'a>,
@@ -177,24 +180,24 @@ struct File<'a> {
     calls: calls::Calls,
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,
-    /// The instances of templates that someone asks for.
+    /// The template instances that were asked for.
     wanted: Vec<templates::Wanted>,
-    /// Names of functions that are no kernels.
+    /// Names of functions that are not kernels.
     functions: HashSet<String>,
     kernels: Vec<crate::signature::Kernel>,
-    /// Templates that are compiled for nothing.
+    /// Templates without instances.
     unused: Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
 
-/// The surroundings of a declaration.
+/// What surrounds a declaration.
 #[derive(Clone, Copy, Default)]
 struct Context {
     extern_c: bool,
     conditional: bool,
     class: bool,
-    /// Whether they are text that tree-sitter could not read.
+    /// True inside text that tree-sitter could not read.
     broken: bool,
 }
 
@@ -206,7 +209,7 @@ impl<'a> File<'a> {
                     self.kernel(node, keyword, context);
                     return;
                 }
-                // A broken declaration may have swallowed a kernel; a sound one cannot contain any.
+                // A broken declaration may have swallowed a kernel. An intact one cannot contain any.
                 if !node.has_error() {
                     return;
                 }
@@ -224,7 +227,7 @@ impl<'a> File<'a> {
                     .child_by_field_name("value")
                     .is_some_and(|v| &self.source.text[v.byte_range()] == "\"C\"");
             }
-            // Read beforehand, as an instance of a template.
+            // These were already read, as instances of templates.
             "template_instantiation" if child_of_kind(node, "__global__").is_some() => return,
             "struct_specifier" | "class_specifier" => context.class = true,
             "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
@@ -242,12 +245,13 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Warns the author of the text at an offset, once: each instance of a template is read.
+    /// Warns about the text at an offset. The same warning appears once, although we read a template once per
+    /// instance.
     fn warn(&mut self, offset: usize, warning: &str) {
         self.warn_in(self.source, offset, warning);
     }
 
-    /// Warns as [`warn`](Self::warn) does, in the file or one of its headers.
+    /// Warns like [`warn`](Self::warn), in the file or one of its headers.
     fn warn_in(&mut self, source: &SourceFile, offset: usize, warning: &str) {
         let (line, column) = source.position(offset);
         let warning = format!("{}:{line}:{column}: {warning}", source.path.display());
@@ -274,12 +278,12 @@ pub(crate) fn children(node: Node<'_>) -> Vec<Node<'_>> {
     node.children(&mut node.walk()).collect()
 }
 
-/// Returns the children that have a meaning of their own, without punctuation.
+/// Returns the children that carry meaning, without punctuation.
 pub(crate) fn named(node: Node<'_>) -> Vec<Node<'_>> {
     node.named_children(&mut node.walk()).collect()
 }
 
-/// Returns a node and all below it, in source order.
+/// Returns a node and everything below it, in source order.
 pub(crate) fn descendants(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     let mut next = vec![node];
     std::iter::from_fn(move || {
@@ -293,7 +297,7 @@ pub(crate) fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> 
     children(node).into_iter().find(|c| c.kind() == kind)
 }
 
-/// Returns whether a declaration has a word such as `extern`.
+/// Returns true if a declaration has a word such as `extern`.
 pub(crate) fn has_word(text: &str, declaration: Node<'_>, word: &str) -> bool {
     children(declaration).into_iter().any(|child| &text[child.byte_range()] == word)
 }
@@ -303,13 +307,14 @@ pub(crate) fn declarators(declaration: Node<'_>) -> Vec<Node<'_>> {
     declaration.children_by_field_name("declarator", &mut declaration.walk()).collect()
 }
 
-/// Returns the name that a declarator declares; the innermost declarator where there is no name, or more than one.
+/// Returns the name that a declarator declares. If it declares none, or several, returns the innermost
+/// declarator.
 pub(crate) fn declared(declarator: Node<'_>) -> Node<'_> {
     let kind = declarator.kind();
     if !kind.ends_with("declarator") || kind == "structured_binding_declarator" {
         return declarator;
     }
-    // A reference's declarator has no field for the one inside.
+    // A reference's declarator has no field for the inner one.
     let is_inner =
         |node: &Node<'_>| node.kind().ends_with("identifier") || node.kind().ends_with("declarator");
     let inner =
@@ -317,7 +322,7 @@ pub(crate) fn declared(declarator: Node<'_>) -> Node<'_> {
     inner.map_or(declarator, self::declared)
 }
 
-/// Returns the name in the declaration or the definition of a function, with its scope.
+/// Returns the name in a function's declaration or definition, with its scope.
 pub(crate) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
     let mut at = declaration.child_by_field_name("declarator")?;
     while at.kind() != "function_declarator" {
@@ -327,21 +332,22 @@ pub(crate) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
     at.child_by_field_name("declarator")
 }
 
-/// Returns the names and the values of the variables that a declaration gives a value.
+/// Returns name and value of each variable that a declaration initialises.
 fn initialised(declaration: Node<'_>) -> impl Iterator<Item = (Node<'_>, Node<'_>)> {
     let declarators = children(declaration).into_iter().filter(|child| child.kind() == "init_declarator");
     declarators
         .filter_map(|it| Some((it.child_by_field_name("declarator")?, it.child_by_field_name("value")?)))
 }
 
-/// Returns whether a declaration is `const` or `constexpr`.
+/// Returns true if a declaration is `const` or `constexpr`.
 fn is_constant(text: &str, declaration: Node<'_>) -> bool {
     children(declaration).into_iter().any(|child| {
         child.kind() == "type_qualifier" && matches!(&text[child.byte_range()], "const" | "constexpr")
     })
 }
 
-/// Calls `f` for a node, and for all below those for which `f` is true, in source order.
+/// Calls `f` for a node, and then for the children of every node for which `f` returned true, in source
+/// order.
 pub(crate) fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
     if f(node) {
         for child in children(node) {
@@ -350,7 +356,7 @@ pub(crate) fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
     }
 }
 
-/// Returns whether the node is `#ifndef NAME`, followed at once by `#define NAME`.
+/// Returns true if the node is `#ifndef NAME` directly followed by `#define NAME`.
 fn is_include_guard(source: &SourceFile, node: Node<'_>) -> bool {
     if node.kind() != "preproc_ifdef" || node.child(0).is_none_or(|c| c.kind() != "#ifndef") {
         return false;

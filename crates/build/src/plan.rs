@@ -1,4 +1,4 @@
-//! The choice of targets and compilers.
+//! Chooses targets and compilers.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,14 +10,14 @@ use crate::diagnostic::{Error, Result};
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
 use crate::unit::Unit;
 
-/// The backends to compile for, a comma list, or `none`; replaces the default.
+/// The backends to compile for: a comma-separated list, or `none`. Replaces the default.
 const BACKENDS: &str = "GPUSTREAM_BACKENDS";
-/// The targets to compile for; replace the defaults and those of the build script.
+/// The targets to compile for. They replace the defaults and the build script's.
 const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
 const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
 const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
 
-/// The variables that decide; a change of any of them means building again.
+/// The variables that the plan depends on. If any of them changes, we must build again.
 pub(crate) const WATCHED: [&str; 14] = [
     BACKENDS,
     CUDA_ARCHS,
@@ -35,25 +35,25 @@ pub(crate) const WATCHED: [&str; 14] = [
     "XDG_CACHE_HOME",
 ];
 
-/// Ampere and Hopper; the PTX of the newest serves what comes after.
+/// Ampere and Hopper. The newest one's PTX covers later architectures.
 const DEFAULT_CUDA: [&str; 2] = ["sm_80", "sm_90"];
-/// Data centre (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
+/// Data center (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
 const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
-/// The choices of a build script; an empty one stands for the default.
+/// What the build script chose. Empty means the default.
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) backends: BTreeSet<Backend>,
     pub(crate) cuda_archs: Vec<String>,
     pub(crate) hip_archs: Vec<String>,
     pub(crate) cpu_levels: Vec<String>,
-    /// Whether the environment decides only what the build script leaves open.
+    /// True if the environment only decides what the build script leaves open.
     pub(crate) own_first: bool,
 }
 
 impl Wanted {
-    /// Returns the targets of the environment, else of the build script (`own`), else the default; or those of the build
-    /// script first.
+    /// Returns the targets from the environment, otherwise from the build script (`own`), otherwise the
+    /// default. If `own_first` is set, the build script comes before the environment.
     fn targets(&self, variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
         let of_environment = list(variable).filter(|_| own.is_empty() || !self.own_first);
         of_environment.unwrap_or_else(|| {
@@ -62,21 +62,21 @@ impl Wanted {
     }
 }
 
-/// Compilers and targets of one build.
+/// The compilers and targets of a build.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) cpu: Option<(CxxCompiler, Vec<String>)>,
     pub(crate) cuda: Option<(Nvcc, Vec<String>)>,
     pub(crate) hip: Option<(HipCompiler, Vec<String>)>,
-    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Finds the compilers that the build script and the environment ask for, and that a file needs.
+    /// Finds the compilers that the build script and the environment ask for, if at least one file needs
+    /// them.
     ///
     /// # Errors
-    /// Every compiler that was asked for and is missing.
+    /// Every compiler that was asked for and not found.
     pub(crate) fn of(choices: &Wanted, units: &[Unit]) -> Result<Self> {
         let own = choices.own_first && !choices.backends.is_empty();
         let of_environment = list(BACKENDS).filter(|_| !own);
@@ -100,8 +100,8 @@ impl Plan {
                 Err(error) => failed.join(missing(error, Backend::Cpu)),
             }
         }
-        // Without a request, only compilers that the machine is set up for are used: others cost time at every build,
-        // and run-time compilation is there.
+        // Unless you ask for a backend, we only use a compiler that this machine is clearly set up for. Any
+        // other would cost time in every build, although run-time compilation works without it.
         if wanted(Backend::Cuda) {
             let archs = choices.targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
@@ -117,7 +117,7 @@ impl Plan {
                 Ok((compiler, archs, left_out)) => {
                     if !left_out.is_empty() {
                         plan.warnings.push(format!(
-                            "{} cannot build for {}, which are left out (run-time compilation serves them)",
+                            "{} cannot build for {}. These targets are left out; devices of that kind compile the source at run time",
                             compiler.path.display(),
                             left_out.join(", ")
                         ));
@@ -131,19 +131,20 @@ impl Plan {
         failed.or(plan)
     }
 
-    /// Returns the executables of the compilers, where links end: a new version is a reason to build again.
+    /// Returns the compilers' executables with links resolved, so that a new version triggers a build.
     pub(crate) fn compilers(&self) -> Vec<PathBuf> {
         let paths = [
             self.cpu.as_ref().map(|(c, _)| &c.path),
             self.cuda.as_ref().map(|(c, _)| &c.path),
             self.hip.as_ref().map(|(c, _)| &c.path),
         ];
-        // A bare name is looked up on PATH when it is run, and has no file of its own here.
+        // A bare name is looked up on PATH when it is run, so it has no file here.
         paths.into_iter().flatten().filter_map(|path| path.canonicalize().ok()).collect()
     }
 }
 
-/// Returns the error of a backend whose compiler or targets are missing, with the way to do without the backend.
+/// Returns the error for a backend whose compiler or targets are missing, with advice on how to do without
+/// it.
 fn missing(error: impl Into<Error>, backend: Backend) -> Error {
     Error::message(format!("{}\n{}", error.into(), backend.leave_out()))
 }
@@ -153,14 +154,14 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     let known = compiler.levels();
     if known.is_empty() {
         return Err(Error::message(format!(
-            "the CPU backend knows no instruction level of {}",
+            "the CPU backend has no instruction level for {}",
             compiler.target
         )));
     }
     let mut levels = choices.targets(CPU_LEVELS, &choices.cpu_levels, known);
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(
-            "no instruction level `{level}` for {}: there are {}",
+            "`{level}` is not an instruction level for {}; use one of {}",
             compiler.target,
             known.join(", ")
         )));
@@ -171,8 +172,8 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     Ok((compiler, levels))
 }
 
-/// Returns the compiler, its targets, and those of the default that it is too old for. Targets that someone chose are
-/// not left out. `any`: a compiler that is not the system's own will do.
+/// Returns the compiler, its targets, and those default targets that it is too old for. We never leave out
+/// targets that you chose. If `any` is false, only the system's own compiler will do.
 fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
     let chosen = list(HIP_ARCHS).is_some() || !choices.hip_archs.is_empty();
     let archs = choices.targets(HIP_ARCHS, &choices.hip_archs, &DEFAULT_HIP);
@@ -186,33 +187,33 @@ fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Ve
     Ok((compiler, archs, left_out))
 }
 
-/// The marks of the vendors' kernel drivers; WSL has one device for all.
+/// Files that show that a vendor's kernel driver is loaded. WSL has one device for all vendors.
 const NVIDIA: [&str; 3] = ["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"];
 const AMD: [&str; 1] = ["/dev/kfd"];
 
-/// Returns whether a kernel driver with one of these marks is here.
+/// Returns true if one of these files exists.
 fn has_driver(marks: &[&str]) -> bool {
     marks.iter().any(|mark| Path::new(mark).exists())
 }
 
-/// Returns the note about a file that is not for all of the environment's backends.
+/// Returns a note if a file is not compiled for all of the environment's backends.
 fn limit(unit: &Unit, asked: &BTreeSet<Backend>) -> Option<String> {
     let (compiled, left_out): (Vec<_>, Vec<_>) = asked.iter().partition(|backend| unit.is_for(**backend));
     let names = |backends: &[&Backend]| backends.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     let outcome = match &compiled[..] {
         [] => "no image".to_owned(),
-        compiled => format!("images for {} alone", names(compiled)),
+        compiled => format!("images only for {}", names(compiled)),
     };
     (!left_out.is_empty()).then(|| {
         format!(
-            "{}: {outcome}, since the build script names its backends ({BACKENDS} also asks for {})",
+            "{}: {outcome}, because the build script names its backends ({BACKENDS} also asks for {})",
             unit.source.path.display(),
             names(&left_out)
         )
     })
 }
 
-/// Returns an environment variable's comma list, if the variable is set.
+/// Returns the items of a comma-separated environment variable, if it is set.
 fn list(name: &str) -> Option<Vec<String>> {
     let value = env::var(name).ok()?;
     let items: Vec<_> = value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect();

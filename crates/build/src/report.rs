@@ -1,4 +1,4 @@
-//! Figures of compiled kernels, for people to look at.
+//! Figures about compiled kernels, for people to read.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
-/// One kernel as compiled for one target. Fields that a backend does not have are `None`.
+/// One kernel as compiled for one target. A field is `None` if the backend does not report it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KernelReport {
@@ -19,32 +19,33 @@ pub struct KernelReport {
     pub backend: &'static str,
     /// The target: `x86-64-v3`, `sm_90`, `gfx942`.
     pub target: String,
-    /// Registers of a thread; vector registers on AMD.
+    /// Registers per thread. On AMD, vector registers.
     pub registers: Option<u32>,
-    /// Scalar registers of a wave (AMD).
+    /// Scalar registers per wave (AMD).
     pub scalar_registers: Option<u32>,
-    /// Spills: bytes stored and loaded (CUDA), registers (HIP).
+    /// Spills: bytes stored and loaded (CUDA), or registers (HIP).
     pub spills: Option<u32>,
-    /// Static shared memory of a block in bytes.
+    /// Static shared memory per block, in bytes.
     pub shared: Option<u32>,
-    /// The number of threads in lockstep.
+    /// How many threads run in lockstep.
     pub wave_size: Option<u32>,
-    /// The most threads of a block.
+    /// The largest block that the kernel accepts, in threads.
     pub max_threads: Option<u32>,
-    /// The threads resident on a multiprocessor, and their bound.
+    /// How many threads fit on a multiprocessor, and what limits them.
     pub occupancy: Option<Occupancy>,
-    /// The way in which the threads of a block run (CPU).
+    /// How the threads of a block run (CPU).
     pub threads: Option<Threads>,
-    /// Bytes of the kernel's own code; on the CPU only the image's size is known.
+    /// Size of the kernel's own code in bytes. `None` on the CPU, because there we only know the image's
+    /// size.
     pub code_size: Option<u64>,
-    /// The image's size in bytes; all kernels of a file share one image per target.
+    /// The image's size in bytes. All kernels of a file share one image per target.
     pub image_size: u64,
-    /// The time that the image took to compile; `None` where an earlier build's image was still good.
+    /// How long the image took to compile. `None` if an earlier build's image was still up to date.
     pub compile_time: Option<Duration>,
 }
 
 impl KernelReport {
-    /// Returns what is known without looking into the image.
+    /// Returns what we know without looking into the image.
     pub(crate) fn new(
         unit: &Unit,
         (kernel, instance): (&Kernel, &Instance),
@@ -72,35 +73,35 @@ impl KernelReport {
     }
 }
 
-/// The way in which the threads of a block run on a CPU.
+/// How the threads of a block run on a CPU, from fast to slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Threads {
-    /// One after the other, or side by side through a loop: they never wait for each other.
+    /// They never wait for each other, so they run one after another, or several at once in vector registers.
     Alone,
-    /// As loops between the places where they wait for each other.
+    /// They run as loops, one loop for each stretch of code between two barriers.
     Loops,
-    /// Each on a stack of its own, with a switch at each wait.
+    /// Each thread has a stack of its own and switches to the next one at every barrier.
     Fibers {
-        /// The line that keeps them from running as loops.
+        /// The line that keeps the kernel from running as loops.
         line: usize,
-        /// The obstacle in that line.
+        /// What is in the way there.
         reason: String,
     },
 }
 
-/// The part of a multiprocessor that a kernel can fill, by its registers and shared memory.
+/// How much of a multiprocessor a kernel can fill, given its registers and shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Resident waves (warps) out of the most that the hardware keeps, in percent.
+    /// Resident waves (warps), in percent of what the hardware can keep.
     pub percent: u32,
-    /// The bound: `registers`, `shared`, or `none` where the hardware's own limit is reached.
+    /// What limits it: `registers`, `shared`, or `none` if it reaches the hardware's own limit.
     pub limited_by: &'static str,
 }
 
 impl Occupancy {
-    /// Returns the smaller of the parts that registers and shared memory allow.
+    /// Returns the smaller of what registers and shared memory allow.
     fn of(max: u32, by_registers: u32, by_shared: u32) -> Self {
         let waves = max.min(by_registers).min(by_shared);
         let limited_by = if waves == max {
@@ -113,11 +114,11 @@ impl Occupancy {
         Self { percent: waves * 100 / max.max(1), limited_by }
     }
 
-    /// Computes the occupancy on an NVIDIA target. `block` is the number of threads of a block.
+    /// Computes the occupancy on an NVIDIA target for blocks of `block` threads.
     pub(crate) fn nvidia(target: &str, registers: u32, shared: u32, block: u32) -> Option<Self> {
         let sm: u32 = target.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()?;
-        // Warps and bytes of shared memory of a multiprocessor, from the programming guide's table of
-        // compute capabilities.
+        // Warps and bytes of shared memory per multiprocessor, from the table of compute capabilities in the
+        // programming guide.
         let (warps, memory) = match sm {
             75 => (32, 64 << 10),
             80 => (64, 164 << 10),
@@ -131,7 +132,7 @@ impl Occupancy {
         let per_warp = (registers.max(1) * 32).next_multiple_of(256);
         let by_registers = 16384 / per_warp * 4;
         let block_warps = block.div_ceil(32).max(1);
-        // Every block also costs 1 KiB of the driver's own, from sm_80 on.
+        // From sm_80 on, the driver takes 1 KiB of shared memory per block for itself.
         let reserved = if sm >= 80 { 1024 } else { 0 };
         let blocks = if shared == 0 { u32::MAX } else { memory / (shared + reserved).next_multiple_of(128) };
         Some(Self::of(warps, by_registers, blocks.saturating_mul(block_warps)))
@@ -141,8 +142,8 @@ impl Occupancy {
     pub(crate) fn amd(target: &str, kernel: &crate::tables::amdgpu::Kernel, block: u32) -> Option<Self> {
         let target = crate::toolchain::base_target(target);
         let wave = kernel.wavefront.max(1);
-        // Waves and vector registers of a SIMD, the registers' unit of allocation, and SIMDs that share 64 KiB
-        // of LDS: from LLVM's AMDGPU backend.
+        // Waves and vector registers per SIMD, the registers' allocation unit, and how many SIMDs share 64
+        // KiB of LDS. From LLVM's AMDGPU backend.
         let (waves, registers, unit, simds) = match target {
             "gfx90a" | "gfx940" | "gfx941" | "gfx942" | "gfx950" => (8, 512, 8, 4),
             t if t.starts_with("gfx9") => (10, 256, 4, 4),
@@ -154,9 +155,9 @@ impl Occupancy {
             t if t.starts_with("gfx11") => (16, 1024, if wave == 32 { 16 } else { 8 }, 2),
             _ => return None,
         };
-        // RDNA counts registers by wave32: a wave64 takes two.
+        // RDNA counts registers per wave32, so a wave64 takes two.
         let registers = if wave == 64 && registers >= 1024 { registers / 2 } else { registers };
-        // The notes' count includes accumulation registers where both share one file.
+        // If vector and accumulation registers share one file, the count in the notes includes both.
         let by_registers = registers / kernel.vgprs.max(1).next_multiple_of(unit);
         let lds: u32 = if target == "gfx950" { 160 << 10 } else { 64 << 10 };
         let blocks = if kernel.shared == 0 { u32::MAX } else { lds / kernel.shared.next_multiple_of(512) };

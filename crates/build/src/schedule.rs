@@ -1,4 +1,4 @@
-//! Running compilers side by side.
+//! Runs several compilers at once.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,15 +15,15 @@ use crate::parse::is_understood;
 use crate::plan::Plan;
 use crate::unit::Unit;
 
-/// A function that is called with the numbers of compilations done and in all, and the name of the last one.
+/// A callback. It gets the number of finished compilations, the total, and the name of the last one.
 pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
 
-/// Compiles a unit for what a job is for: the file's own, or another one of the same file.
+/// Compiles a unit for the job's target: the job's own unit, or another version of the same file.
 type Run<'a> = Box<dyn Fn(&Unit) -> Result<Output> + Sync + 'a>;
 
 /// One run of a compiler.
 struct Job<'a> {
-    /// The file's place among the units.
+    /// The index of the file among the units.
     unit: usize,
     backend: Backend,
     /// A name for a progress bar.
@@ -32,11 +32,12 @@ struct Job<'a> {
 }
 
 /// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
-/// `workers` compilers run at once: by default `NUM_JOBS` of the environment, or as many as there are cores.
+/// `workers` says how many compilers may run at once; the default is `NUM_JOBS` from the environment, or the
+/// number of cores.
 ///
 /// # Errors
-/// Every file that was refused; otherwise the first failure per file and backend: a file that fails at one instruction level
-/// fails at all of them.
+/// Every file that we refused. Otherwise the first failure per file and backend, because a file that fails at
+/// one instruction level usually fails at all of them.
 pub(crate) fn run(
     units: &[Unit],
     plan: &Plan,
@@ -55,8 +56,8 @@ pub(crate) fn run(
         match result {
             Ok(output) => outputs[job.unit].push(output),
             Err(error) if failed_for.insert((job.unit, job.backend)) => {
-                // If a brace is missing, everything that we wrote behind the file is an error too, and the one about the
-                // file comes last.
+                // If a brace is missing, everything that we wrote after the file is an error too, and the
+                // error about the file comes last. So we compile the file once more without our lines.
                 let about_file = if is_about_checks(&error) {
                     (job.run)(&units[job.unit].as_written()).err()
                 } else {
@@ -70,15 +71,15 @@ pub(crate) fn run(
     failed.or(outputs)
 }
 
-/// Returns why files cannot be bound. If a compiler refuses such a file too, its errors come first, for ours may follow
-/// from them: text behind a missing semicolon reads like something else.
+/// Returns why files cannot be bound. If a compiler refuses such a file too, its errors come first, because
+/// ours may only be consequences: after a missing semicolon, text reads like something else.
 fn refused(units: &[Unit], jobs: &[Job<'_>]) -> Result<()> {
     let mut failed = Error::none();
     for (number, unit) in units.iter().enumerate() {
         let Some(ours) = &unit.refused else { continue };
         let mut own = jobs.iter().filter(|job| job.unit == number);
         let compiled = own.next().filter(|_| unit.device_part.is_ok()).map(|job| {
-            // The last one of a backend takes the least time.
+            // The last job of a backend takes the least time.
             let last = own.rfind(|other| other.backend == job.backend).unwrap_or(job);
             (last.run)(&unit.as_written())
         });
@@ -95,7 +96,7 @@ fn refused(units: &[Unit], jobs: &[Job<'_>]) -> Result<()> {
     failed.or(())
 }
 
-/// Returns a folder with all device libraries that the plan's compiler for HIP needs, unless it has them.
+/// Returns a folder with all device libraries that the HIP compiler needs. `None` if it has them itself.
 fn device_libs(plan: &Plan, common: &Common) -> Result<Option<PathBuf>> {
     match &plan.hip {
         Some((compiler, archs)) => {
@@ -139,7 +140,7 @@ fn jobs<'a>(
     jobs
 }
 
-/// Runs the jobs. Returns the results in the order of the jobs.
+/// Runs the jobs. Returns their results in the same order.
 fn run_jobs(
     jobs: &[Job<'_>],
     units: &[Unit],

@@ -1,4 +1,4 @@
-//! The declarations of a kernel file: kernels, their parameters, the structs that they pass by value.
+//! What a kernel file declares: kernels, their parameters, and the structs that they pass by value.
 
 use std::ops::Range;
 
@@ -8,54 +8,55 @@ use crate::contract::Contract;
 use crate::names::{last_name, with_words};
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
-/// The declarations of one file, as the bindings need them.
+/// Everything the bindings need to know about one file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Module {
-    /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
+    /// The file's stem, `saxpy` for `saxpy.cu`. Characters that mean something in paths and strings become
+    /// `_`.
     pub(crate) name: String,
-    /// The structs and enums that kernels use, each behind those that it contains.
+    /// The structs and enums that kernels use. Each comes after the ones it contains.
     pub(crate) definitions: Vec<Definition>,
-    /// The names by which the file calls the 16-bit floating-point types.
+    /// What the file calls the 16-bit floating-point types.
     pub(crate) halves: Vec<(Scalar, String)>,
-    /// The names that compilers have for some of these: names in C++, and tags.
+    /// Two names of one type: its name in C++, and the tag that compilers print.
     pub(crate) tags: Vec<(String, String)>,
-    /// Macros that were taken for undefined where an `#if` asks for them, and that would change what was read.
+    /// Macros that an `#if` asks about and that we took to be undefined, if defining them would change the
+    /// result.
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) globals: Vec<Global>,
     /// The paths of variables that kernels only read: `const`, `constexpr` and `__constant__`.
     pub(crate) read_only: Vec<String>,
-    /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
+    /// Names of `extern __shared__` arrays. The translation unit for the CPU must define them.
     pub(crate) dynamic_shared: Vec<String>,
-    /// Warnings for the author.
     pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kernel {
-    /// The launcher's name: the function's own, or one made of it where several functions have it.
+    /// The launcher's name. If several functions share a name, we make one up for each.
     pub(crate) name: String,
     pub(crate) function: Function,
     pub(crate) name_range: Range<usize>,
-    /// Doc comment without its contract lines, dedented.
+    /// The doc comment without its contract, dedented.
     pub(crate) docs: Vec<String>,
-    /// The launchers' parameters; those of a template's first instance.
+    /// The launcher's parameters. For a template, those of its first instance.
     pub(crate) params: Vec<Param>,
-    /// The template's parameters; none of an ordinary function.
+    /// The template's parameters. Empty for an ordinary function.
     pub(crate) template: Vec<Template>,
-    /// The template's parameter that is the type of the value or element, for each of `params`.
+    /// For each of `params`, the template parameter that is its type or element type.
     pub(crate) generics: Vec<Option<usize>>,
-    /// The functions that are compiled: one, or the instances of a template.
+    /// The functions to compile: one, or the instances of a template.
     pub(crate) instances: Vec<Instance>,
     pub(crate) contract: Contract,
-    /// Whether the kernel loops with `GS_FOR_EACH*`, and so is right for any grid.
+    /// True if the kernel loops with `GS_FOR_EACH*`, so it is correct for any grid.
     pub(crate) strided: bool,
-    /// Whether the kernel declares shared memory, which its blocks set up or hand in.
+    /// True if the kernel declares shared memory.
     pub(crate) shares: bool,
 }
 
 impl Module {
-    /// Returns whether a template of the file is compiled for `instance`, `path<arguments>`.
+    /// Returns true if a template of the file is compiled for `instance`, which reads `path<arguments>`.
     pub(crate) fn instantiates(&self, instance: &str) -> bool {
         let Some((asked, _)) = instance.split_once('<').filter(|_| instance.trim_end().ends_with('>')) else {
             return false;
@@ -63,8 +64,8 @@ impl Module {
         self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
     }
 
-    /// Returns the variables among those of an image that kernels may write, if the file's launches are not ordered in any
-    /// case: by a variable that is listed.
+    /// Returns those of an image's writable variables that the parser has not seen. Empty if the file already
+    /// has a `__device__` variable that we know, because then its launches never overlap anyway.
     pub(crate) fn unlisted(&self, mut writable: Vec<String>) -> Vec<String> {
         if self.globals.iter().any(|global| !global.constant) {
             return Vec::new();
@@ -73,35 +74,35 @@ impl Module {
         writable
     }
 
-    /// Returns every function that is compiled, with its kernel.
+    /// Returns every function to compile, with its kernel.
     pub(crate) fn functions(&self) -> impl Iterator<Item = (&Kernel, &Instance)> {
         self.kernels.iter().flat_map(|kernel| kernel.instances.iter().map(move |instance| (kernel, instance)))
     }
 }
 
-/// A `__constant__` or `__device__` variable of the file or its headers that is not `const`.
+/// A non-`const` `__constant__` or `__device__` variable of the file or its headers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Global {
-    /// The launchers' name for it: its own, or one made of its path where several variables have that.
+    /// The method's name: the variable's own, or one made from its path if several variables share a name.
     pub(crate) name: String,
-    /// The name with its namespaces, by which a program finds the variable. Namespaces without a name are left out.
+    /// The name with its namespaces, which is how a program finds the variable. Anonymous namespaces are left
+    /// out.
     pub(crate) path: String,
-    /// Whether kernels only read it.
+    /// True for `__constant__`, which kernels can only read.
     pub(crate) constant: bool,
-    /// Whether its symbol is known to the compiler alone: it is `static`, or in a namespace without a name.
+    /// True if only the compiler knows its symbol, because it is `static` or in an anonymous namespace.
     pub(crate) internal: bool,
-    /// `None` where the host cannot write good values by their type.
+    /// `None` if the host has no safe way to write such a value.
     pub(crate) ty: Option<GlobalType>,
     pub(crate) docs: Vec<String>,
     /// The file and line, for documentation.
     pub(crate) place: String,
 }
 
-/// The type of a variable.
 #[derive(Debug, PartialEq)]
 pub(crate) struct GlobalType {
     pub(crate) element: ValueType,
-    /// The number of elements; `None` for one that is no array.
+    /// The number of elements; `None` if the variable is not an array.
     pub(crate) len: Option<usize>,
 }
 
@@ -115,18 +116,18 @@ impl GlobalType {
     }
 }
 
-/// A function as C++ names it.
+/// A function, as C++ names it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Function {
-    /// The name with its namespaces: `solver::step`. Namespaces without a name are left out.
+    /// The name with its namespaces: `solver::step`. Anonymous namespaces are left out.
     pub(crate) path: String,
-    /// Whether the function's symbol is its name.
+    /// True if the function's symbol is its name.
     pub(crate) extern_c: bool,
-    /// The types of the parameters as written: `const float*, size_t`.
+    /// The parameter types as written: `const float*, size_t`.
     pub(crate) types: String,
-    /// Whether the file has another kernel of this path.
+    /// True if the file has another kernel with this path.
     pub(crate) overloaded: bool,
-    /// Whether a function that is no kernel has this name, too.
+    /// True if a function that is not a kernel has this name too.
     pub(crate) shares_name: bool,
 }
 
@@ -136,34 +137,33 @@ impl Function {
         last_name(&self.path)
     }
 
-    /// Returns whether a path, as far as it is written, is this function's.
+    /// Returns true if `path`, which may lack outer namespaces, means this function.
     pub(crate) fn is_called(&self, path: &str) -> bool {
         let path: String = path.split_whitespace().collect();
         ends_in(&self.path, path.trim_start_matches("::"))
     }
 }
 
-/// Returns whether a path is `end`, or `end` within namespaces.
+/// Returns true if a path is `end`, or `end` within some namespaces.
 pub(crate) fn ends_in(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-/// A parameter of a template.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Template {
     pub(crate) name: String,
-    /// The type of a number; `None` for a type.
+    /// The type of a number; `None` if the parameter is a type.
     pub(crate) constant: Option<Scalar>,
-    /// The enum in C++ that the number is of.
+    /// The C++ enum that the number belongs to.
     pub(crate) of_enum: Option<String>,
 }
 
-/// An argument for a parameter of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Argument {
-    /// A type as it is written, and as it is known: no kernel takes one that is unknown as a parameter.
+    /// A type as written, and the Rust type if we know it. A kernel cannot take an unknown type as a
+    /// parameter.
     Type { cpp: String, ty: Option<ValueType> },
-    /// A number, and the enum in C++ that it is of.
+    /// A number, and the C++ enum that it belongs to.
     Constant { value: i128, scalar: Scalar, of_enum: Option<String> },
 }
 
@@ -178,21 +178,20 @@ impl Argument {
     }
 }
 
-/// A function that is compiled.
+/// A function to compile.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Instance {
-    /// The template's arguments; none of an ordinary function.
+    /// The template's arguments. Empty for an ordinary function.
     pub(crate) arguments: Vec<Argument>,
-    /// The types of the parameters.
     pub(crate) params: Vec<ParamType>,
-    /// The bound of `__launch_bounds__`, which may depend on the template's arguments.
+    /// The bound in `__launch_bounds__`, which may depend on the template's arguments.
     pub(crate) max_threads: Option<u32>,
-    /// Whether the file instantiates the template with these arguments itself.
+    /// True if the file itself instantiates the template with these arguments.
     pub(crate) written: bool,
 }
 
 impl Instance {
-    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
+    /// Returns the offset and size in bytes of each parameter, laid out as C does.
     pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
         let mut end = 0_usize;
         self.params
@@ -220,7 +219,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the C++ expression of an instance's address. `root` is `::` where namespaces stand around the expression.
+    /// Returns a C++ expression for an instance's address. `root` is `::` if the expression will be inside a
+    /// namespace.
     pub(crate) fn address(&self, instance: &Instance, root: &str) -> String {
         let function = self.instantiated(instance);
         if self.function.overloaded || self.function.shares_name {
@@ -230,7 +230,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the instantiation of a template.
+    /// Returns the C++ line that instantiates a template.
     pub(crate) fn instantiation(&self, instance: &Instance) -> String {
         let function = self.instantiated(instance);
         if self.function.shares_name {
@@ -240,7 +240,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the types of an instance's parameters: those of the function as written, with the template's arguments.
+    /// Returns the types of an instance's parameters: as written, with the template's arguments filled in.
     fn types(&self, instance: &Instance) -> String {
         let names = || self.template.iter().map(|parameter| &parameter.name).zip(&instance.arguments);
         with_words(&self.function.types, |word| Some(names().find(|(name, _)| *name == word)?.1.cpp()))
@@ -255,7 +255,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the number of threads of the block with which an instance is usually launched.
+    /// Returns how many threads a block of this instance usually has.
     pub(crate) fn usual_block(&self, instance: &Instance) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
         match (covered, instance.max_threads) {
@@ -286,7 +286,6 @@ impl Definition {
         }
     }
 
-    /// Returns the type of its values.
     pub(crate) fn value(&self) -> ValueType {
         match self {
             Self::Struct(Struct { name, cpp, size, align, hazard, .. }) => {
@@ -300,11 +299,10 @@ impl Definition {
     }
 }
 
-/// A struct or a union.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Struct {
     pub(crate) name: String,
-    /// The name in C++, with its namespaces.
+    /// The C++ name with its namespaces.
     pub(crate) cpp: String,
     pub(crate) docs: Vec<String>,
     pub(crate) fields: Vec<Field>,
@@ -316,7 +314,7 @@ pub(crate) struct Struct {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Enum {
     pub(crate) name: String,
-    /// The name in C++, with its namespaces.
+    /// The C++ name with its namespaces.
     pub(crate) cpp: String,
     pub(crate) docs: Vec<String>,
     pub(crate) repr: Scalar,
@@ -328,12 +326,12 @@ pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) docs: Vec<String>,
     pub(crate) ty: ValueType,
-    /// Array extents, outermost first; empty for a plain member.
+    /// Array extents, outermost first. Empty for a plain member.
     pub(crate) extents: Vec<usize>,
     pub(crate) offset: usize,
-    /// Whether C++ has a member of this name and type.
+    /// True if C++ has a member of this name and type.
     pub(crate) in_cpp: bool,
-    /// The qualifiers in C++, which mean nothing in Rust.
+    /// Qualifiers in C++. They mean nothing in Rust.
     pub(crate) constant: bool,
     pub(crate) volatile: bool,
 }
@@ -343,7 +341,7 @@ impl Field {
         (self.size().unwrap_or(usize::MAX), self.ty.layout().1)
     }
 
-    /// Returns the size in bytes, or `None` where it overflows.
+    /// Returns the size in bytes, or `None` if it overflows.
     pub(crate) fn size(&self) -> Option<usize> {
         self.extents.iter().try_fold(self.ty.layout().0, |size, extent| size.checked_mul(*extent))
     }

@@ -1,4 +1,4 @@
-//! The tables that compilers wrote about kernels: parameters and resources.
+//! The tables that compilers leave about kernels: parameters and resources.
 
 pub(crate) mod amdgpu;
 pub(crate) mod nvidia;
@@ -12,7 +12,7 @@ use crate::signature::{Instance, Kernel};
 /// Offset and size in bytes of each parameter.
 pub(crate) type ParamTable = Vec<(usize, usize)>;
 
-/// Compares the parameters that a compiler wrote with those that were parsed.
+/// Compares the parameters in a compiler's table with the parsed ones.
 pub(crate) fn compare(
     source: &SourceFile,
     (kernel, instance): (&Kernel, &Instance),
@@ -21,7 +21,8 @@ pub(crate) fn compare(
 ) -> Option<Diagnostic> {
     let parsed = instance.param_table();
     let sizes = |table: &ParamTable| table.iter().map(|(_, size)| *size).collect::<Vec<_>>();
-    // CUDA aligns a parameter's address among all constants, and not its offset; the driver is given each one apart.
+    // CUDA aligns the parameter's address among all constants instead of its offset. That is fine, because
+    // the driver gets each parameter separately.
     let by_address = target.starts_with("sm_") && instance.params.iter().any(|ty| ty.layout().1 > 16);
     if parsed == *compiled || by_address && sizes(&parsed) == sizes(compiled) {
         return None;
@@ -59,7 +60,7 @@ mod tests {
     use object::elf::{EM_CUDA, ET_DYN, SHT_STRTAB, SectionType};
     use proptest::prelude::*;
 
-    /// Returns an ELF file with a section of this name, kind and contents for each.
+    /// Returns an ELF file with these sections, each with a name, kind and contents.
     pub(super) fn elf(sections: &[(&str, SectionType, Vec<u8>)]) -> Vec<u8> {
         let mut builder = Builder::new(Endianness::Little, true);
         (builder.header.e_type, builder.header.e_machine) = (ET_DYN, EM_CUDA);
@@ -76,7 +77,7 @@ mod tests {
         file
     }
 
-    /// Returns the file with some bytes changed, and perhaps cut off.
+    /// Returns the file with some bytes changed, and possibly cut short.
     pub(super) fn damaged(file: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
         let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
         (changes, any::<prop::sample::Index>(), any::<bool>()).prop_map(move |(changes, end, cut)| {

@@ -1,8 +1,9 @@
-//! Finding the compilers.
+//! Finds the compilers.
 //!
-//! Each compiler is looked for in the environment variables that its vendor documents, then on `PATH`, then in the
-//! usual folders. A variable that names something that is not there is an error, not a reason to look elsewhere.
-//! A relative path counts from the folder of the build script's package, in which cargo runs the script.
+//! For each compiler we look at the environment variables that its vendor documents, then at `PATH`, then in
+//! the usual folders. If a variable names something that does not exist, that is an error: you asked for a
+//! specific compiler, so we must not silently use another. Relative paths start at the folder of the build
+//! script's package, because cargo runs the script there.
 
 mod cxx;
 mod hip;
@@ -20,15 +21,15 @@ pub use nvcc::Nvcc;
 
 use crate::diagnostic::Error;
 
-/// A compiler that was not found, with the places that were tried and the way to get one.
+/// A compiler that we did not find, with what we tried and how you can get one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Missing {
-    /// The compiler that was looked for.
+    /// What we looked for.
     pub what: String,
-    /// Variables, paths and names that were tried, in order, each with why it did not do.
+    /// The variables, paths and names that we tried, in order, each with the reason why it did not work.
     pub tried: Vec<String>,
-    /// The way to get the compiler.
+    /// How to get the compiler.
     pub how: &'static str,
 }
 
@@ -59,19 +60,20 @@ pub fn toolchains_dir() -> Option<PathBuf> {
     Some(cache.join("gpustream").join("toolchains"))
 }
 
-/// Returns an environment variable, if it is set to something.
+/// Returns an environment variable if it is set and not empty.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Returns the path that an environment variable names, if it is set. A relative one counts from the folder in which this
-/// process runs, wherever the path is used.
+/// Returns the path in an environment variable, if it is set. We make relative paths absolute now, because
+/// some compilers run in another folder.
 fn place(variable_name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(variable(variable_name)?);
     Some(std::path::absolute(&path).unwrap_or(path))
 }
 
-/// Returns the program that an environment variable names, if it is set; a bare name means the one on `PATH`.
+/// Returns the program in an environment variable, if it is set. A bare name means the program of that name
+/// on `PATH`.
 fn program(variable_name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(variable(variable_name)?);
     if path.components().count() > 1 {
@@ -81,7 +83,8 @@ fn program(variable_name: &str) -> Option<PathBuf> {
     }
 }
 
-/// Returns the reason for which a variable may name another place than its author thinks, in parentheses after a space.
+/// Returns an explanation, in parentheses after a space, if a variable may not mean the path that its author
+/// expects.
 fn why_not_there(variable_name: &str) -> String {
     let value = variable(variable_name).map(PathBuf::from);
     let relative = value.filter(|path| path.is_relative() && variable_name != "PATH");
@@ -96,7 +99,7 @@ fn why_not_there(variable_name: &str) -> String {
     }
 }
 
-/// Returns whether the path is that of a program, and not a bare name that `PATH` does not have.
+/// Returns true if the path is an executable. A bare name that is not on `PATH` is not.
 fn is_program(path: &Path) -> bool {
     path.components().count() > 1 && is_executable(path)
 }
@@ -113,7 +116,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Entries of a folder in order, or none.
+/// Returns the entries of a folder in order, or nothing if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> =
         folder.read_dir().into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path())).collect();
@@ -121,14 +124,14 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a tool and returns its standard output, or the reason for a failure.
+/// Runs a tool and returns its standard output, or why it failed.
 fn ask(path: &Path, args: &[&str]) -> Result<String, String> {
     let output = run(Command::new(path).args(args)).map_err(|e| e.to_string())?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
         let text = String::from_utf8_lossy(&output.stderr);
-        Err(text.lines().next().unwrap_or("it failed and said nothing").to_owned())
+        Err(text.lines().next().unwrap_or("it failed without a message").to_owned())
     }
 }
 

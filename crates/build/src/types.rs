@@ -1,4 +1,4 @@
-//! The parameters of kernels and their types, as C++ and Rust both have them.
+//! The types of kernel parameters, as C++ and Rust both have them.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Param {
-    /// The name in the source; `arg0` and so on where it has none.
+    /// The name in the source, or `arg0` and so on if it has none.
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
     pub(crate) ty: ParamType,
@@ -19,7 +19,7 @@ pub(crate) enum ParamType {
 }
 
 impl ParamType {
-    /// Returns a stand-in for a parameter that was refused, so that a contract may still name it.
+    /// Returns a stand-in for a parameter that we refused, so that a contract may still name it.
     pub(crate) fn refused() -> Self {
         Self::Value(ValueType::Bytes { unknown: None })
     }
@@ -28,7 +28,7 @@ impl ParamType {
         matches!(self, Self::Value(ValueType::Bytes { .. }))
     }
 
-    /// Returns the reason for which no condition makes a launcher with such a parameter safe.
+    /// Returns why no condition could make a launcher with such a parameter safe.
     pub(crate) fn hazard(&self) -> Option<Hazard> {
         match self {
             Self::Value(_) if self.object().is_some() => None,
@@ -37,7 +37,7 @@ impl ParamType {
         }
     }
 
-    /// Returns the object that the parameter is a handle of, where launchers take the object.
+    /// If the parameter is a handle, and launchers take the object behind it, returns that object.
     pub(crate) fn object(&self) -> Option<Object> {
         let Self::Value(ValueType::Handle { cpp }) = self else { return None };
         OBJECTS.iter().find(|(name, _)| name == cpp).map(|(_, object)| *object)
@@ -60,7 +60,7 @@ pub(crate) enum Object {
 }
 
 impl Object {
-    /// Returns the type of a launcher's argument.
+    /// Returns the type of the launcher's argument.
     pub(crate) const fn argument(self) -> &'static str {
         match self {
             Self::Texture => "&__gpustream::Texture",
@@ -69,14 +69,14 @@ impl Object {
     }
 }
 
-/// Contents of which Rust's types cannot say that they are good.
+/// Why we cannot tell from a Rust value that its contents are safe for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hazard {
-    /// Addresses may lead anywhere.
+    /// It holds addresses, which may lead anywhere.
     Address,
-    /// A byte may be neither true nor false.
+    /// It holds a bool, and the byte may be neither true nor false.
     Bool,
-    /// Bytes of a type that Rust has no name for.
+    /// Its type has no name in Rust, so it is just bytes.
     Bytes,
 }
 
@@ -84,14 +84,14 @@ pub(crate) enum Hazard {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueType {
     Scalar(Scalar),
-    /// `float4` and its kin, by the name that the file has for it.
+    /// `float4` and similar types, with the file's name for it.
     Vector {
         cpp: String,
         lane: Scalar,
         lanes: usize,
         align: usize,
     },
-    /// A struct or union of the file or its headers: the names in Rust and in C++, size and alignment.
+    /// A struct or union of the file or its headers: its names in Rust and C++, size and alignment.
     Struct {
         name: String,
         cpp: String,
@@ -99,7 +99,7 @@ pub(crate) enum ValueType {
         align: usize,
         hazard: Option<Hazard>,
     },
-    /// An enum, which Rust has as a struct around an integer.
+    /// An enum. In Rust it is a struct around an integer.
     Enum {
         name: String,
         cpp: String,
@@ -112,11 +112,11 @@ pub(crate) enum ValueType {
     },
     /// A pointer in memory, of any type.
     Address,
-    /// An object of a vendor's, such as a texture, by its handle of 64 bits.
+    /// A vendor's object, such as a texture, by its 64-bit handle.
     Handle {
         cpp: String,
     },
-    /// Memory of `void`, or of a type without a name in Rust, and why it has none.
+    /// Memory of `void` or of a type that has no name in Rust, with the reason for that.
     Bytes {
         unknown: Option<Box<Diagnostic>>,
     },
@@ -137,7 +137,6 @@ impl ValueType {
         }
     }
 
-    /// Returns the alignment of the Rust type in generated code.
     pub(crate) fn rust_align(&self) -> usize {
         match self {
             Self::Vector { lane, .. } => lane.size(),
@@ -146,7 +145,7 @@ impl ValueType {
         }
     }
 
-    /// Returns the Rust type in generated code.
+    /// Returns the Rust type that generated code uses.
     pub(crate) fn rust(&self) -> String {
         match self {
             Self::Scalar(scalar) => scalar.rust().to_owned(),
@@ -159,12 +158,12 @@ impl ValueType {
         }
     }
 
-    /// Returns the type as it lies in memory, where a bool is a byte that may hold anything.
+    /// Returns the type as it is in memory, where a bool is a byte that may hold anything.
     pub(crate) fn stored(self) -> Self {
         if self == Self::Scalar(Scalar::Bool) { Self::Scalar(Scalar::StoredBool) } else { self }
     }
 
-    /// Returns the reason for which no condition vouches for such a value.
+    /// Returns why no condition can vouch for such a value.
     pub(crate) fn hazard(&self) -> Option<Hazard> {
         match self {
             Self::Scalar(Scalar::StoredBool) => Some(Hazard::Bool),
@@ -177,7 +176,7 @@ impl ValueType {
     }
 }
 
-/// A scalar that C++ and Rust lay out alike.
+/// A scalar with the same layout in C++ and Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar {
     Bool,
@@ -195,46 +194,45 @@ pub(crate) enum Scalar {
     Bf16,
     F32,
     F64,
-    /// `char`, of which compilers decide whether it has a sign.
+    /// `char`. Compilers disagree on whether it is signed.
     Char,
     /// A bool in memory.
     StoredBool,
 }
 
 impl Scalar {
-    /// Returns the size in bytes, which is the alignment too.
+    /// Returns the size in bytes, which is also the alignment.
     pub(crate) const fn size(self) -> usize {
         SCALARS[self as usize].1
     }
 
-    /// Returns the Rust type in generated code.
     pub(crate) const fn rust(self) -> &'static str {
         SCALARS[self as usize].2
     }
 
-    /// Returns the types of C++ that the scalar may be; none for those that each file names as it likes.
+    /// Returns the C++ types that the scalar may be. Empty if each file has its own name for it.
     pub(crate) const fn cpp(self) -> &'static [&'static str] {
         SCALARS[self as usize].3
     }
 
-    /// Returns whether contracts may compute with the scalar.
+    /// Returns true if contracts may compute with the scalar.
     pub(crate) const fn is_integer(self) -> bool {
         use Scalar::{Bf16, Bool, Char, F16, F32, F64, StoredBool};
         !matches!(self, Bool | F16 | Bf16 | F32 | F64 | Char | StoredBool)
     }
 
-    /// Returns the scalar that a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
+    /// Returns the scalar for a C++ type name. Its words may be in any order, and `std::` or `gs::` is
+    /// already removed.
     pub(crate) fn from_cpp(name: &str) -> Option<Self> {
         SCALARS.iter().find(|row| row.4.contains(&name)).map(|row| row.0)
     }
 }
 
-/// A scalar: its size in bytes, its name in Rust, the types of C++ that it may be, and the names by which a file may call
-/// it.
+/// A scalar, its size in bytes, its Rust name, the C++ types it may be, and what a file may call it.
 type Row = (Scalar, usize, &'static str, &'static [&'static str], &'static [&'static str]);
 
-/// The scalars, in the order of the `enum`. Every GPU in use and both CPU targets are 64-bit; the checks of the compiled
-/// table catch a system on which `long` is not.
+/// The scalars, in the order of the `enum`. We assume 64-bit systems, as all GPUs in use and both CPU targets
+/// are. If `long` is not 64 bits, the checks of the compiled table catch that.
 const SCALARS: [Row; 17] = [
     (Scalar::Bool, 1, "bool", &["bool"], &["bool"]),
     (Scalar::I8, 1, "i8", &["signed char"], &["int8_t", "signed char", "i8"]),
@@ -273,7 +271,7 @@ const SCALARS: [Row; 17] = [
     (Scalar::StoredBool, 1, "__gpustream::Bool", &["bool"], &[]),
 ];
 
-/// The lane types of `float4` and its kin.
+/// The lane types of `float4` and similar types.
 const LANES: [(&str, Scalar); 12] = [
     ("char", Scalar::I8),
     ("uchar", Scalar::U8),
@@ -306,7 +304,7 @@ const VECTORS: [(&str, Scalar, usize, usize); 13] = [
     ("hipFloatComplex", Scalar::F32, 2, 8),
 ];
 
-/// Types of the vendors that are handles of 64 bits, of objects that launchers take.
+/// Vendors' 64-bit handles to objects that launchers take.
 const OBJECTS: [(&str, Object); 6] = [
     ("cudaTextureObject_t", Object::Texture),
     ("cudaSurfaceObject_t", Object::Surface),
@@ -316,16 +314,15 @@ const OBJECTS: [(&str, Object); 6] = [
     ("hipSurfaceObject_t", Object::Surface),
 ];
 
-/// Types of the vendors that are other handles of 64 bits.
+/// Vendors' other 64-bit handles.
 const HANDLES: [&str; 1] = ["cudaGraphConditionalHandle"];
 
-/// Returns the type of a vendor's handle.
 pub(crate) fn handle_from_cpp(name: &str) -> Option<ValueType> {
     let known = HANDLES.contains(&name) || OBJECTS.iter().any(|(object, _)| *object == name);
     known.then(|| ValueType::Handle { cpp: name.to_owned() })
 }
 
-/// Returns the type of `float4` and its kin: lane type, lanes, alignment.
+/// Returns the type of `float4` and the like.
 pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
     let cpp = name.to_owned();
     if let Some(&(_, lane, lanes, align)) = VECTORS.iter().find(|row| row.0 == name) {
@@ -334,7 +331,7 @@ pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
     let (base, lanes) = name.split_at_checked(name.len().checked_sub(1)?)?;
     let lanes = lanes.parse::<usize>().ok().filter(|lanes| (1..=4).contains(lanes))?;
     let lane = LANES.iter().find(|(name, _)| *name == base)?.1;
-    // Two and four lanes are aligned as a whole, up to 16 bytes; three are an ordinary struct.
+    // Two and four lanes are aligned as a whole, up to 16 bytes. Three lanes are an ordinary struct.
     let align = if lanes == 3 { lane.size() } else { (lane.size() * lanes).min(16) };
     Some(ValueType::Vector { cpp, lane, lanes, align })
 }

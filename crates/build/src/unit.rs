@@ -10,43 +10,43 @@ use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
 use crate::signature::Module;
 
-/// One parsed file and the headers that it includes.
+/// A parsed file and the headers that it includes.
 #[derive(Clone)]
 pub(crate) struct Unit {
     pub(crate) source: SourceFile,
-    /// The absolute path, for compilers, whose working directory may be another.
+    /// The absolute path, because a compiler may run in another folder.
     pub(crate) absolute: PathBuf,
     pub(crate) module: Arc<Module>,
-    /// The reason why the file cannot be bound.
+    /// Why the file cannot be bound.
     pub(crate) refused: Option<Error>,
     pub(crate) headers: Vec<Header>,
-    /// The folders of [`Closure::searched`].
+    /// The folders in [`Closure::searched`].
     pub(crate) searched: BTreeSet<PathBuf>,
-    /// The backends that the file is for; `None` for all.
+    /// The backends that the file is for; `None` means all.
     pub(crate) only: Option<BTreeSet<Backend>>,
-    /// The text without host code, for compilers that know none; `None` where the file has none. Only such a compiler
-    /// meets the error.
+    /// The text without host code, for compilers that cannot read it. `None` if the file has no host code.
+    /// The error only matters to a compiler that needs this text.
     pub(crate) device_part: Result<Option<String>>,
 }
 
-/// Returns a path as C++ writes it between quotes.
+/// Escapes a path for C++ quotes.
 pub(crate) fn quoted(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 impl Unit {
-    /// Returns the path as C++ writes it between quotes.
+    /// Returns the path, escaped for C++ quotes.
     pub(crate) fn quoted_path(&self) -> String {
         quoted(&self.absolute.display().to_string())
     }
 
-    /// Returns a text that stands for the file, so that compilers name the file's lines.
+    /// Returns a text that replaces the file, with a `#line` so that compilers report the file's own lines.
     pub(crate) fn in_place(&self, text: &str) -> String {
         format!("#line 1 \"{}\"\n{text}\n", self.quoted_path())
     }
 
-    /// Reads a file, which is for these backends `only`; `script` is what the build script says about all files. A file that
-    /// cannot be bound is a unit without kernels, and the error is kept in it.
+    /// Reads a file for the backends in `only`. `script` holds what the build script says about all files. If
+    /// the file cannot be bound, the unit has no kernels and keeps the error.
     pub(crate) fn read(
         path: &Path,
         only: Option<&BTreeSet<Backend>>,
@@ -71,14 +71,14 @@ impl Unit {
         Ok(Self { source, absolute, module, refused, headers, searched, only: only.cloned(), device_part })
     }
 
-    /// Returns a unit of the same file that has no kernels: compiling it shows the errors of the file as it is written, without
-    /// those that follow in what we write behind the file.
+    /// Returns the same file as a unit without kernels. Compiling it shows the errors in the file as written,
+    /// without consequences in the lines that we append.
     pub(crate) fn as_written(&self) -> Self {
         let module = Module { name: format!("{}.as-written", self.module.name), ..Module::default() };
         Self { module: Arc::new(module), ..self.clone() }
     }
 
-    /// Returns whether the file is for a backend.
+    /// Returns true if the file is for this backend.
     pub(crate) fn is_for(&self, backend: Backend) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&backend))
     }

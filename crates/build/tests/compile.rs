@@ -1,4 +1,4 @@
-//! Files through real compilers. A test that a missing compiler keeps from running is reported as skipped, by name.
+//! Runs files through real compilers. If a compiler is missing, a test reports itself as skipped.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +12,8 @@ use fixture::{CPU_LEVEL, build, cpu};
 use gpustream_build::toolchain::{HipCompiler, Nvcc};
 use gpustream_build::{Backend, Built, Error, KernelReport, Kernels, Threads};
 
-/// Every kind of parameter, with gaps before some, as parameter tables can get them wrong.
+/// Every kind of parameter, with gaps before some of them, because that is what parameter tables can get
+/// wrong.
 const MIXED: &str = r#"#include <gpustream/kernel.cuh>
 struct Pair { double first; int second[2]; };
 /// y[i] = x[i] + p.first
@@ -37,7 +38,7 @@ fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport 
         .unwrap_or_else(|| panic!("no {kernel} for {target}"))
 }
 
-/// Returns the choice of one backend, and of one target for each.
+/// Selects one backend, and one target for each.
 fn on(backend: Backend) -> impl Fn(Kernels) -> Kernels {
     move |kernels| kernels.backend(backend).cpu_level(CPU_LEVEL).cuda_arch("sm_80").hip_arch("gfx90a")
 }
@@ -47,7 +48,7 @@ fn bindings(built: &Built) -> String {
     fs::read_to_string(&built.files[0].bindings).unwrap()
 }
 
-/// Returns whether the compiler was found; if not, the test is reported as skipped.
+/// Returns true if the compiler was found. If not, reports the test as skipped.
 fn have<C>(test: &str, found: Result<C, impl Display>) -> bool {
     found.inspect_err(|missing| eprintln!("SKIPPED {test}: {missing}")).is_ok()
 }
@@ -60,7 +61,7 @@ fn have_hip(test: &str, targets: &[&str]) -> bool {
     have(test, HipCompiler::find(targets))
 }
 
-/// Returns the backends for which this machine can compile, HIP for gfx90a.
+/// Returns the backends that this machine can compile for, HIP for gfx90a.
 fn compilable(test: &str) -> Vec<Backend> {
     let mut backends = vec![Backend::Cpu];
     if have_nvcc(test) {
@@ -107,8 +108,8 @@ fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     assert!(error.contains("undeclared_name"), "{error}");
 }
 
-/// Asserts that the first error of a build is a compiler's at this line of the file, and that nothing is said about what we
-/// wrote behind it.
+/// Asserts that a build's first error is a compiler's own, at this line of the file, and that it does not
+/// mention what we wrote after the file.
 #[track_caller]
 fn is_the_compilers_own(error: &Error, backend: Backend, line: usize) {
     let text = error.to_string();
@@ -116,7 +117,7 @@ fn is_the_compilers_own(error: &Error, backend: Backend, line: usize) {
     let (place, _) = said.split_once("error:").unwrap_or_else(|| panic!("{backend}: {text}"));
     let at_line =
         |text: &str| text.contains(&format!("k.cu:{line}:")) || text.contains(&format!("k.cu({line})"));
-    // nvcc names the end of its own text, and the brace in a note.
+    // nvcc names the end of its own text, and mentions the brace in a note.
     let by_note = place.ends_with("At end of source: ") && at_line(said);
     assert!(at_line(place) || by_note, "{backend}: {text}");
     for ours in ["gs_check", "checks-by-gpustream", "contract", "does not return void"] {
@@ -139,7 +140,7 @@ fn a_file_that_does_not_parse_shows_the_compilers_own_error_first() {
             let dir = tempfile::tempdir().unwrap();
             build(dir.path(), &format!("{head}{text}"), on(backend)).unwrap_err()
         };
-        // g++ points at the last brace, clang behind it, and nvcc at the first.
+        // g++ points at the last brace, clang past it, and nvcc at the first.
         let end = |cpu: usize, cuda: usize| match backend {
             Backend::Cuda => cuda,
             Backend::Hip => cpu + 1,
@@ -166,7 +167,7 @@ fn errors_of_ours_follow_those_of_the_compiler_if_the_file_was_understood() {
     assert!(ours.to_string().starts_with(&format!("{}:1:", dir.path().join("k.cu").display())), "{ours}");
 }
 
-/// `GS_INLINE` before each kind of function; one of each kind is not used.
+/// `GS_INLINE` before each kind of function. One function of each kind is unused.
 const INLINE: &str = r"#include <gpustream/kernel.cuh>
 GS_INLINE float half_of(float x) { return x * 0.5f; }
 GS_INLINE float unused(float x) { return x; }
@@ -238,7 +239,7 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
-/// Instances of struct templates by value, which every compiler's checks compare with what was read.
+/// Passes instances of struct templates by value. Every compiler's assertions compare them with what we read.
 #[test]
 fn instances_of_struct_templates_compile_for_every_backend() {
     const TEXT: &str = "
@@ -267,8 +268,8 @@ template __global__ void generic<float>(m::Vec<float, 4> v, float* y);
     }
 }
 
-/// HIP's older word for dynamic shared memory, a type that is aligned to more than CUDA's parameters are, and a host
-/// function of a kernel's name that launches the kernel.
+/// HIP's older macro for dynamic shared memory, a type with a larger alignment than CUDA's parameters have,
+/// and a host function with the kernel's name that launches the kernel.
 #[test]
 fn files_of_hip_compile_for_every_backend() {
     const TEXT: &str = "
@@ -288,8 +289,8 @@ void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x
     }
 }
 
-/// Kernels with none of this project's words: a plain one, one that is defined by its path, and templates whose parameters
-/// are enumerators.
+/// Kernels that use nothing of this project: a plain one, one that is defined by its path, and templates over
+/// enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {
     const TEXT: &str = "
@@ -342,7 +343,7 @@ void host(REAL* x) { apply<REAL, Add><<<1, 32>>>(x, 2.0); }
     }
 }
 
-/// Host functions that launch kernels have the kernels' names in many programs.
+/// In many programs, the host function that launches a kernel has the kernel's name.
 #[test]
 fn a_kernel_may_share_its_name_with_other_functions() {
     const TEXT: &str = "
@@ -401,7 +402,7 @@ fn variables_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
-/// Variables that no parser would find, each told by every compiler's image.
+/// The parser cannot find these variables, but every compiler's image shows them.
 #[test]
 fn variables_that_only_the_images_show_are_told() {
     let text = include_str!("../../../tests/kernels/unlisted.cu");
@@ -427,7 +428,7 @@ fn variables_that_only_the_images_show_are_told() {
     }
 }
 
-/// What compilers put beside the kernels is no variable that these could write.
+/// Compilers put data next to kernels. It must not count as variables that kernels could write.
 #[test]
 fn files_without_variables_have_none_in_their_images() {
     let text = "#include <gpustream/kernel.cuh>
@@ -474,7 +475,8 @@ fn variables_of_other_types_than_are_written_are_caught() {
     assert!(error.contains("x: the compiler sees another type of variable"), "{error}");
 }
 
-/// Builds a file with PTX, and another, under the environment of `files_for_some_backends_limit_the_environment`.
+/// Builds a file with PTX and another one. `files_for_some_backends_limit_the_environment` sets the
+/// environment.
 #[test]
 #[ignore = "a part of another test"]
 fn files_for_some_backends() {
@@ -498,7 +500,7 @@ fn files_for_some_backends() {
     );
 }
 
-/// A macro that only the compiler sees defined, behind an `#error` of the file that it therefore does not reach.
+/// Only the compiler sees this macro defined, so it never reaches the file's `#error`.
 #[test]
 fn an_error_that_only_the_reader_would_see_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -552,7 +554,7 @@ fn files_that_name_thrust_compile() {
     }
 }
 
-/// The advice on a header that one backend's compiler does not find names the others.
+/// If one backend's compiler does not find a header, the advice names the other backends.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -574,7 +576,7 @@ fn a_missing_header_says_how_to_leave_the_backend_out() {
 fn files_for_some_backends_limit_the_environment() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "--nocapture", "files_for_some_backends"]);
-    // No file is for HIP, so that its compiler is not sought.
+    // No file is for HIP, so we do not look for its compiler.
     let command = command
         .env("GPUSTREAM_BACKENDS", "cpu,hip")
         .env("GPUSTREAM_CPU_LEVELS", CPU_LEVEL)
@@ -585,14 +587,14 @@ fn files_for_some_backends_limit_the_environment() {
     assert!(output.status.success(), "{all}");
     for expected in [
         "images: [0, 2]",
-        "ptx.cu: no image, since the build script names its backends (GPUSTREAM_BACKENDS also asks for cpu, hip)",
-        "plain.cu: images for cpu alone, since the build script names its backends (GPUSTREAM_BACKENDS also asks for hip)",
+        "ptx.cu: no image, because the build script names its backends (GPUSTREAM_BACKENDS also asks for cpu, hip)",
+        "plain.cu: images only for cpu, because the build script names its backends (GPUSTREAM_BACKENDS also asks for hip)",
     ] {
         assert!(all.contains(expected), "{expected}: {all}");
     }
 }
 
-/// The part of the next test that runs with its environment.
+/// The part of the next test that needs its environment.
 #[test]
 #[ignore = "a part of another test"]
 fn flags_for_compiling() {
@@ -629,21 +631,21 @@ fn instances_that_no_template_has_are_errors() {
     build(dir.path(), text, |k| cpu(k).instantiate(" axpy<int> ")).unwrap();
 }
 
-/// Only the error of another backend says that such a kernel is for CUDA alone.
+/// Other backends' errors say that such a kernel only works with CUDA.
 #[test]
 fn kernels_that_launch_kernels_are_built_for_cuda() {
     let dir = tempfile::tempdir().unwrap();
     let text = "__global__ void child(int* x) { x[0] = 1; }\n__global__ void parent(int* x) { child<<<1, 1>>>(x); }\n";
     let error = build(dir.path(), text, cpu).unwrap_err().to_string();
-    assert!(error.contains("a kernel that launches kernels is for CUDA alone"), "{error}");
+    assert!(error.contains("a kernel that launches kernels only works with CUDA"), "{error}");
     if have_nvcc("kernels_that_launch_kernels_are_built_for_cuda") {
         let cuda = |k: Kernels| k.backend(Backend::Cuda).cuda_arch("sm_90").flag(Backend::Cuda, "-rdc=true");
         build(dir.path(), text, cuda).unwrap();
     }
 }
 
-/// Files of which a compiler makes something else than is written, each with the parameter or member that the error
-/// names.
+/// In each of these files a compiler sees something else than what is written. The last column is the
+/// parameter or member that the error must name.
 const LIES: [(&str, &str, &str); 18] = [
     (
         "a value",
@@ -735,7 +737,7 @@ const LIES: [(&str, &str, &str); 18] = [
     ),
 ];
 
-/// The types that existing files have, with constant expressions, padding, and names from a header.
+/// Types as existing files have them, with constant expressions, padding, and names from a header.
 const TYPES: &str = r#"#include <time.h>
 #include "mine.h"
 enum Mode { OFF = -1, ON = N };
@@ -775,7 +777,7 @@ fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
         assert!(bindings.contains(part), "no `{part}` in {bindings}");
     }
     build(dir.path(), TYPES, |k| configure(k).define("SINGLE", None)).unwrap();
-    // A macro of which the parser knows nothing chooses another type.
+    // A macro that the parser does not know chooses another type.
     let flagged = |k| {
         [Backend::Cpu, Backend::Cuda, Backend::Hip]
             .into_iter()
@@ -818,7 +820,7 @@ fn are_caught(lies: &[(&str, &str, &str)], configure: impl Fn(Kernels) -> Kernel
             "{what}: not at its line: {error}"
         );
     }
-    // To one compiler alone, and to none.
+    // The macro changes the type for one compiler, and then for none.
     let told = |to: &str| {
         format!(
             "#{to}\n#define float double\n#endif\nextern \"C\" __global__ void k(int n, float* x) {{ x[n] = 1; }}\n"
@@ -841,25 +843,26 @@ fn types_changed_behind_the_parsers_back_are_caught_on_the_cpu() {
 fn types_changed_behind_the_parsers_back_are_caught_by_nvcc() {
     if have_nvcc("types_changed_behind_the_parsers_back_are_caught_by_nvcc") {
         are_caught(&LIES, on(Backend::Cuda));
-        // AMD's name, which NVIDIA's compiler leaves to any file.
+        // This name belongs to AMD. NVIDIA's compiler lets any file define it.
         let text =
             "typedef double hip_bfloat16;\nextern \"C\" __global__ void k(hip_bfloat16* p) { p[0] = 1; }\n";
         let dir = tempfile::tempdir().unwrap();
         let error = build(dir.path(), text, on(Backend::Cuda)).unwrap_err();
-        assert!(error.to_string().contains("no type of 16 bits"), "{error}");
+        assert!(error.to_string().contains("does not see a 16-bit type"), "{error}");
     }
 }
 
 #[test]
 fn types_changed_behind_the_parsers_back_are_caught_by_hipcc() {
     if have_hip("types_changed_behind_the_parsers_back_are_caught_by_hipcc", &["gfx90a"]) {
-        // It is slow.
+        // hipcc is slow, so we only take every third.
         let lies: Vec<_> = LIES.into_iter().step_by(3).collect();
         are_caught(&lies, on(Backend::Hip));
     }
 }
 
-/// Run-time compilers get the assertions, in the form that their tests take. `BLESS=1` accepts the present text.
+/// Run-time compilers get the assertions in the form that their own tests use. `BLESS=1` accepts the present
+/// text.
 #[test]
 fn the_checks_travel_with_the_source() {
     let dir = tempfile::tempdir().unwrap();
@@ -875,7 +878,7 @@ fn the_checks_travel_with_the_source() {
     assert!(written.starts_with(text));
 }
 
-/// Characters that mean something to a shell, or to C++.
+/// Folder names with characters that mean something to a shell or to C++.
 #[test]
 fn kernels_compile_in_folders_of_any_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -947,7 +950,7 @@ fn hip_reports_every_target_and_packs_one_bundle() {
     }
 }
 
-/// Returns names and contents, read as the HIP runtime does.
+/// Returns names and contents, reading the bundle as the HIP runtime does.
 fn bundle_entries(bundle: &[u8]) -> Vec<(String, &[u8])> {
     let number = |at: usize| u64::from_le_bytes(bundle[at..at + 8].try_into().unwrap()) as usize;
     assert_eq!(&bundle[..24], b"__CLANG_OFFLOAD_BUNDLE__");
@@ -980,7 +983,7 @@ fn only_what_changed_is_compiled_again() {
     assert!(compiled(build(dir.path(), text, |k| cpu(k).define("A", "1"))), "the image is gone");
 }
 
-/// What a compiler reads and a look at the text does not show.
+/// Dependencies that only the compiler knows and that a search of the text would miss.
 #[test]
 fn what_a_compiler_read_is_compiled_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -1019,7 +1022,7 @@ fn folders_that_options_name_count_from_the_package_for_every_compiler() {
     }
 }
 
-/// The type that musl gives the function behind `assert`.
+/// The type that musl gives to the function behind `assert`.
 #[test]
 fn assertions_compile_with_the_headers_of_each_c_library() {
     let dir = tempfile::tempdir().unwrap();
@@ -1060,7 +1063,7 @@ fn the_source_travels_with_its_headers_but_not_the_cpus() {
     assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
 }
 
-/// Run-time compilers know headers by their names alone.
+/// Run-time compilers only look at the names of headers.
 #[test]
 fn headers_of_one_name_travel_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -1116,7 +1119,7 @@ fn headers_of_one_name_travel_apart() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Users read this text when they look at the generated file. `BLESS=1` accepts the present text.
+/// Users read this text when they open the generated file. `BLESS=1` accepts the present text.
 #[test]
 fn the_generated_file_reads_as_agreed() {
     let dir = tempfile::tempdir().unwrap();
@@ -1154,7 +1157,7 @@ fn targets_that_do_not_exist_are_refused() {
     assert!(error.to_string().contains("x86-64-v9"), "{error}");
     if have_nvcc("targets_that_do_not_exist_are_refused (cuda)") {
         let error = build(dir.path(), text, |k| k.backend(Backend::Cuda).cuda_arch("gfx90a")).unwrap_err();
-        assert!(error.to_string().contains("`gfx90a` is no CUDA target"), "{error}");
+        assert!(error.to_string().contains("`gfx90a` is not a CUDA target"), "{error}");
     }
     let error = build(dir.path(), text, |k| k.backend(Backend::Hip).hip_arch("gfx9zz")).unwrap_err();
     assert!(error.to_string().contains("gfx9zz"), "{error}");

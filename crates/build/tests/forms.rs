@@ -1,4 +1,5 @@
-//! How the threads of a block run on the CPU: alone, as loops, or on stacks of their own, with the reason.
+//! How the threads of a block run on the CPU: alone, as loops, or on stacks of their own. In the last case
+//! the report must say why.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -22,7 +23,7 @@ fn threads(text: &str) -> Vec<String> {
     built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
 }
 
-/// Returns the second forms of kernels, each from its name on.
+/// Returns the kernels' loop forms, each from its name on.
 fn forms(text: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let built = build(dir.path(), text, cpu).unwrap();
@@ -75,7 +76,7 @@ __global__ void named_late(int* y) {
     assert_eq!(threads(text), expected);
 }
 
-/// A loop over rows of threads binds no variable of each thread that is named as a member is.
+/// A loop over rows of threads must not confuse a thread's variable with a member of the same name.
 #[test]
 fn variables_may_be_named_as_members_are() {
     let text = "
@@ -149,7 +150,7 @@ __global__ void beyond(float* y) {
     assert_eq!(threads(text), ["loops", "8: no loop can keep the variable `table`"]);
 }
 
-/// Editors of other systems put the mark in front of a file.
+/// Editors on other systems put this mark at the start of a file.
 #[test]
 fn byte_order_mark_is_no_part_of_the_text() {
     let text = "\u{feff}#define N 4\n__global__ void k(int* x) { x[threadIdx.x] = N; __syncthreads(); ++x[threadIdx.x]; }\n";
@@ -306,7 +307,8 @@ __global__ void at_most(int* x, int n) { for (int i = 0; i < SMALLER(n, 3); ++i)
     assert_eq!(threads(text), expected);
 }
 
-/// A macro that could mean one of two variables is not looked into, and each thread may change what it stands for.
+/// If a macro could mean one of two variables, we do not look into it, because each thread may change what it
+/// stands for.
 #[test]
 fn names_in_macros_keep_kernels_from_loops_only_where_they_mean_two_variables() {
     let text = "
@@ -336,12 +338,13 @@ __global__ void pinned(int* x) { Pinned v(x[threadIdx.x]); __syncthreads(); x[th
 __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
 ";
     assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
-    // Levels are compiled side by side, and all of them from this file.
+    // All levels are compiled from this one file, several at a time.
     let forms = forms(text);
     assert!(forms[1].starts_with("1_pinned("), "{forms:?}");
 }
 
-/// The first nine kernels touch places that can be told apart; in each other one, two could be one.
+/// In the first nine kernels, places in memory can be told apart. In each of the others, two of them could be
+/// the same.
 #[test]
 fn loops_let_a_thread_touch_memory_in_any_order_where_places_are_told_apart() {
     let text = "
@@ -384,7 +387,7 @@ __global__ void by_element(int* x) { __syncthreads(); x[x[TID]] = 1; x[TID] = x[
     assert_eq!((found.len(), found), (20, expected));
 }
 
-/// Returns of each kernel's form in how many places whole warps compute in vectors.
+/// Returns for each kernel's form in how many places whole warps compute in vectors.
 fn in_lanes(text: &str) -> Vec<usize> {
     forms(text).iter().map(|form| form.matches("gs_cpu_in_lanes<").count()).collect()
 }
@@ -441,7 +444,8 @@ template __global__ void of_types<unsigned>(unsigned* x);
     assert_eq!(threads(text), ["loops"; 7]);
 }
 
-/// Where lanes could trap or touch memory that only some would, or what a warp changes belongs to all.
+/// Here lanes could trap, or touch memory that only some of them would, or a warp changes something that
+/// belongs to all.
 #[test]
 fn shuffles_beside_anything_but_arithmetic_go_through_memory() {
     let text = "

@@ -1,5 +1,5 @@
-//! The guide to writing kernels is right: its kernels compile, its table of types is the generator's, and the files
-//! that it calls refused are refused in those words.
+//! Checks the guide to writing kernels: its kernels must compile, its table of types must be the generator's,
+//! and the files that it calls refused must be refused in those words.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -24,7 +24,7 @@ fn bindings(text: &str) -> Result<String, Error> {
     Ok(fs::read_to_string(&built.files[0].bindings).unwrap())
 }
 
-/// Returns the blocks between fences, with the text behind the opening fence.
+/// Returns the fenced blocks, each with the text after the opening fence.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
     let fenced: Vec<_> = text.split("```").skip(1).step_by(2).collect();
     fenced.into_iter().map(|block| block.split_once('\n').unwrap()).collect()
@@ -66,7 +66,7 @@ fn its_types_are_the_generators() {
             row.split('|').map(|cell| cell.split('`').skip(1).step_by(2).collect()).collect();
         let [_, cpp, rust, _] = &cells[..] else { panic!("{row}") };
         for (index, name) in cpp.iter().enumerate() {
-            // One Rust type for each of them, or one for all.
+            // There is one Rust type for each of them, or one for all.
             let rust = rust.get(index).or(rust.last()).unwrap();
             let number = expected.len();
             writeln!(text, "extern \"C\" __global__ void k{number}({name} by_value) {{}}").unwrap();

@@ -1,4 +1,4 @@
-//! A user's crate in a folder of its own: three lines of build script, and every kind of launcher is used.
+//! A user's crate in its own folder: three lines of build script, and every kind of launcher in use.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Writes the crate below cargo's folder for tests; its builds are kept from one test run to the next.
+/// Writes the crate below cargo's folder for tests. Its build output stays there from one test run to the
+/// next.
 fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(dir.join("src")).unwrap();
@@ -29,7 +30,7 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
         crates.join("gpustream").display(),
         crates.join("build").display()
     );
-    // The versions that are here already: nothing is downloaded.
+    // We use the versions that are already here, so nothing is downloaded.
     fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
     for (path, text) in
         [("Cargo.toml", &*manifest), ("build.rs", BUILD_RS), ("kernels.cu", kernels), ("src/main.rs", main)]
@@ -39,7 +40,7 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     dir
 }
 
-/// Writes a file. An unchanged one keeps its time, so that nothing is built again for nothing.
+/// Writes a file. If it is unchanged it keeps its time, so that cargo does not rebuild for nothing.
 fn write(dir: &Path, path: &str, text: &str) {
     let path = dir.join(path);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
@@ -61,7 +62,7 @@ fn cargo(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs the user's program, and asserts that it writes this.
+/// Runs the user's program, and asserts that it prints this.
 fn runs(dir: &Path, said: &str) {
     let output = cargo(dir, &["run", "--quiet"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -69,7 +70,7 @@ fn runs(dir: &Path, said: &str) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{stderr}");
 }
 
-/// Asserts that cargo fails, and returns what it writes.
+/// Asserts that cargo fails, and returns what it prints.
 fn fails(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success());
@@ -81,7 +82,7 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
     runs(&dir, "all launchers work\n");
 
-    // The message that the user sees when a kernel is wrong.
+    // The message that a user sees if a kernel is wrong.
     let wrong = "extern \"C\" __global__ void k(float& x) {}\n";
     let dir = user_crate("outside", wrong, include_str!("outside/program.rs"));
     for _ in 0..2 {
@@ -92,15 +93,16 @@ fn a_users_crate_builds_and_runs_its_kernels() {
         }
     }
 
-    // Cargo looks at the mended file, although nobody told it of the file.
+    // Cargo looks at the repaired file, although the failed build never told it to.
     let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
     runs(&dir, "all launchers work\n");
 }
 
-/// With another environment cargo builds what the crates share again, and so what a test counts on as built.
+/// With another environment, cargo rebuilds what the crates share, which would disturb a test that relies on
+/// it. So these tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Variables that the search for a compiler looks at, or the compiler itself.
+/// Changes variables that the search for a compiler reads, and the compiler itself.
 #[test]
 fn a_changed_variable_is_a_reason_to_build_again() {
     const KERNELS: &str = "#ifndef VALUE\n#define VALUE 0\n#endif\n#if __has_include(<added_value.h>)\n\
@@ -134,7 +136,7 @@ fn a_changed_variable_is_a_reason_to_build_again() {
     assert_eq!(prints(&[]), "0");
 }
 
-/// Headers of the same name, and headers that a look at the text does not find.
+/// Headers of the same name, and headers that a search of the text does not find.
 #[test]
 fn a_changed_header_is_a_reason_to_build_again() {
     const KERNELS: &str = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#if 0\n#include \"gone/third.cuh\"\n#endif\n\
@@ -181,7 +183,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
         ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 2\n", "121110"),
         ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 2\n", "221110"),
         ("kernels/computed.cuh", "#define COMPUTED 3\n", "223110"),
-        // In an earlier folder than the one that was found.
+        // This folder comes before the one where the header was found.
         ("one/late.cuh", "#define LATE 4\n", "223410"),
         ("flagged/flagged.cuh", "#define FLAGGED 5\n", "223450"),
         ("kernels/flagged.cuh", "#define FLAGGED 6\n", "223460"),
@@ -191,7 +193,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
         assert_eq!(run().0, value, "{path} was changed");
     }
 
-    // A header that changes while a compiler runs, which has read it.
+    // A header that changes while the compiler runs, after the compiler has read it.
     write(
         &dir,
         "compiler",
@@ -199,7 +201,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
     );
     fs::set_permissions(dir.join("compiler"), fs::Permissions::from_mode(0o755)).unwrap();
     write(&dir, "next.cuh", "#define COMPUTED 9\n");
-    // An earlier run of this test had other inputs, and is no help.
+    // An earlier run of this test left stamps, which must not match.
     write(&dir, "kernels/k.cu", &format!("{KERNELS}// {}\n", std::process::id()));
     let prints = |value| {
         let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
@@ -232,7 +234,7 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
     assert!(!stderr.contains("couldn't read"), "{stderr}");
 }
 
-/// The dependencies may have other names, and C++ other words than Rust.
+/// The dependency may be renamed, and C++ names may be Rust keywords.
 #[test]
 fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
     let dir = user_crate("renamed", include_str!("outside/names.cu"), include_str!("outside/names.rs"));
@@ -246,7 +248,7 @@ fn bindings_compile_whatever_the_crate_and_its_parameters_are_called() {
     write(&dir, "script.rs", &BUILD_RS.replace("gpustream_build", "builder"));
     fs::remove_file(dir.join("build.rs")).unwrap();
     runs(&dir, "names are no matter\n");
-    // A build script of another name is no reason to run it each time.
+    // The build script has an unusual name, but that must not cause a rebuild each time.
     let again = cargo(&dir, &["build", "-v"]).output().unwrap();
     let again = String::from_utf8_lossy(&again.stderr);
     assert!(again.contains("Fresh renamed"), "{again}");
@@ -294,7 +296,7 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
     }
 }
 
-/// `zig c++` writes levels with other characters, and defines `NDEBUG`. Some compilers are too old for levels.
+/// `zig c++` spells levels differently and defines `NDEBUG`. Some compilers are too old for levels.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_compiler_is_asked_how_it_writes_instruction_levels() {
@@ -319,7 +321,7 @@ fn a_compiler_is_asked_how_it_writes_instruction_levels() {
     assert!(stderr.contains("takes neither of -march=x86-64-v2 and -march=x86_64_v2"), "{stderr}");
 }
 
-/// Compilers run in other folders than the build script, and a build script in another than cargo.
+/// Compilers run in other folders than the build script, and the build script in another one than cargo.
 #[test]
 fn relative_compilers_count_from_the_package_and_the_error_says_so() {
     let dir = user_crate("relative", include_str!("outside/arithmetic.cu"), "fn main() {}\n");

@@ -1,4 +1,4 @@
-//! One rank's call as a value: its operation, its stream and its memory.
+//! One rank's call as a value: its operation, stream and memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::element::ElementType;
 use crate::op::Op;
 
-/// Names the user's call in an error of `outcome`, in place of the calls to `gpustream` that were made for it.
+/// Makes an error point at the user's call, instead of the `gpustream` call that we made for it.
 #[inline]
 #[track_caller]
 pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {
@@ -18,7 +18,7 @@ pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {
     outcome.map_err(|error| error.at_call_site(hal::CallSite { label, location }))
 }
 
-/// An operation, with everything that all ranks must give alike.
+/// An operation, with everything that must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collective {
     AllReduce(Op),
@@ -56,7 +56,7 @@ impl Collective {
         }
     }
 
-    /// Returns the way in which elements are combined, if they are.
+    /// Returns how the elements are combined, if they are.
     pub(crate) fn op(self) -> Option<Op> {
         match self {
             Self::AllReduce(op) | Self::ReduceScatter(op) | Self::Reduce { op, .. } => Some(op),
@@ -64,7 +64,7 @@ impl Collective {
         }
     }
 
-    /// Returns the rank that the call names, and what that rank is for.
+    /// Returns the rank that the call names, and the role of that rank.
     pub(crate) fn other(self) -> Option<(usize, &'static str)> {
         match self {
             Self::Broadcast { root }
@@ -77,7 +77,7 @@ impl Collective {
         }
     }
 
-    /// Returns the parts that a rank gives and gets, of as many elements each.
+    /// Returns how many parts a rank gives and gets. All parts have the same number of elements.
     pub(crate) fn parts(self, rank: usize, size: usize) -> (usize, usize) {
         let at = |root: usize, parts: usize| if root == rank { parts } else { 0 };
         match self {
@@ -112,22 +112,22 @@ impl fmt::Display for Collective {
     }
 }
 
-/// The part of a call that is compared with the other ranks' calls.
+/// What we compare between the ranks' calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
     pub(crate) operation: Collective,
     pub(crate) element: ElementType,
-    /// The number of elements of a part: those that one rank gives to another, or that are combined.
+    /// The number of elements in a part: what one rank gives to another, or what is combined.
     pub(crate) count: usize,
 }
 
 impl Signature {
-    /// Returns the one of a call that moves bytes, or nothing.
+    /// Returns the signature of a call that moves bytes, or nothing.
     pub(crate) const fn of_bytes(operation: Collective, count: usize) -> Self {
         Self { operation, element: ElementType::U8, count }
     }
 
-    /// Returns the bytes of `count` elements.
+    /// Returns the size of a part in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.count * self.element.size()
     }
@@ -143,21 +143,21 @@ impl fmt::Display for Signature {
     }
 }
 
-/// A call of one rank's, checked as far as one rank can be.
+/// One rank's call. We have checked everything that does not need the other ranks.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) signature: Signature,
     pub(crate) stream: &'a Stream,
-    /// The memory that the rank gives, as bytes; absent where the rank gives none, or gives `dst` in place.
+    /// The memory that the rank gives, as bytes. `None` if it gives nothing, or gives `dst` in place.
     pub(crate) src: Option<View<'a, u8>>,
-    /// The memory for the rank's result, as bytes; absent where the rank gets none.
+    /// The memory for the rank's result, as bytes. `None` if it gets nothing.
     pub(crate) dst: Option<ViewMut<'a, u8>>,
 }
 
-/// The calls of one rank that are made together. A single one takes no allocation.
+/// The calls that one rank makes together. A single call needs no allocation.
 pub(crate) type Batch<'a> = SmallVec<[Call<'a>; 1]>;
 
-/// The batches of several ranks, whose places are of type `S`.
+/// The batches of several ranks, each with its endpoint of type `S`.
 pub(crate) type Batches<'a, S> = SmallVec<[(&'a S, Batch<'a>); 1]>;
 
 impl Call<'_> {
@@ -170,18 +170,18 @@ impl Call<'_> {
         }
     }
 
-    /// Returns a range of the bytes of the rank's result, to be read.
+    /// Returns a range of the rank's result, for reading.
     pub(crate) fn result(&self, range: Range<usize>) -> Result<View<'_, u8>> {
         self.dst.as_ref().ok_or_else(|| lacks(self.signature, "read"))?.view().slice(range)
     }
 
-    /// Returns a range of the bytes of the rank's result, to be written.
+    /// Returns a range of the rank's result, for writing.
     pub(crate) fn output(&mut self, range: Range<usize>) -> Result<ViewMut<'_, u8>> {
         let signature = self.signature;
         self.dst.as_mut().ok_or_else(|| lacks(signature, "write"))?.view_mut().slice_mut(range)
     }
 
-    /// Copies bytes that the rank gives to its own result, where they are not the same bytes.
+    /// Copies what the rank gives to its own result, unless they are the same memory.
     pub(crate) fn copy_own(&mut self, from: Range<usize>, to: Range<usize>) -> Result<()> {
         match (&self.src, &mut self.dst) {
             (Some(src), Some(dst)) => self.stream.copy(&src.slice(from)?, &mut dst.view_mut().slice_mut(to)?),
@@ -192,5 +192,5 @@ impl Call<'_> {
 
 #[cold]
 fn lacks(signature: Signature, to: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("{signature} brought no memory to {to}"))
+    Error::new(ErrorKind::InvalidArgument, format!("{signature} has no memory to {to}"))
 }

@@ -1,4 +1,4 @@
-//! The calls of one rank that are made together, each checked as it is added.
+//! The calls that one rank makes together. Each is checked when it is added.
 
 use gpustream::{Device, Result, Stream, View, ViewMut};
 
@@ -8,16 +8,16 @@ use crate::element::Element;
 use crate::engine::Endpoint;
 use crate::op::Op;
 
-/// One rank: its place among the others, and its device.
+/// One rank: its endpoint and its device.
 #[derive(Debug)]
 pub(crate) struct GroupMember {
     pub(crate) endpoint: Endpoint,
     pub(crate) device: Device,
 }
 
-/// Calls of one communicator that are made together. Each method adds the call that the
-/// [`Communicator`](crate::Communicator)'s method of that name makes, with the same checks; nothing is enqueued before the
-/// group's end.
+/// Calls that one communicator makes together. Each method adds the call of the
+/// [`Communicator`](crate::Communicator) method with the same name, and makes the same checks. We enqueue
+/// nothing until the group ends.
 #[derive(Debug)]
 pub struct CallGroup<'a> {
     member: &'a GroupMember,
@@ -29,12 +29,12 @@ impl<'a> CallGroup<'a> {
         Self { member, calls: Batch::new() }
     }
 
-    /// Returns whether these are a rank's calls.
+    /// Returns true if these are this rank's calls.
     pub(crate) fn are_of(&self, member: &GroupMember) -> bool {
         std::ptr::eq(self.member, member)
     }
 
-    /// Returns the rank and its calls.
+    /// Returns the rank's endpoint and its calls.
     pub(crate) fn into_parts(self) -> (&'a Endpoint, Batch<'a>) {
         (&self.member.endpoint, self.calls)
     }
@@ -42,7 +42,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::all_reduce`](crate::Communicator::all_reduce).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn all_reduce<T: Element>(
         &mut self,
@@ -57,7 +57,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::all_reduce_in_place`](crate::Communicator::all_reduce_in_place).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn all_reduce_in_place<T: Element>(
         &mut self,
@@ -71,7 +71,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::all_gather`](crate::Communicator::all_gather).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn all_gather<T: Element>(
         &mut self,
@@ -85,7 +85,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::reduce_scatter`](crate::Communicator::reduce_scatter).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &mut self,
@@ -100,7 +100,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::broadcast`](crate::Communicator::broadcast).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn broadcast<T: Element>(
         &mut self,
@@ -114,7 +114,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::reduce`](crate::Communicator::reduce).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn reduce<T: Element>(
         &mut self,
@@ -130,7 +130,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::reduce_in_place`](crate::Communicator::reduce_in_place).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn reduce_in_place<T: Element>(
         &mut self,
@@ -145,7 +145,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::gather`](crate::Communicator::gather).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn gather<T: Element>(
         &mut self,
@@ -160,7 +160,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::scatter`](crate::Communicator::scatter).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn scatter<T: Element>(
         &mut self,
@@ -175,7 +175,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::all_to_all`](crate::Communicator::all_to_all).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn all_to_all<T: Element>(
         &mut self,
@@ -189,7 +189,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::send`](crate::Communicator::send).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn send<T: Element>(
         &mut self,
@@ -203,7 +203,7 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::recv`](crate::Communicator::recv).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn recv<T: Element>(
         &mut self,
@@ -217,13 +217,13 @@ impl<'a> CallGroup<'a> {
     /// Adds [`Communicator::barrier`](crate::Communicator::barrier).
     ///
     /// # Errors
-    /// Those that concern this rank alone.
+    /// Those that this rank's arguments alone can cause.
     #[track_caller]
     pub fn barrier(&mut self, stream: &'a Stream) -> Result<()> {
         self.add::<u8>(stream, Collective::Barrier, None, None)
     }
 
-    /// Adds a call, and names it in an error of the checks.
+    /// Adds a call. If a check fails, the error names the call.
     #[track_caller]
     fn add<T: Element>(
         &mut self,

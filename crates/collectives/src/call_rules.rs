@@ -1,12 +1,12 @@
-//! The terms of communicators.
+//! The time limit of a communicator's calls, and whether they are compared.
 
 use std::time::Duration;
 
-/// The terms of a communicator of several processes.
+/// What the ranks of a communicator of several processes have agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallRules {
-    /// The time that a call, or the work of one, may take.
+    /// How long a call, or its work, may take.
     pub(crate) limit: Duration,
-    /// Whether the ranks compare their calls.
+    /// True if the ranks compare their calls.
     pub(crate) checked: bool,
 }

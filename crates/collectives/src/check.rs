@@ -1,4 +1,4 @@
-//! Checks of one rank's call that need no other rank.
+//! Checks of a call that do not need the other ranks.
 
 use gpustream::interop::check_outside_closures;
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
@@ -6,14 +6,14 @@ use gpustream::{Device, Error, ErrorKind, Result, Stream};
 use crate::call::Collective;
 use crate::failure::invalid;
 
-/// Checks that a stream is of the rank's device, and that the calling thread may wait.
+/// Checks that a stream belongs to the rank's device, and that the calling thread may wait.
 pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
     place(stream.device(), "the stream", rank, own)?;
-    // Closures must not wait, and a stream may be locked there that others need.
+    // Closures must not wait, because the driver may hold the lock of a stream that others need.
     check_outside_closures()
 }
 
-/// Checks that a stream runs what it is given.
+/// Checks that a stream runs its work instead of recording it.
 pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
     if !stream.is_captured() {
         return Ok(());
@@ -21,13 +21,13 @@ pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::Captured,
         format!(
-            "a graph contains no calls in which the host takes part, as it does by the engines `Local` and `Mpi`, and the stream of \
-             rank {rank} is recorded; make the call outside the recording, or in a run of a `Replay`"
+            "the stream of rank {rank} is being recorded, but a graph cannot contain calls in which the host takes part, as with the \
+             engines `Local` and `Mpi`; make the call outside the recording, or in a step of a `Replay`"
         ),
     ))
 }
 
-/// Checks that memory is of the rank's device.
+/// Checks that memory belongs to the rank's device.
 pub(crate) fn memory(memory: &Device, rank: usize, own: &Device) -> Result<()> {
     place(memory, "the memory", rank, own)
 }
@@ -40,14 +40,15 @@ fn place(given: &Device, what: &str, rank: usize, own: &Device) -> Result<()> {
     Err(Error::new(
         ErrorKind::DeviceMismatch,
         format!(
-            "{what} is of {}:{}, and rank {rank} of the communicator is {}:{}; give streams and memory of the rank's own \
+            "{what} belongs to {}:{}, but rank {rank} of the communicator is {}:{}; give streams and memory of the rank's own \
              device",
             given.backend, given.ordinal, own.backend, own.ordinal
         ),
     ))
 }
 
-/// Checks the lengths that a rank gives a call, and the rank that it names, and returns the number of elements of a part.
+/// Checks the lengths that a rank gives a call, and the rank that it names. Returns the number of elements in
+/// a part.
 pub(crate) fn count(
     operation: Collective,
     (own, size): (usize, usize),
@@ -58,7 +59,7 @@ pub(crate) fn count(
         && other >= size
     {
         return invalid(format!(
-            "rank {other} as the {what} among {size} ranks; give one of 0 to {}",
+            "rank {other} cannot be the {what} among {size} ranks; give a rank from 0 to {}",
             size - 1
         ));
     }
@@ -71,7 +72,7 @@ pub(crate) fn count(
         let (long, short) = if gives > gets { (src, dst) } else { (dst, src) };
         lengths(operation, long, short, gives.max(gets) / gives.min(gets))?;
     }
-    // Without memory to give, the call is in place.
+    // If the rank gives no memory, the call is in place.
     let (len, parts) = match src {
         Some(src) if gives > 0 => (src, gives),
         _ => (dst.unwrap_or(0), gets.max(1)),
@@ -82,13 +83,13 @@ pub(crate) fn count(
     Err(Error::new(
         ErrorKind::ArgumentMismatch,
         format!(
-            "`{}`: {len} elements are not as many for each of {size} ranks; give a multiple of {size}",
+            "`{}`: {len} elements cannot be divided equally among {size} ranks; give a multiple of {size}",
             operation.name()
         ),
     ))
 }
 
-/// Checks that one length is `times` another; `long` and `short` name them.
+/// Checks that `long` is `times` as long as `short`.
 fn lengths(
     operation: Collective,
     (long, long_len): (&str, usize),
@@ -105,6 +106,6 @@ fn lengths(
     let name = operation.name();
     Err(Error::new(
         ErrorKind::ArgumentMismatch,
-        format!("`{name}`: {long} has {long_len} elements and {short} {short_len}; {wanted}"),
+        format!("`{name}`: {long} has {long_len} elements and {short} has {short_len}; {wanted}"),
     ))
 }

@@ -9,29 +9,33 @@ use crate::engine::{self, Endpoint};
 use crate::failure::invalid;
 use crate::op::Op;
 
-/// One rank among those that work together, made from a [`World`](crate::World).
+/// One rank of a group that works together. You get it from a [`World`](crate::World).
 ///
-/// Every rank calls the same operations in the same order, each on a stream and with memory of its own device. Between the
-/// devices of one process a call returns once the work is enqueued on the streams of all ranks: it **blocks the host until the
-/// other ranks have made the same call**, and never for the device. With NCCL a call blocks for other ranks only where
-/// these have yet to be connected, and with MPI for none. The work is tracked like any other: it waits for what wrote
-/// its inputs, on whatever stream, and later work on the same memory waits for it.
+/// Every rank must call the same operations in the same order, each on a stream and with memory of its own
+/// device. The work is tracked like any other: it waits for the work that wrote its inputs, on whatever
+/// stream, and later work on the same memory waits for it. A call never waits for the device.
 ///
-/// [`send`](Self::send) and [`recv`](Self::recv) concern two ranks, whose order among each other alone counts.
+/// Between devices of one process, a call **blocks the host until the other ranks have made the same call**,
+/// because the last one to come enqueues the work of all. With NCCL, a call only blocks if NCCL must first
+/// connect the ranks, and with MPI it does not wait for other ranks at all. [`send`](Self::send) and
+/// [`recv`](Self::recv) only concern two ranks, so only the order between these two matters.
 ///
-/// Between the devices of one process, a rank that does not come within the
-/// [time limit](crate::CommunicatorOptions::time_limit), whose thread panics, that drops its communicator while others need
-/// it, or whose calls differ from the others' is an error on every rank, which names it: [`CommunicatorFailure`](crate::CommunicatorFailure). The
-/// communicator is of no use from then on. Calls that a rank's own arguments make invalid are refused before the other ranks
-/// see them, and can be made again with better ones. Where the work cannot be enqueued for some rank, for lack of memory or
-/// because nothing has written an input, every rank has that error; the memory for the results then holds anything, and the
-/// communicator goes on.
+/// Between devices of one process, every rank gets a [`CommunicatorFailure`](crate::CommunicatorFailure) that
+/// names the rank at fault if a rank does not come within the [time
+/// limit](crate::CommunicatorOptions::time_limit), panics, drops its communicator while others need it, or
+/// makes a different call. The communicator is unusable from then on.
 ///
-/// By NCCL and MPI, a lost rank is an error of the others' waits for their streams, and for the streams that come after;
-/// [the crate's page](crate) says what else differs.
-/// Dropping a communicator waits for nothing: it is closed once its work is done.
+/// If a rank's own arguments are invalid, we refuse the call before the other ranks see it, so you can
+/// correct it and call again. If the work cannot be enqueued on some rank, for example because memory is
+/// exhausted or an input was never written, every rank gets that error. The result memory then holds
+/// anything, but you can go on using the communicator.
 ///
-/// A communicator is `Send` and `Sync`. Threads that share one take care of the order of its calls themselves.
+/// With NCCL and MPI, a lost rank is reported when you wait for the streams of these calls or of later ones.
+/// [The crate's documentation](crate) lists what else differs. Dropping a communicator waits for nothing; we
+/// close it once its work is done.
+///
+/// A communicator is `Send` and `Sync`. If several threads share one, they must take care of the order of its
+/// calls themselves.
 #[derive(Debug)]
 pub struct Communicator(GroupMember);
 
@@ -44,7 +48,7 @@ impl Communicator {
         &self.0
     }
 
-    /// Returns this rank's number.
+    /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> usize {
         self.0.endpoint.place().0
     }
@@ -54,25 +58,29 @@ impl Communicator {
         self.0.endpoint.place().1
     }
 
-    /// Returns the device that this rank works on.
+    /// Returns this rank's device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Combines the elements of all ranks' `src`, each with those at the same place, and gives every rank the result.
+    /// Combines the elements of all ranks' `src`, index by index, and gives every rank the result.
     ///
-    /// Between the devices of one process the elements are combined in the order of the ranks, the 16-bit floating-point
-    /// types in `f32`, and rounded once: every rank has the same bits, in every run.
+    /// Between devices of one process we combine in the order of the ranks and round once, with 16-bit
+    /// floating-point types computed in `f32`. So every rank gets the same bits, in every run.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` and `dst` differ in length. For
-    /// this and every other operation here:
-    /// [`DeviceMismatch`](gpustream::ErrorKind::DeviceMismatch) for a stream or memory of another device than the rank's;
-    /// [`Captured`](gpustream::ErrorKind::Captured) for a stream that is recorded, unless by NCCL;
-    /// [`InHostClosure`](gpustream::ErrorKind::InHostClosure) inside a closure that the library runs;
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a rank that does not exist;
-    /// [`External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where the ranks cannot work
-    /// together; and the errors of copies and launches, of any rank.
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `src` and `dst` differ in length.
+    ///
+    /// This and every other operation here may also return:
+    /// * [`DeviceMismatch`](gpustream::ErrorKind::DeviceMismatch) if the stream or memory belongs to another
+    ///   device than the rank's.
+    /// * [`Captured`](gpustream::ErrorKind::Captured) if the stream is recorded, except with NCCL.
+    /// * [`InHostClosure`](gpustream::ErrorKind::InHostClosure) inside a closure that the library runs.
+    /// * [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a rank that does not exist.
+    /// * [`External`](gpustream::ErrorKind::External), with a
+    ///   [`CommunicatorFailure`](crate::CommunicatorFailure) as its source, if the ranks cannot work
+    ///   together.
+    /// * Any rank's errors from copies and launches.
     #[track_caller]
     pub fn all_reduce<T: Element>(
         &self,
@@ -84,7 +92,7 @@ impl Communicator {
         in_call("all_reduce", self.group(|calls| calls.all_reduce(stream, src.view(), dst.view_mut(), op)))
     }
 
-    /// Combines the elements of all ranks' memory as [`all_reduce`](Self::all_reduce) does, and replaces them by the result.
+    /// Like [`all_reduce`](Self::all_reduce), but the result replaces the elements in `memory`.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -101,11 +109,11 @@ impl Communicator {
         )
     }
 
-    /// Gives every rank the elements of all ranks' `src`, one rank's after the other's. `dst` has room for all.
+    /// Gives every rank the elements of all ranks' `src`, in the order of the ranks. `dst` must have room for
+    /// all of them.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `dst` does not have [`size`](Self::size)
-    /// times as many elements as `src`; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `dst` does not have [`size`](Self::size) times as many elements as `src`. Otherwise those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_gather<T: Element>(
         &self,
@@ -116,12 +124,11 @@ impl Communicator {
         in_call("all_gather", self.group(|calls| calls.all_gather(stream, src.view(), dst.view_mut())))
     }
 
-    /// Combines the elements of all ranks' `src` as [`all_reduce`](Self::all_reduce) does, and gives each rank its part of
-    /// the result: rank 0 the first, and so on.
+    /// Combines the elements of all ranks' `src` like [`all_reduce`](Self::all_reduce), and gives each rank
+    /// its part of the result: rank 0 gets the first part, and so on.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` does not have [`size`](Self::size)
-    /// times as many elements as `dst`; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `src` does not have [`size`](Self::size) times as many elements as `dst`. Otherwise those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &self,
@@ -136,7 +143,7 @@ impl Communicator {
         )
     }
 
-    /// Gives every rank the elements that rank `root` has in `memory`. The root's memory is only read.
+    /// Copies rank `root`'s `memory` to all other ranks. The root's memory is only read.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -150,8 +157,8 @@ impl Communicator {
         in_call("broadcast", self.group(|calls| calls.broadcast(stream, memory.view_mut(), root)))
     }
 
-    /// Combines the elements of all ranks' `src` as [`all_reduce`](Self::all_reduce) does, and gives the result to rank
-    /// `root`. `dst` is not touched on other ranks, and may have any length there.
+    /// Combines the elements of all ranks' `src` like [`all_reduce`](Self::all_reduce), and gives the result
+    /// to rank `root`. On other ranks `dst` is not touched and may have any length.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -167,8 +174,8 @@ impl Communicator {
         in_call("reduce", self.group(|calls| calls.reduce(stream, src.view(), dst.view_mut(), op, root)))
     }
 
-    /// Combines the elements of all ranks' memory as [`reduce`](Self::reduce) does. The result replaces the root's elements;
-    /// the other ranks' memory is only read.
+    /// Like [`reduce`](Self::reduce), but the result replaces the root's elements. The other ranks' memory is
+    /// only read.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -186,12 +193,11 @@ impl Communicator {
         )
     }
 
-    /// Gives rank `root` the elements of all ranks' `src`, one rank's after the other's. `dst` is not touched on other ranks,
-    /// and may have any length there.
+    /// Gives rank `root` the elements of all ranks' `src`, in the order of the ranks. On other ranks `dst` is
+    /// not touched and may have any length.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where the root's `dst` does not have
-    /// [`size`](Self::size) times as many elements as `src`; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the root's `dst` does not have [`size`](Self::size) times as many elements as `src`. Otherwise those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn gather<T: Element>(
         &self,
@@ -203,12 +209,11 @@ impl Communicator {
         in_call("gather", self.group(|calls| calls.gather(stream, src.view(), dst.view_mut(), root)))
     }
 
-    /// Gives each rank its part of rank `root`'s `src`: rank 0 the first, and so on. `src` is not touched on other ranks, and
-    /// may have any length there.
+    /// Gives each rank its part of rank `root`'s `src`: rank 0 gets the first part, and so on. On other ranks
+    /// `src` is not touched and may have any length.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where the root's `src` does not have
-    /// [`size`](Self::size) times as many elements as `dst`; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the root's `src` does not have [`size`](Self::size) times as many elements as `dst`. Otherwise those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn scatter<T: Element>(
         &self,
@@ -220,11 +225,11 @@ impl Communicator {
         in_call("scatter", self.group(|calls| calls.scatter(stream, src.view(), dst.view_mut(), root)))
     }
 
-    /// Gives each rank its part of every rank's `src`: part `r` of rank `q`'s `src` becomes part `q` of rank `r`'s `dst`.
+    /// Gives each rank its part of every rank's `src`: part `r` of rank `q`'s `src` becomes part `q` of rank
+    /// `r`'s `dst`.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) where `src` and `dst` differ in length, or
-    /// have no whole number of elements for each rank; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `src` and `dst` differ in length, or cannot be divided into equal parts for all ranks. Otherwise those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_to_all<T: Element>(
         &self,
@@ -235,8 +240,9 @@ impl Communicator {
         in_call("all_to_all", self.group(|calls| calls.all_to_all(stream, src.view(), dst.view_mut())))
     }
 
-    /// Sends elements to rank `to`, which calls [`recv`](Self::recv) for as many. Two ranks that send to each other do so in a
-    /// [`group`](Self::group) with their receives, or each would wait for the other.
+    /// Sends elements to rank `to`, which must call [`recv`](Self::recv) for the same number of elements. If
+    /// two ranks send to each other, put each send in a [`group`](Self::group) with its receive, because
+    /// otherwise both would wait forever.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -250,7 +256,7 @@ impl Communicator {
         in_call("send", self.group(|calls| calls.send(stream, src.view(), to)))
     }
 
-    /// Receives elements that rank `from` [sends](Self::send) to this rank.
+    /// Receives the elements that rank `from` [sends](Self::send) to this rank.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -264,8 +270,8 @@ impl Communicator {
         in_call("recv", self.group(|calls| calls.recv(stream, dst.view_mut(), from)))
     }
 
-    /// Makes work that is submitted to `stream` from now on wait for all work that the ranks' streams of this call were given
-    /// before it. Does not block the host for the device.
+    /// Makes all work that you submit to `stream` from now on wait for all work that was submitted to the
+    /// ranks' streams before this call. Does not wait for the device.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
@@ -274,7 +280,7 @@ impl Communicator {
         in_call("barrier", self.group(|calls| calls.barrier(stream)))
     }
 
-    /// Makes several calls at once: none of them waits before all are made.
+    /// Makes several calls at once: none of them waits for another rank before all are made.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -300,10 +306,10 @@ impl Communicator {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// [`group`](fn@crate::group) makes calls of several communicators.
+    /// To make calls of several communicators at once, use [`group`](fn@crate::group).
     ///
     /// # Errors
-    /// The error of `add`, and then no call is made; otherwise the first error of a call.
+    /// The error that `add` returned, and then we make no call. Otherwise the first error of a call.
     #[track_caller]
     pub fn group<'a, R>(&'a self, add: impl FnOnce(&mut CallGroup<'a>) -> Result<R>) -> Result<R> {
         let mut calls = CallGroup::new(&self.0);
@@ -312,9 +318,9 @@ impl Communicator {
         Ok(returned)
     }
 
-    /// Makes a communicator of the ranks that give the same `color`, in the order of their `key`s, and of their ranks here
-    /// where these are equal. Every rank calls this, on a thread of its own; the time limit stays. Blocks until all ranks
-    /// have called.
+    /// Makes a communicator of the ranks that give the same `color`, ordered by their `key`s, or by their
+    /// ranks here if the keys are equal. It has the same time limit. Every rank must call this, each on its
+    /// own thread. Blocks until all ranks have called.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -336,9 +342,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a color of 2³¹ or more;
-    /// [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where the ranks
-    /// cannot work together.
+    /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the color is 2³¹ or more. [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as its source, if the ranks cannot work together.
     #[track_caller]
     pub fn split(&self, color: u32, key: i32) -> Result<Self> {
         in_call("split", self.split_by(color, key))
@@ -346,13 +350,16 @@ impl Communicator {
 
     fn split_by(&self, color: u32, key: i32) -> Result<Self> {
         let Ok(color) = i32::try_from(color) else {
-            return invalid(format!("{color} as the color of a split; give one of 0 to {}", i32::MAX));
+            return invalid(format!(
+                "a split cannot have the color {color}; give a color from 0 to {}",
+                i32::MAX
+            ));
         };
         Ok(Self::new(self.0.endpoint.split(color, key)?, self.0.device.clone()))
     }
 
-    /// Ends the work of all ranks together: calls that wait for others, and later calls, are errors on every rank. Work that
-    /// is enqueued goes on.
+    /// Stops all ranks from working together: calls that wait for others, and all later calls, return an
+    /// error on every rank. Work that is already enqueued goes on.
     pub fn abort(&self) {
         self.0.endpoint.abort();
     }

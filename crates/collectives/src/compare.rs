@@ -1,27 +1,30 @@
-//! Calls as the ranks show them to each other, to find out which of them differ before an engine gets them.
+//! Calls in the form in which the ranks compare them, so that we find out which ones differ before an engine
+//! gets them.
 
 use gpustream::Result;
 
 use crate::call::{Batch, Call, Collective};
 use crate::failure::CommunicatorFailure;
 
-/// The bytes in which a rank shows a call: its text, and zeros. Longer texts are cut.
-pub(crate) const SHOWN: usize = 160;
+/// How many bytes we send to compare a call: its text, padded with zeros. Longer texts are cut off.
+pub(crate) const ENCODED: usize = 160;
 
-/// Returns what a rank shows of a call.
-pub(crate) fn show(text: &str) -> [u8; SHOWN] {
-    let mut bytes = [0; SHOWN];
+/// Returns these bytes for a call's text.
+pub(crate) fn encode(text: &str) -> [u8; ENCODED] {
+    let mut bytes = [0; ENCODED];
     bytes.iter_mut().zip(text.bytes()).for_each(|(place, byte)| *place = byte);
     bytes
 }
 
-/// Returns [`CommunicatorFailure::Different`] unless all ranks show the same; `all` is what they show, in their order.
+/// Returns [`CommunicatorFailure::Different`] unless all ranks made the same call. `all` holds their bytes,
+/// in the order of the ranks.
 pub(crate) fn different(all: &[u8]) -> Option<CommunicatorFailure> {
     let text = |call| String::from_utf8_lossy(call).trim_end_matches('\0').to_owned();
-    CommunicatorFailure::different(all.chunks_exact(SHOWN).map(text))
+    CommunicatorFailure::different(all.chunks_exact(ENCODED).map(text))
 }
 
-/// Compares the calls that all ranks make, one after the other: `compare` gets the next of each rank that is checked, as text.
+/// Compares the calls that all ranks make, one after another. `compare` gets the next call of each checked
+/// rank, as text.
 pub(crate) fn each<S>(
     sets: &[(&S, Batch<'_>)],
     is_checked: impl Fn(&S) -> bool,

@@ -1,30 +1,29 @@
-//! The end of a time limit.
+//! Time limits.
 
 use std::io;
 use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time at which a wait ends; `None` where the limit is beyond what the clock can tell.
+/// When a wait must end. `None` if the limit is beyond what the clock can represent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(crate) const NEVER: Self = Self(None);
 
-    /// Returns the time that is `limit` from now.
     pub(crate) fn after(limit: Duration) -> Self {
         Self(Instant::now().checked_add(limit))
     }
 
-    /// Returns the earlier one of this time and the time that is `limit` from now.
+    /// Returns the earlier of this deadline and the one `limit` from now.
     pub(crate) fn or_after(self, limit: Duration) -> Self {
         let other = Self::after(limit);
         Self(self.0.into_iter().chain(other.0).min())
     }
 
-    /// Returns the time that is left, `None` if there is no end, and an error of kind [`io::ErrorKind::TimedOut`] if the
-    /// end has passed.
+    /// Returns how much time is left, or `None` if there is no deadline. Returns an error of kind
+    /// [`io::ErrorKind::TimedOut`] if it has passed.
     pub(crate) fn left(self) -> io::Result<Option<Duration>> {
         let Some(end) = self.0 else { return Ok(None) };
         match end.checked_duration_since(Instant::now()) {
@@ -37,7 +36,8 @@ impl Deadline {
         self.left().is_err()
     }
 
-    /// Blocks while the state `waits`, until the deadline at most; `changed` tells of changes.
+    /// Blocks while `waits` is true for the state, at most until the deadline. `changed` must be notified of
+    /// changes.
     pub(crate) fn wait_while<'a, T>(
         self,
         changed: &Condvar,
@@ -54,7 +54,7 @@ impl Deadline {
     }
 }
 
-/// The pauses between attempts: each twice as long as the one before, up to the longest.
+/// The pauses between attempts. Each is twice as long as the last, up to a maximum.
 pub(crate) struct Pauses {
     next: Duration,
     longest: Duration,
@@ -65,7 +65,7 @@ impl Pauses {
         Self { next: first, longest }
     }
 
-    /// Blocks for the next pause, or until the deadline if that is sooner.
+    /// Sleeps for the next pause, or until the deadline if that is sooner.
     pub(crate) fn pause(&mut self, deadline: Deadline) {
         if let Ok(left) = deadline.left() {
             thread::sleep(left.map_or(self.next, |left| left.min(self.next)));

@@ -1,12 +1,12 @@
-//! Types of elements that all engines know.
+//! The types of elements that all engines know.
 
 use std::fmt;
 
 use gpustream::Plain;
 use gpustream::half::{bf16, f16};
 
-/// An element that can be combined and sent: the integers of 8 to 64 bits, `f32`, `f64`, and
-/// [`half`](gpustream::half)'s `f16` and `bf16`.
+/// An element that can be combined and sent: integers of 8 to 64 bits, `f32`, `f64`, and `f16` and `bf16`
+/// from [`half`](gpustream::half).
 pub trait Element: Plain + Send + Sync + sealed::Typed {}
 
 pub(crate) mod sealed {
@@ -20,7 +20,7 @@ pub(crate) mod sealed {
 
 macro_rules! elements {
     ($($variant:ident: $type:ty,)*) => {
-        /// A type of elements as a value, for calls whose ranks must agree on it.
+        /// An element type as a value. The ranks of a call must agree on it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[doc(hidden)]
         pub enum ElementType {
@@ -31,7 +31,6 @@ macro_rules! elements {
         }
 
         impl ElementType {
-            /// Returns the size of one element in bytes.
             pub(crate) fn size(self) -> usize {
                 match self {
                     $(Self::$variant => size_of::<$type>(),)*
@@ -54,7 +53,7 @@ macro_rules! elements {
             impl Element for $type {}
         )*
 
-        /// Evaluates an expression in which a name stands for the type that an [`ElementType`] means.
+        /// Evaluates an expression in which a name stands for the Rust type of an [`ElementType`].
         macro_rules! with_element {
             ($element:expr, $name:ident => $body:expr) => {
                 match $element {

@@ -1,25 +1,25 @@
-//! Engines, which move and combine the ranks' elements.
+//! Engines: what moves and combines the ranks' elements.
 
 use gpustream::Result;
 
 use crate::call::{Batch, Batches};
 use crate::{local, mpi, nccl};
 
-/// A way to move and combine the ranks' elements.
+/// What moves and combines the ranks' elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// The library's own copies and kernels, between devices of one process. Nothing needs to be installed, and a device may
-    /// have several ranks.
+    /// Our own copies and kernels, between devices of one process. You need to install nothing, and a device
+    /// may have several ranks.
     Local,
-    /// NVIDIA's NCCL, or AMD's RCCL, for GPUs of any number of processes, one rank on each.
+    /// NVIDIA's NCCL or AMD's RCCL, for GPUs in any number of processes. Each rank needs its own GPU.
     Nccl,
-    /// MPI, for CPU devices and for hosts without NCCL, one rank in each process that `mpirun` or its like started. Memory goes
-    /// through page-locked memory of the host. Needs the feature `mpi`.
+    /// MPI, for CPU devices and for hosts without NCCL. Each process that `mpirun` or a similar launcher
+    /// started has one rank. Data goes through page-locked host memory. Needs the feature `mpi`.
     Mpi,
 }
 
-/// One rank's place among the others.
+/// One rank's connection to the others, by some engine.
 #[derive(Debug)]
 pub(crate) enum Endpoint {
     Local(local::Endpoint),
@@ -28,7 +28,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the rank, and the number of ranks.
+    /// Returns the rank and the number of ranks.
     pub(crate) fn place(&self) -> (usize, usize) {
         match self {
             Self::Local(endpoint) => endpoint.place(),
@@ -37,12 +37,13 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether calls can be recorded into a graph: those in which the host takes no part.
+    /// Returns true if calls can be recorded into a graph, which needs an engine whose calls do not involve
+    /// the host.
     pub(crate) fn records_calls(&self) -> bool {
         matches!(self, Self::Nccl(_))
     }
 
-    /// Blocks until all ranks have called this, and returns the place among those with this color.
+    /// Blocks until all ranks have called this. Returns the endpoint among the ranks with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         match self {
             Self::Local(endpoint) => endpoint.split(color, key).map(Self::Local),
@@ -51,7 +52,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends the work of the ranks together.
+    /// Stops the ranks from working together.
     pub(crate) fn abort(&self) {
         match self {
             Self::Local(endpoint) => endpoint.abort(),
@@ -61,10 +62,10 @@ impl Endpoint {
     }
 }
 
-/// Makes the calls of some ranks, so that none of them waits for another before all are made.
+/// Makes the calls of some ranks. None of them waits for another rank before all are made.
 pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Endpoint, Batch<'a>)>) -> Result<()> {
     let sets = sets.into_iter();
-    // Mostly all ranks have one engine.
+    // Usually all ranks have the same engine.
     let (most, _) = sets.size_hint();
     let (mut local, mut nccl, mut mpi) = (Vec::new(), Batches::new(), Batches::new());
     for (endpoint, calls) in sets {
@@ -79,7 +80,7 @@ pub(crate) fn run<'a>(sets: impl IntoIterator<Item = (&'a Endpoint, Batch<'a>)>)
             Endpoint::Mpi(endpoint) => mpi.push((endpoint, calls)),
         }
     }
-    // All are posted before any is waited for.
+    // We post all of them before we wait for any.
     let posted: Vec<_> = local.into_iter().map(|(endpoint, calls)| endpoint.post(calls.into_vec())).collect();
     let enqueued = [
         if nccl.is_empty() { Ok(()) } else { nccl::Endpoint::run(nccl) },

@@ -1,5 +1,5 @@
-//! The variables by which launchers tell a process its rank. They are read through a function, never from the process
-//! itself.
+//! The variables in which launchers tell a process its rank. We read them through a function, so that tests
+//! need not change the environment of the process.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use gpustream::Result;
 
 use crate::failure::invalid;
 
-/// A program that starts the processes of a world, known by the variables that it sets.
+/// A program that starts the processes of a world. We recognise it by the variables that it sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
@@ -15,39 +15,39 @@ pub enum Launcher {
     Torchrun,
     /// Open MPI's `mpirun`: `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_RANK`.
     OpenMpi,
-    /// `mpirun` of MPICH, Intel MPI and others with the Hydra process manager, or any that speaks PMI: `PMI_RANK`, `PMI_SIZE`,
-    /// and the local rank where `MPI_LOCALRANKID` tells it.
+    /// `mpirun` of MPICH, Intel MPI and others with the Hydra process manager, or anything else that speaks
+    /// PMI: `PMI_RANK`, `PMI_SIZE`, and the local rank from `MPI_LOCALRANKID` if it is set.
     Pmi,
     /// SLURM's `srun`: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`.
     Slurm,
 }
 
-/// A process's place in its world, as its launcher told it.
+/// What the launcher told this process about its place in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchedProcess {
     pub(crate) launcher: Launcher,
     pub(crate) rank: usize,
     pub(crate) size: usize,
     pub(crate) local_rank: Option<usize>,
-    /// The address and port at which rank 0 can be reached.
+    /// Rank 0's address and port.
     pub(crate) master: Option<(String, u16)>,
 }
 
-/// The variables of a launcher.
+/// The variables that a launcher sets.
 struct Set {
     launcher: Launcher,
     name: &'static str,
     rank: &'static str,
     size: &'static str,
     local_rank: &'static str,
-    /// The variables without which the set is incomplete: those that the launcher always sets.
+    /// The variables that the launcher always sets. If any of them is missing, the set is incomplete.
     needed: &'static [&'static str],
 }
 
 const ADDRESS: &str = "MASTER_ADDR";
 const PORT: &str = "MASTER_PORT";
 
-/// The sets, in the order in which they are looked for.
+/// The sets, in the order in which we look for them.
 const SETS: [Set; 4] = [
     Set {
         launcher: Launcher::Torchrun,
@@ -88,13 +88,13 @@ impl Set {
         let size = number(lookup, self.size)?.unwrap_or(0);
         if size == 0 {
             return invalid(format!(
-                "{}=0, and a world has one rank or more; start the program by {}",
+                "{}=0, but a world must have at least one rank; start the program with {}",
                 self.size, self.name
             ));
         }
         let below_size = |name: &str| match number(lookup, name)? {
             Some(rank) if rank >= size => invalid(format!(
-                "{name}={rank} in a world of {size} ranks ({}); ranks are 0 to {}",
+                "{name}={rank} is not a rank of a world of {size} ranks ({}); ranks are 0 to {}",
                 self.size,
                 size - 1
             )),
@@ -112,7 +112,6 @@ impl Set {
 
 /// Reads the first complete set of variables.
 pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedProcess> {
-    // An empty variable counts as missing.
     let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
     let mut incomplete = Vec::new();
     for set in &SETS {
@@ -123,7 +122,7 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedPr
         }
         if !present.is_empty() {
             incomplete.push(format!(
-                "{} sets {}, and of these {} {} missing",
+                "{} sets {}, but of these {} {} missing",
                 set.name,
                 set.needed.join(", "),
                 missing.join(", "),
@@ -133,26 +132,26 @@ pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> Result<LaunchedPr
     }
     if incomplete.is_empty() {
         return invalid(
-            "no launcher has told this process its rank: start the program by torchrun, mpirun or srun, or make the world \
+            "no launcher has told this process its rank; start the program with torchrun, mpirun or srun, or make the world \
              with `World::alone` or `World::local`",
         );
     }
     invalid(format!(
-        "this process's rank is told incompletely: {}; set what is missing",
+        "the launcher's variables do not fully describe this process's rank: {}; set what is missing",
         incomplete.join("; ")
     ))
 }
 
-/// Reads the address of rank 0, which some launchers set, and users for others.
+/// Reads rank 0's address. Some launchers set it, and you can set it for the others.
 pub(crate) fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<(String, u16)>> {
     match (lookup(ADDRESS), lookup(PORT)) {
         (None, None) => Ok(None),
         (Some(address), Some(port)) => match port.trim().parse::<u16>() {
             Ok(number) if number > 0 => Ok(Some((address.trim().to_owned(), number))),
-            _ => invalid(format!("{PORT}={port} is no port; give a number from 1 to 65535")),
+            _ => invalid(format!("{PORT}={port} is not a port; give a number from 1 to 65535")),
         },
-        (Some(_), None) => invalid(format!("{ADDRESS} is set, and {PORT} is missing; set both or none")),
-        (None, Some(_)) => invalid(format!("{PORT} is set, and {ADDRESS} is missing; set both or none")),
+        (Some(_), None) => invalid(format!("{ADDRESS} is set, but {PORT} is missing; set both or neither")),
+        (None, Some(_)) => invalid(format!("{PORT} is set, but {ADDRESS} is missing; set both or neither")),
     }
 }
 
@@ -160,39 +159,43 @@ fn number(lookup: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Option<
     let Some(text) = lookup(name) else { return Ok(None) };
     match text.trim().parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => invalid(format!("{name}={text} is no number from 0 on")),
+        Err(_) => invalid(format!("{name}={text} is not a number; give a whole number, 0 or more")),
     }
 }
 
-/// The variable with the time limit of communicators.
+/// The variable for the communicators' time limit.
 const TIMEOUT: &str = "GPUSTREAM_COLLECTIVES_TIMEOUT";
-/// The time limit where nothing sets one: the one of `PyTorch`'s process groups.
+/// The default time limit. It is the same as for `PyTorch`'s process groups.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Returns the time limit that the environment sets, or the default.
+/// Returns the time limit from the environment, or the default.
 pub(crate) fn time_limit(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration> {
     match lookup(TIMEOUT).filter(|value| !value.trim().is_empty()) {
         None => Ok(LIMIT),
         Some(text) => match text.trim().parse::<u64>() {
             Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-            _ => invalid(format!("{TIMEOUT}={text}; give a whole number of seconds, 1 or more")),
+            _ => invalid(format!(
+                "{TIMEOUT}={text} is not a time limit; give a whole number of seconds, 1 or more"
+            )),
         },
     }
 }
 
-/// The variable that has the ranks compare their calls.
+/// The variable that makes the ranks compare their calls.
 const CHECKED: &str = "GPUSTREAM_COLLECTIVES_CHECKED";
 
-/// Returns whether the environment has the ranks compare their calls.
+/// Returns true if the environment asks for calls to be compared.
 pub(crate) fn checked(lookup: &dyn Fn(&str) -> Option<String>) -> Result<bool> {
     match lookup(CHECKED).as_deref().map(str::trim) {
         None | Some("" | "0") => Ok(false),
         Some("1") => Ok(true),
-        Some(other) => invalid(format!("{CHECKED}={other}; give 1 to have calls compared, or 0")),
+        Some(other) => invalid(format!(
+            "{CHECKED}={other} is neither 0 nor 1; give 1 if the ranks should compare their calls"
+        )),
     }
 }
 
-/// Reads a variable of the process.
+/// Reads one of the process's variables.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_compared_where_the_variable_is_1() {
+    fn calls_are_compared_if_the_variable_is_1() {
         let checked = |value: Option<&str>| {
             let value = value.map(str::to_owned);
             checked(&move |name| value.clone().filter(|_| name == "GPUSTREAM_COLLECTIVES_CHECKED"))

@@ -1,12 +1,12 @@
-//! Reasons why ranks cannot work together any more.
+//! Reasons why ranks can no longer work together.
 
 use std::fmt;
 use std::time::Duration;
 
 use gpustream::{Error, ErrorKind, Result};
 
-/// The reason why a communicator is of no use any more: the source of an error of kind
-/// [`External`](ErrorKind::External), on every rank.
+/// Why a communicator has become unusable. Every rank gets it, as the source of an error of kind
+/// [`External`](ErrorKind::External).
 ///
 /// ```
 /// use std::error::Error as _;
@@ -26,58 +26,58 @@ use gpustream::{Error, ErrorKind, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommunicatorFailure {
-    /// Some ranks did not make a call that the others made, within the time limit.
+    /// Some ranks did not make a call within the time limit, although the others did.
     Missing {
         /// The ranks that did not come, in ascending order.
         ranks: Vec<usize>,
         /// The call that they did not make.
         call: String,
-        /// The time limit of the communicator.
+        /// The communicator's time limit.
         limit: Duration,
     },
-    /// The ranks made calls that do not go together.
+    /// The ranks made calls that do not match.
     Different {
-        /// The ranks that differ from most others, in ascending order.
+        /// The ranks that differ from the majority, in ascending order.
         ranks: Vec<usize>,
-        /// The calls and the ranks that made them.
+        /// The calls, and which ranks made them.
         calls: String,
     },
-    /// A rank's communicator was dropped, and others needed the rank.
+    /// A rank dropped its communicator while others needed it.
     Left {
         /// The rank that is gone.
         rank: usize,
     },
-    /// A rank's communicator was dropped by a panic.
+    /// A rank dropped its communicator because its thread panicked.
     Panicked {
         /// The rank whose thread panicked.
         rank: usize,
     },
-    /// The work of a call did not end within the time limit after this rank's stream had come to it: a rank is lost, or did
-    /// not make the call.
+    /// A call's work did not end within the time limit after this rank's stream had reached it. A rank is
+    /// lost, or did not make the call.
     Stalled {
         /// The call.
         call: String,
-        /// The time limit of the communicator.
+        /// The communicator's time limit.
         limit: Duration,
     },
-    /// The engine's library gave up: the connection to a rank ended, say.
+    /// The engine's library gave up, for example because the connection to a rank broke.
     Failed {
-        /// The call during which it did.
+        /// The call in which it happened.
         call: String,
-        /// The library's own words.
+        /// The library's own message.
         message: String,
     },
     /// A rank called [`Communicator::abort`](crate::Communicator::abort).
     Aborted {
-        /// The rank that did so.
+        /// The rank that aborted.
         rank: usize,
     },
 }
 
 impl CommunicatorFailure {
-    /// Returns `Different` unless the calls of all ranks, in their order, are equal.
+    /// Returns `Different` unless all ranks' calls are equal. They come in the order of the ranks.
     pub(crate) fn different<C: PartialEq + fmt::Display>(calls: impl IntoIterator<Item = C>) -> Option<Self> {
-        // The ranks of each kind of call, in the order of their lowest rank.
+        // For each kind of call the ranks that made it, ordered by the lowest rank.
         let mut kinds: Vec<(C, Vec<usize>)> = Vec::new();
         for (rank, call) in calls.into_iter().enumerate() {
             match kinds.iter_mut().find(|(kind, _)| *kind == call) {
@@ -105,23 +105,23 @@ impl fmt::Display for CommunicatorFailure {
         match self {
             Self::Missing { ranks, call, limit } => write!(
                 f,
-                "{} did not come to {call} within {limit:?}; every rank makes the same calls in the same order, and calls \
-                 that wait for each other in turn belong in a `group` (GPUSTREAM_COLLECTIVES_TIMEOUT and \
+                "{} did not come to {call} within {limit:?}; every rank must make the same calls in the same order, and calls \
+                 that wait for each other belong in a `group` (GPUSTREAM_COLLECTIVES_TIMEOUT and \
                  `CommunicatorOptions::time_limit` set the limit)",
                 named(ranks)
             ),
             Self::Different { ranks, calls } => write!(
                 f,
-                "the call of {} does not go with the others': {calls}; every rank makes the same calls in the same order",
+                "the call of {} does not match the others: {calls}; every rank must make the same calls in the same order",
                 named(ranks)
             ),
             Self::Left { rank } => {
-                write!(f, "rank {rank} has dropped its communicator, and the call needs that rank")
+                write!(f, "rank {rank} has dropped its communicator, but the call needs that rank")
             }
             Self::Panicked { rank } => write!(f, "the thread of rank {rank} panicked"),
             Self::Stalled { call, limit } => write!(
                 f,
-                "{call} did not end within {limit:?}: a rank is lost, or did not make the call; every rank makes the same \
+                "{call} did not end within {limit:?}: a rank is lost, or did not make the call; every rank must make the same \
                  calls in the same order (GPUSTREAM_COLLECTIVES_TIMEOUT and `CommunicatorOptions::time_limit` set the limit)"
             ),
             Self::Failed { call, message } => write!(f, "{call} failed: {message}"),
@@ -132,13 +132,12 @@ impl fmt::Display for CommunicatorFailure {
 
 impl std::error::Error for CommunicatorFailure {}
 
-/// Returns the words for some ranks.
+/// Returns text for some ranks: `rank 1`, `ranks 1, 3`.
 pub(crate) fn named(ranks: &[usize]) -> String {
     let numbers: Vec<_> = ranks.iter().map(ToString::to_string).collect();
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
-/// Returns an error of kind [`ErrorKind::InvalidArgument`].
 #[cold]
 pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidArgument, message))

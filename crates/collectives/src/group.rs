@@ -7,10 +7,11 @@ use crate::call_group::CallGroup;
 use crate::communicator::Communicator;
 use crate::engine;
 
-/// Makes several calls at once, of one communicator or of several: none of them waits until all are made.
+/// Makes several calls at once, of one or several communicators: none of them waits for another rank before
+/// all are made.
 ///
-/// A thread that has several ranks makes their calls in one group. Calls that wait for each other in turn, such as two ranks
-/// that send to each other, belong in a group too.
+/// If one thread has several ranks, it must make their calls in one group. Calls that wait for each other,
+/// such as two ranks that send to each other, also belong in a group.
 ///
 /// ```
 /// use gpustream::Device;
@@ -30,10 +31,10 @@ use crate::engine;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Blocks the host until the other ranks have made their calls, and not for the device.
+/// Blocks the host until the other ranks have made their calls, but does not wait for the device.
 ///
 /// # Errors
-/// The error of `add`, and then no call is made; otherwise the first error of a call.
+/// The error that `add` returned, and then we make no call. Otherwise the first error of a call.
 #[track_caller]
 pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
@@ -42,14 +43,14 @@ pub fn group<'a, R>(add: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> 
     Ok(returned)
 }
 
-/// Calls that a [`group`] makes, of any number of communicators.
+/// The calls of a [`group`], of any number of communicators.
 #[derive(Debug)]
 pub struct Group<'a> {
     calls: Vec<CallGroup<'a>>,
 }
 
 impl<'a> Group<'a> {
-    /// Returns the calls of one communicator, to add to them.
+    /// Returns the calls of one communicator, so that you can add to them.
     pub fn on(&mut self, communicator: &'a Communicator) -> &mut CallGroup<'a> {
         let member = communicator.member();
         let at = self.calls.iter().position(|calls| calls.are_of(member)).unwrap_or_else(|| {

@@ -1,7 +1,8 @@
-//! All-reduce, broadcast, send and their kin between the devices of [`gpustream`], in one process or in many.
+//! All-reduce, broadcast, send and the other collective operations for the devices of [`gpustream`], in one
+//! process or in many.
 //!
-//! A [`World`] says how many ranks there are, and a [`Communicator`] is one of them. Every rank works on a device of its own,
-//! and all of them make the same calls:
+//! A [`World`] says how many ranks there are, and a [`Communicator`] is one of them. Every rank works on its
+//! own device, and all ranks make the same calls:
 //!
 //! ```
 //! use gpustream::{Device, Result};
@@ -24,27 +25,29 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! A thread may have several ranks, and then makes their calls in one [`group`](fn@group).
+//! If one thread has several ranks, it must make their calls in one [`group`](fn@group), because otherwise
+//! the first call would wait for the others forever.
 //!
 //! # Ranks of one process
 //!
-//! The devices of one process need nothing installed: copies between devices bring the ranks' parts together, and the kernels
-//! of `gpustream-kernels` combine them. The ranks meet on the host. The last one that comes enqueues the work of all, each
-//! rank's on the stream that it gave, and the library's tracker puts it in order with everything else. Three consequences:
+//! If all devices are in one process, you need to install nothing: copies between devices bring the ranks'
+//! data together, and the kernels of `gpustream-kernels` combine it. The ranks meet on the host. The last one
+//! to come enqueues the work of all, each rank's on the stream that it gave, and gpustream orders it with
+//! everything else. This has three consequences:
 //!
-//! * A thread's default stream ([`DefaultStream::PerThread`](gpustream::hal::DefaultStream)) takes work from its own thread
-//!   alone, so it suits no rank.
-//! * A stream that has no room blocks the rank that comes last, and with it the others, until the stream has room again.
-//! * A graph cannot contain the calls, and they are refused on streams that are recorded. Runs of a
-//!   [`Replay`](gpustream::Replay) can contain them.
+//! * A thread's default stream ([`DefaultStream::PerThread`](gpustream::hal::DefaultStream)) only accepts
+//!   work from its own thread, so you cannot use it here.
+//! * If a stream is full, the last rank to come blocks until the stream has room again, and so do all the
+//!   others.
+//! * You cannot record the calls into a graph; they are refused on streams that are recorded. Steps of a
+//!   [`Replay`](gpustream::Replay) may contain them.
 //!
-//! Memory for the parts of the other ranks comes from the device's pool: up to 4 MiB for each rank. The kernels are the
-//! feature `kernels`, which is on by default; a build without them needs no compiler for kernels.
+//! The memory for the other ranks' data comes from the device's pool, up to 4 MiB per rank. The kernels need
+//! the feature `kernels`, which is on by default. If you turn it off, you need no compiler for kernels.
 //!
 //! # Ranks of several processes
 //!
-//! [`World::from_env`] reads what torchrun, `mpirun` and `srun` tell their processes, an [`Exchange`] lets them meet, and NCCL
-//! does the work, or RCCL on AMD GPUs ([`Engine::Nccl`]). Each rank has a GPU of its own:
+//! [`World::from_env`] reads what torchrun, `mpirun` or `srun` told the process, an [`Exchange`] lets the processes find each other, and NCCL does the work, or RCCL on AMD GPUs ([`Engine::Nccl`]). Each rank has its own GPU:
 //!
 //! ```no_run
 //! use gpustream::Device;
@@ -60,48 +63,52 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder. Under torchrun on one host nothing has to
-//! be set; otherwise
+//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder. Under torchrun on one host you need to set nothing. Otherwise:
 //!
 //! ```console
 //! $ export GPUSTREAM_EXCHANGE=tcp://node0:29600           # an address of rank 0's; or file:/FOLDER, new for each run
 //! $ export GPUSTREAM_EXCHANGE_SECRET=$(openssl rand -hex 32)  # the same for all ranks
 //! ```
 //!
-//! These ranks differ from those of one process:
+//! These ranks differ from the ranks of one process:
 //!
-//! * A call waits for no other rank on the host, except where NCCL has yet to connect the two, and then up to the
-//!   [time limit](CommunicatorOptions::time_limit).
-//! * A rank that does not come is noticed on the device: once its work has lasted beyond the
-//!   [time limit](CommunicatorOptions::time_limit), the communicator is aborted, and waits for the streams of its calls, and for
-//!   those that come after, report [`CommunicatorFailure::Stalled`]. The other ranks of the process hear of it at once, and those of other
-//!   processes find out in the same way. Mind that an abort lets their work go: it may end without an error, and with wrong
-//!   data. If a process reports a broken communicator, do not use what others have computed since.
-//! * Calls that do not go together are found out where they are [checked](CommunicatorOptions::checked). Else NCCL combines
-//!   the elements it is given, or waits for ever, which the time limit ends.
-//! * Calls can be recorded into a graph ([`Stream::capture`](gpustream::Stream::capture)), those of a group for one rank and in one
-//!   stream. Each launch makes them anew, in the order that all ranks keep to, and has the time limit as one call does. The graph
-//!   keeps the communicator, which is closed once both are dropped.
-//! * Integers of 16 bits are moved and not combined, and the smallest and the largest of elements with a NaN among them is any.
-//! * The streams of one group wait for each other.
-//! * In one process, calls of CUDA's that allocate, page-lock or load a kernel may wait until all its GPUs are idle. A thread
-//!   that makes one while another rank's work waits for this thread's call waits for ever, and the time limit cannot end that. Let
-//!   each rank allocate, copy and make a call of each kind first, set `CUDA_MODULE_LOADING=EAGER`, or give each GPU a process.
-//!   Splits and [comparisons](CommunicatorOptions::checked) of ranks that are all in one process wait on the host.
+//! * A call does not wait for other ranks on the host. The exception is a call for which NCCL must first
+//!   connect the ranks; it may wait up to the [time limit](CommunicatorOptions::time_limit).
+//! * A missing rank is noticed on the device. Once a call's work has taken longer than the time limit, the
+//!   communicator is aborted, and waiting for the streams of its calls reports
+//!   [`CommunicatorFailure::Stalled`]. Later calls report it too. The other ranks of the process hear of it
+//!   at once, and those of other processes find out the same way. Be careful: an abort releases the other
+//!   ranks' work, which may then end without an error but with wrong data. If one process reports a broken
+//!   communicator, do not use what the others have computed since.
+//! * Calls that do not match are only detected if they are [checked](CommunicatorOptions::checked). Otherwise
+//!   NCCL combines whatever it gets, or waits forever until the time limit ends that.
+//! * You can record calls into a graph ([`Stream::capture`](gpustream::Stream::capture)); a group in a graph
+//!   may only have calls of one rank, in one stream. Each launch makes the calls again, so launches count in
+//!   the order of calls that all ranks must keep, and each has the time limit of a call. The graph keeps the
+//!   communicator alive; it is closed once you drop both.
+//! * 16-bit integers can be moved but not combined. If one of the elements is NaN, the minimum or maximum may
+//!   be any of them.
+//! * The streams in one group wait for each other.
+//! * In one process, CUDA calls that allocate, page-lock or load a kernel may wait until all of the process's
+//!   GPUs are idle. Suppose your thread makes such a call while another rank's kernel is waiting for your
+//!   thread's next collective. Then both wait forever, and even the time limit cannot help. To avoid this,
+//!   let each rank first allocate, copy and make one call of each kind, or set `CUDA_MODULE_LOADING=EAGER`,
+//!   or use a process for each GPU. Splits and [comparisons](CommunicatorOptions::checked) among ranks of one
+//!   process are safe, because they wait on the host.
 //!
 //! # Ranks by MPI
 //!
-//! With the feature `mpi`, MPI does the work of several processes on CPU devices, and on GPUs where
-//! [asked for](CommunicatorOptions::engine) ([`Engine::Mpi`]). `mpirun` starts the processes, which meet by MPI itself.
-//! Calls, time limits and lost ranks are as with NCCL, and these differ:
+//! With the feature `mpi`, MPI does the work of several processes on CPU devices, and on GPUs if you [ask for
+//! it](CommunicatorOptions::engine) ([`Engine::Mpi`]). `mpirun` starts the processes, and they find each
+//! other through MPI. Calls, time limits and lost ranks work as with NCCL. These things differ:
 //!
-//! * Memory goes through page-locked memory of the host: 4 MiB for each stream that makes calls, up to four, and for each
-//!   call of a [`group`](fn@group). A stream holds up its later work until the exchange is done.
-//! * All types are combined, and NaN gives way to numbers. The order of the ranks in a sum is MPI's, and `f16` and `bf16` are
-//!   rounded after each of them.
-//! * A message whose length differs from what is received is an error of the receiver's.
-//! * Making a communicator begins MPI, for which all processes have to come without a time limit. MPI ends with the process,
-//!   which then waits for the other ranks.
+//! * Data goes through page-locked host memory: 4 MiB for each stream that makes calls, up to four streams,
+//!   and for each call in a [`group`](fn@group). A stream's later work waits until the exchange is done.
+//! * All types can be combined, and numbers win over NaN. MPI chooses the order of the ranks in a sum, and
+//!   rounds `f16` and `bf16` after each step.
+//! * If a message does not have the length that the receiver expects, the receiver gets an error.
+//! * Making the first communicator starts MPI. That waits for all processes, without a time limit. MPI ends
+//!   with the process, which then waits for the other ranks.
 //!
 #![warn(clippy::missing_errors_doc)]
 

@@ -1,4 +1,4 @@
-//! The place of MPI in a build without it.
+//! Stands in for MPI in a build without it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use gpustream::{Device, Error, ErrorKind, Result};
 use crate::call::Batches;
 use crate::call_rules::CallRules;
 
-/// A place that no rank has.
+/// An endpoint that can never exist.
 #[derive(Debug)]
 pub(crate) struct Endpoint(Infallible);
 
@@ -38,7 +38,7 @@ impl Endpoint {
     }
 }
 
-/// A place among processes that no process has.
+/// A messenger that can never exist.
 #[derive(Debug)]
 pub(crate) struct Messenger(Infallible);
 
@@ -65,6 +65,6 @@ fn without() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "gpustream-collectives was built without MPI; turn on its feature `mpi`, which needs an MPI with its headers \
-         (libopenmpi-dev, say) and libclang",
+         (for example libopenmpi-dev) and libclang",
     )
 }

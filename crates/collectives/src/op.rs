@@ -1,8 +1,8 @@
-//! Ways to combine the ranks' elements.
+//! Ways to combine elements.
 
 use std::fmt;
 
-/// A way to combine the elements that the ranks bring.
+/// How to combine the ranks' elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -10,9 +10,9 @@ pub enum Op {
     Sum,
     /// The product. Products of integers wrap around.
     Product,
-    /// The smallest element. NaN gives way to any number.
+    /// The smallest element. Numbers win over NaN.
     Min,
-    /// The largest element. NaN gives way to any number.
+    /// The largest element. Numbers win over NaN.
     Max,
     /// The sum divided by the number of ranks. Integers are rounded toward zero.
     Average,

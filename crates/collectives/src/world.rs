@@ -14,7 +14,7 @@ use crate::exchange::{Exchange, Rendezvous};
 use crate::failure::invalid;
 use crate::{local, mpi, nccl};
 
-/// The ranks that work together, and this process's among them. Communicators are made from it.
+/// The ranks that work together, and which of them this process has. You make communicators from it.
 ///
 /// ```
 /// use gpustream::Device;
@@ -30,34 +30,32 @@ use crate::{local, mpi, nccl};
 #[derive(Clone, Debug)]
 pub struct World {
     ranks: Ranks,
-    /// The place where processes meet; `None` for the one that the environment names.
+    /// Where processes meet. `None` means the place that the environment names.
     exchange: Option<Arc<dyn Exchange>>,
 }
 
 #[derive(Clone, Debug)]
 enum Ranks {
-    /// One rank in each of several processes.
-    Told(LaunchedProcess),
-    /// The one rank of the one process.
+    /// One rank in each of several processes, as a launcher told us.
+    Launched(LaunchedProcess),
+    /// A single rank in a single process.
     Alone,
-    /// All ranks in this process.
     Devices(Vec<Device>),
 }
 
 impl World {
-    /// Returns the world in which a launcher started this process: the first of the sets of variables in [`Launcher`] that
-    /// is complete. There is no default: a program that was not started by a launcher asks for
-    /// [`alone`](Self::alone) or [`local`](Self::local) itself.
+    /// Returns the world in which a launcher started this process, from the first complete set of variables
+    /// in [`Launcher`]. There is no default, because a wrong guess would silently compute with too few ranks.
+    /// If no launcher started your program, call [`alone`](Self::alone) or [`local`](Self::local).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where no set is complete, with the names of the variables that are missing, and where
-    /// a variable makes no sense.
+    /// [`ErrorKind::InvalidArgument`] if no set is complete (the error names the missing variables), or if a variable makes no sense.
     #[track_caller]
     pub fn from_env() -> Result<Self> {
         in_call("from_env", Self::of_variables(environment::of_process))
     }
 
-    /// Returns the world that variables describe, as [`from_env`](Self::from_env) does for those of the process.
+    /// Like [`from_env`](Self::from_env), but reads the variables through `lookup`.
     ///
     /// ```
     /// use gpustream_collectives::{Launcher, World};
@@ -73,26 +71,25 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// As for [`from_env`](Self::from_env).
+    /// Those of [`from_env`](Self::from_env).
     #[track_caller]
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         in_call("from_variables", Self::of_variables(lookup))
     }
 
     fn of_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        Ok(Self::of(Ranks::Told(environment::read(&lookup)?)))
+        Ok(Self::of(Ranks::Launched(environment::read(&lookup)?)))
     }
 
-    /// Returns the world of one rank, this process.
+    /// Returns a world of one rank, this process.
     pub fn alone() -> Self {
         Self::of(Ranks::Alone)
     }
 
-    /// Returns the world in which each of this process's `devices` is a rank, in their order. A device may be given several
-    /// times.
+    /// Returns a world in which each of `devices` is a rank, in this order. A device may occur several times.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] without a device, [`ErrorKind::Unsupported`] for devices of different backends.
+    /// [`ErrorKind::InvalidArgument`] if there is no device. [`ErrorKind::Unsupported`] if the devices belong to different backends.
     #[track_caller]
     pub fn local(devices: &[Device]) -> Result<Self> {
         in_call("local", Self::of_devices(devices))
@@ -100,14 +97,14 @@ impl World {
 
     fn of_devices(devices: &[Device]) -> Result<Self> {
         let Some(first) = devices.first() else {
-            return invalid("a world of no devices; give one device for each rank");
+            return invalid("`World::local` got no devices; give one device for each rank");
         };
         let backend = first.info().backend;
         if let Some(other) = devices.iter().find(|device| device.info().backend != backend) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "a world of {backend}:{} and {}:{}: the devices of a world are of one backend; make a world for each, \
+                    "a world cannot have both {backend}:{} and {}:{}, because all its devices must belong to one backend; make a world for each, \
                      and copy between them through the host",
                     first.info().ordinal,
                     other.info().backend,
@@ -122,17 +119,17 @@ impl World {
         Self { ranks, exchange: None }
     }
 
-    /// Sets the place where the ranks of several processes meet. Without it [`Rendezvous::from_env`] says where.
+    /// Sets where the ranks of several processes meet. The default is what [`Rendezvous::from_env`] returns.
     #[must_use]
     pub fn with_exchange(mut self, exchange: Arc<dyn Exchange>) -> Self {
         self.exchange = Some(exchange);
         self
     }
 
-    /// Returns what a launcher told, where one did.
-    fn told(&self) -> Option<&LaunchedProcess> {
+    /// Returns what a launcher told us, if there is one.
+    fn launched(&self) -> Option<&LaunchedProcess> {
         match &self.ranks {
-            Ranks::Told(told) => Some(told),
+            Ranks::Launched(process) => Some(process),
             Ranks::Alone | Ranks::Devices(_) => None,
         }
     }
@@ -140,53 +137,57 @@ impl World {
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         match &self.ranks {
-            Ranks::Told(told) => told.size,
+            Ranks::Launched(process) => process.size,
             Ranks::Alone => 1,
             Ranks::Devices(devices) => devices.len(),
         }
     }
 
-    /// Returns this process's rank: the lowest one where it has several.
+    /// Returns this process's rank. If it has several, returns the lowest.
     pub fn rank(&self) -> usize {
-        self.told().map_or(0, |told| told.rank)
+        self.launched().map_or(0, |process| process.rank)
     }
 
-    /// Returns this process's number among those on the same host, which is by custom the number of its GPU; the lowest one
-    /// where it has several. `None` where the launcher does not tell.
+    /// Returns this process's number among those on the same host. By convention it is also the number of its
+    /// GPU. If the process has several ranks, returns the lowest. `None` if the launcher does not tell us.
     pub fn local_rank(&self) -> Option<usize> {
-        self.told().map_or(Some(0), |told| told.local_rank)
+        self.launched().map_or(Some(0), |process| process.local_rank)
     }
 
-    /// Returns the launcher whose variables were read.
+    /// Returns the launcher whose variables we read.
     pub fn launcher(&self) -> Option<Launcher> {
-        self.told().map(|told| told.launcher)
+        self.launched().map(|process| process.launcher)
     }
 
-    /// Returns the host and port of rank 0, where `MASTER_ADDR` and `MASTER_PORT` tell them. Nothing listens there by itself.
+    /// Returns rank 0's host and port, if `MASTER_ADDR` and `MASTER_PORT` are set. We do not start anything
+    /// that listens there.
     pub fn master(&self) -> Option<(&str, u16)> {
-        let (address, port) = self.told()?.master.as_ref()?;
+        let (address, port) = self.launched()?.master.as_ref()?;
         Some((address, *port))
     }
 
-    /// Makes the communicator of this process's one rank, which works on `device`. Among several processes the ranks meet at
-    /// the [exchange](Self::with_exchange), or by MPI itself, and this blocks until all have come. An exchange serves one
-    /// communicator; others come from it by [`split`](Communicator::split).
+    /// Makes the communicator of this process's only rank, which works on `device`. If there are several
+    /// processes, they meet at the [exchange](Self::with_exchange) or through MPI, and this call blocks until
+    /// all have come. An exchange serves one communicator; get more by calling
+    /// [`split`](Communicator::split).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the engine does not suit the device, or its library is not installed, and by NCCL for
-    /// several ranks on one GPU; [`ErrorKind::InvalidArgument`] for a world of local devices, whose ranks
-    /// [`communicators`](Self::communicators) makes, and where nothing says where the ranks meet; the errors of the exchange
-    /// and of loading kernels; [`ErrorKind::External`], with a [`CommunicatorFailure`](crate::CommunicatorFailure) as source, where not all ranks come
-    /// within the time limit.
+    /// * [`ErrorKind::Unsupported`] if the engine does not support the device, if its library is not
+    ///   installed, or, with NCCL, if several ranks share a GPU.
+    /// * [`ErrorKind::InvalidArgument`] if this is a world of local devices (use
+    ///   [`communicators`](Self::communicators)), or if nothing says where the ranks meet.
+    /// * [`ErrorKind::External`], with a [`CommunicatorFailure`](crate::CommunicatorFailure) as its source,
+    ///   if some rank does not come within the time limit.
+    /// * The errors of the exchange and of loading kernels.
     #[track_caller]
     pub fn communicator(&self, device: &Device) -> Result<Communicator> {
         in_call("communicator", self.one(device, CommunicatorOptions::default()))
     }
 
-    /// Makes the communicator that [`communicator`](Self::communicator) makes, with options.
+    /// Like [`communicator`](Self::communicator), with options.
     ///
     /// # Errors
-    /// As for [`communicator`](Self::communicator).
+    /// Those of [`communicator`](Self::communicator).
     #[track_caller]
     pub fn communicator_with(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
         in_call("communicator_with", self.one(device, options))
@@ -195,16 +196,16 @@ impl World {
     fn one(&self, device: &Device, options: CommunicatorOptions) -> Result<Communicator> {
         if let Ranks::Devices(devices) = &self.ranks {
             return invalid(format!(
-                "one communicator for a world of {} local devices; `communicators` makes one for each",
+                "this world has {} local devices; `communicators` makes a communicator for each",
                 devices.len()
             ));
         }
         let (rank, size) = (self.rank(), self.size());
         if size == 1 && options.engine != Some(Engine::Mpi) {
             let made = communicators(std::slice::from_ref(device), options)?.pop();
-            return made.ok_or_else(|| Error::unsupported("a world of no ranks"));
+            return made.ok_or_else(|| Error::unsupported("the world has no ranks"));
         }
-        // All ranks choose alike, whatever is installed where.
+        // All ranks must make the same choice, so it cannot depend on what is installed.
         let usual = if device.info().backend == gpustream::BackendName::CPU && cfg!(feature = "mpi") {
             Engine::Mpi
         } else {
@@ -215,7 +216,7 @@ impl World {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "this process is rank {rank} of {size}, and the engine `Local` serves one process; use `World::local` \
+                        "this process is rank {rank} of {size}, but the engine `Local` only works within one process; use `World::local` \
                          for several devices of one process"
                     ),
                 ));
@@ -236,20 +237,20 @@ impl World {
         Ok(Communicator::new(endpoint, device.clone()))
     }
 
-    /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of the ranks.
+    /// Makes the communicators of a world of [local](Self::local) devices, one for each rank, in the order of
+    /// the ranks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a world whose ranks are processes; otherwise as for
-    /// [`communicator`](Self::communicator).
+    /// [`ErrorKind::InvalidArgument`] if the ranks of this world are processes. Otherwise those of [`communicator`](Self::communicator).
     #[track_caller]
     pub fn communicators(&self) -> Result<Vec<Communicator>> {
         in_call("communicators", self.all(CommunicatorOptions::default()))
     }
 
-    /// Makes the communicators that [`communicators`](Self::communicators) makes, with options.
+    /// Like [`communicators`](Self::communicators), with options.
     ///
     /// # Errors
-    /// As for [`communicators`](Self::communicators).
+    /// Those of [`communicators`](Self::communicators).
     #[track_caller]
     pub fn communicators_with(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
         in_call("communicators_with", self.all(options))
@@ -258,7 +259,7 @@ impl World {
     fn all(&self, options: CommunicatorOptions) -> Result<Vec<Communicator>> {
         let Ranks::Devices(devices) = &self.ranks else {
             return invalid(
-                "the ranks of this world are processes: give this one's device to `communicator`",
+                "the ranks of this world are processes; make this process's communicator with `communicator` and its device",
             );
         };
         communicators(devices, options)
@@ -277,7 +278,7 @@ fn communicators(devices: &[Device], options: CommunicatorOptions) -> Result<Vec
         Engine::Mpi => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "MPI has one rank in each process; start a process for each device with `mpirun`, and make the world with \
+                "with MPI each process has one rank; start a process for each device with `mpirun`, and make the world with \
                  `World::from_env`",
             ));
         }
@@ -304,30 +305,33 @@ pub struct CommunicatorOptions {
 }
 
 impl CommunicatorOptions {
-    /// Sets how long a rank waits for the others before the communicator breaks: with [`Engine::Local`] for their calls, with
-    /// [`Engine::Nccl`] and [`Engine::Mpi`] for the end of the work, from the time at which the stream comes to it. With
-    /// [`Engine::Nccl`], calls of at most 4 MiB that follow each other directly in a stream have that time together, up to
-    /// sixteen of them. While a communicator is made, the ranks wait as long for each other. Without this the limit is
-    /// `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or else ten minutes.
+    /// Sets how long a rank waits for the others before the communicator fails. With [`Engine::Local`] this
+    /// is the wait for the other ranks' calls. With [`Engine::Nccl`] and [`Engine::Mpi`] it is the time for
+    /// the work to end, counted from when the stream reaches it. With [`Engine::Nccl`], up to sixteen calls
+    /// of at most 4 MiB each share one limit if they directly follow each other in a stream. The limit also
+    /// applies while a communicator is made. The default is `GPUSTREAM_COLLECTIVES_TIMEOUT` in seconds, or
+    /// else ten minutes.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Sets the engine. Without this it is [`Engine::Local`] for the devices of one process, [`Engine::Nccl`] for several
-    /// processes, or [`Engine::Mpi`] on CPU devices in a build with the feature `mpi`.
+    /// Sets the engine. The default is [`Engine::Local`] for devices of one process, and [`Engine::Nccl`] for
+    /// several processes, except that CPU devices use [`Engine::Mpi`] if the feature `mpi` is on.
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
         self
     }
 
-    /// Sets whether the ranks compare their calls before NCCL or MPI gets them: calls that differ, which these would combine anyhow or
-    /// wait for without end, are [`CommunicatorFailure::Different`](crate::CommunicatorFailure::Different) on every rank, and the ranks are named. Each
-    /// call then blocks the host until the other ranks have come to it. Groups are compared call by call; sends and receives
-    /// are not compared. Without this the calls are compared where `GPUSTREAM_COLLECTIVES_CHECKED` is 1. [`Engine::Local`]
-    /// always compares them, sends and receives too.
+    /// Sets whether the ranks compare their calls before NCCL or MPI gets them. NCCL and MPI would combine
+    /// calls that differ anyway, or wait for them forever. If you turn this on, every rank instead gets a
+    /// [`CommunicatorFailure::Different`](crate::CommunicatorFailure::Different) that names the ranks. The
+    /// price is that each call blocks the host until the other ranks have come to it. Groups are compared
+    /// call by call, but sends and receives are not compared. The default is on if
+    /// `GPUSTREAM_COLLECTIVES_CHECKED` is 1. [`Engine::Local`] always compares calls, including sends and
+    /// receives.
     ///
     /// ```
     /// use gpustream_collectives::{CommunicatorOptions, Engine};

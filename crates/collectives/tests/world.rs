@@ -16,7 +16,7 @@ const OPEN_MPI: &[(&str, &str)] =
 const PMI: &[(&str, &str)] = &[("PMI_RANK", "0"), ("PMI_SIZE", "3")];
 const SLURM: &[(&str, &str)] = &[("SLURM_PROCID", "6"), ("SLURM_NTASKS", "7"), ("SLURM_LOCALID", "2")];
 
-/// Makes the world that some variables describe.
+/// Makes the world that these variables describe.
 fn world(variables: &[&[(&str, &str)]]) -> Result<World> {
     let variables = variables.concat();
     World::from_variables(|name| {
@@ -72,7 +72,7 @@ fn first_complete_set_wins() {
     assert_eq!(launcher(&[SLURM, PMI, OPEN_MPI, TORCHRUN]), Launcher::Torchrun);
     assert_eq!(launcher(&[SLURM, PMI, OPEN_MPI]), Launcher::OpenMpi);
     assert_eq!(launcher(&[SLURM, PMI]), Launcher::Pmi);
-    // An incomplete set before a complete one is no set.
+    // We skip an incomplete set if a complete one follows.
     assert_eq!(launcher(&[&TORCHRUN[..2], &PMI[..1], SLURM]), Launcher::Slurm);
 }
 
@@ -83,13 +83,13 @@ fn incomplete_sets_name_what_is_missing() {
     refused(&[&PMI[..1]], &["PMI", "PMI_SIZE is missing"]);
     refused(&[&SLURM[..2]], &["SLURM", "SLURM_LOCALID is missing"]);
     refused(&[&SLURM[..2], &PMI[1..]], &["PMI_RANK is missing", "SLURM_LOCALID is missing"]);
-    // An empty variable is none.
+    // An empty variable counts as missing.
     refused(&[&[("PMI_SIZE", " ")], &PMI[..1]], &["PMI_SIZE is missing"]);
     refused(&[], &["torchrun", "mpirun", "srun", "World::alone", "World::local"]);
 }
 
 #[test]
-fn variables_without_sense_are_refused() {
+fn variables_that_make_no_sense_are_refused() {
     for (name, value) in
         [("PMI_RANK", "x"), ("PMI_RANK", "-1"), ("PMI_SIZE", "1.0"), ("PMI_SIZE", "99999999999999999999")]
     {
@@ -98,7 +98,7 @@ fn variables_without_sense_are_refused() {
     refused(&[&[("PMI_SIZE", "0")], PMI], &["PMI_SIZE=0"]);
     refused(&[&[("PMI_RANK", "3")], PMI], &["PMI_RANK=3", "3 ranks", "0 to 2"]);
     refused(&[&[("SLURM_LOCALID", "7")], SLURM], &["SLURM_LOCALID=7"]);
-    // A set that is complete and makes no sense hides no other.
+    // A complete set that makes no sense is an error; we do not go on to the next one.
     refused(&[&[("RANK", "8")], TORCHRUN, SLURM], &["RANK=8"]);
 }
 

@@ -1,37 +1,37 @@
-//! The C interface between a kernel module and this backend: the mirror of `gpustream/cpu/abi.h`.
+//! The C interface between a kernel module and this backend. It mirrors `gpustream/cpu/abi.h`.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Version of this interface; a module states the one it was compiled with.
+/// The version of this interface. A module states the version that it was compiled with.
 pub const ABI: u32 = 6;
 
-/// The one symbol a module exports: a [`Module`].
+/// The only symbol that a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
 
-/// Most bytes of dynamic shared memory a block can have.
+/// How many bytes of dynamic shared memory a block can have.
 pub const DYNAMIC_SHARED_MAX: u32 = 232_448;
 
-/// Most threads of a block.
+/// How many threads a block can have.
 pub const MAX_THREADS: usize = 1024;
 
-/// Most bytes of all parameters of a kernel.
+/// How many bytes all parameters of a kernel can have.
 pub const PARAMS_MAX: u32 = 32_764;
 
-/// Largest alignment of a parameter, in bytes.
+/// The largest alignment of a parameter, in bytes.
 pub const PARAMS_ALIGN_MAX: usize = 256;
 
-/// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
+/// If a grid has at most this many threads along x, it can use the entry with 32-bit index hints.
 pub const NARROW_MAX: u64 = 0x7fff_0000;
 
-/// Name of the array in which a module's dynamic shared memory lies, with
-/// [`DYNAMIC_SHARED_MARGIN`] unused bytes on either side.
+/// The name of the array that holds a module's dynamic shared memory, with [`DYNAMIC_SHARED_MARGIN`] unused
+/// bytes on either side.
 pub const DYNAMIC_SHARED_SYMBOL: &str = "gs_cpu_dynamic_shared";
 
 /// Unused bytes before and after dynamic shared memory.
 pub const DYNAMIC_SHARED_MARGIN: usize = 4096;
 
-/// Name of the variable whose address [`Module::anchor`] gives.
+/// The name of the variable whose address [`Module::anchor`] returns.
 pub const ANCHOR_SYMBOL: &str = "_ZL13gs_cpu_anchor";
 
 /// Name of the variable `threadIdx`.
@@ -60,7 +60,7 @@ impl Dim {
         self.x as u64 * self.y as u64 * self.z as u64
     }
 
-    /// Returns the place of linear number `index`, x fastest.
+    /// Returns the coordinates of linear number `index`. x is fastest.
     #[must_use]
     pub const fn place(self, index: u64) -> Self {
         let (x, y) = (self.x as u64, self.y as u64);
@@ -80,9 +80,9 @@ pub mod warp {
     pub const SYNC: u32 = 0;
     /// Another lane's value.
     pub const SHUFFLE: u32 = 1;
-    /// Mask of lanes with a value other than 0.
+    /// A mask of the lanes whose value is not 0.
     pub const BALLOT: u32 = 2;
-    /// Mask of lanes with the same value.
+    /// A mask of the lanes with the same value.
     pub const MATCH: u32 = 3;
 }
 
@@ -90,13 +90,13 @@ pub mod warp {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// The value that the thread gives; afterwards the one that it gets.
+    /// The value that the thread gives, and afterwards the value that it gets.
     pub value: u64,
-    /// Set afterwards: mask of the lanes that took part.
+    /// Afterwards, a mask of the lanes that took part.
     pub active: u64,
-    /// The lanes that the thread waits for; 0 for those of the warp that can get here.
+    /// The lanes that the thread waits for. 0 means those of the warp that can get here.
     pub mask: u64,
-    /// The source file in which the thread waits: a nul-terminated string of the module.
+    /// The source file in which the thread waits, as a nul-terminated string in the module.
     pub file: *const c_char,
     /// The line in that file.
     pub line: u32,
@@ -109,7 +109,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A thread in no operation.
+    /// A thread that is not in an operation.
     pub const NONE: Self = Self {
         value: 0,
         active: 0,
@@ -122,7 +122,7 @@ impl Lane {
     };
 }
 
-/// An array, a texture or a surface, as kernels know it by its address (`gs_cpu_image`).
+/// An array, a texture or a surface, which kernels know by its address (`gs_cpu_image`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Image {
@@ -132,11 +132,12 @@ pub struct Image {
     pub row: u64,
     /// Bytes from one plane or layer to the next.
     pub slice: u64,
-    /// Texels of a row, rows, and planes or layers; none is zero, except the texels of linear memory.
+    /// The extents in texels, rows, and planes or layers. None is zero, except that linear memory may have no
+    /// texels.
     pub extent: [u64; 3],
     /// 1 to 3, without the layers.
     pub dimensions: u8,
-    /// 1 where the slices are layers.
+    /// 1 if the slices are layers.
     pub layered: u8,
     /// 1 for a texture of linear memory.
     pub linear: u8,
@@ -150,9 +151,9 @@ pub struct Image {
     pub address: [u8; 3],
     /// 1 for linear filtering.
     pub filter: u8,
-    /// 1 where coordinates run from 0 to 1.
+    /// 1 if coordinates run from 0 to 1.
     pub normalized_coordinates: u8,
-    /// 1 where integers are read as numbers from 0 or -1 to 1.
+    /// 1 if integers are read as numbers from 0 or -1 to 1.
     pub normalized_values: u8,
 }
 
@@ -179,16 +180,17 @@ impl Image {
 /// The calls that a kernel can make to the backend (`gs_cpu_host`).
 #[repr(C)]
 pub struct Host {
-    /// Takes thread, predicate, file and line; returns when all threads of the block are here, with
+    /// Takes thread, predicate, file and line. Returns when all threads of the block are here, with
     /// [`Context::vote`] set.
     pub barrier: unsafe extern "C" fn(*mut Context, u32, u32, *const c_char, u32),
-    /// Takes a thread whose [`Lane`] says the rest; returns when the lanes of its mask are here, with the result in it.
+    /// Takes a thread whose [`Lane`] describes the operation. Returns when the lanes of its mask are here,
+    /// with the result in the lane.
     pub warp: unsafe extern "C" fn(*mut Context, u32),
     /// Ends the kernel with an error; never returns.
     pub fail: unsafe extern "C" fn(*mut Context, u32, *const c_char, *const c_char, u32),
 }
 
-/// One launch as one worker sees it (`gs_cpu_context`).
+/// A launch, as one worker sees it (`gs_cpu_context`).
 #[repr(C)]
 pub struct Context {
     /// The calls that the kernel can make.
@@ -203,35 +205,36 @@ pub struct Context {
     pub warp_size: u32,
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// Linear number of the block that the entry is in.
+    /// The linear number of the block that the entry is in.
     pub current_block: u64,
-    /// Thread that was switched to last.
+    /// The thread that was switched to last.
     pub current_thread: u32,
-    /// Nonzero to use the general entry, which keeps `threadIdx` in memory and allows any grid.
+    /// Nonzero to use the general entry. It keeps `threadIdx` in memory and allows any grid.
     pub wide: u32,
     /// Nonzero to report errors that a GPU would not notice.
     pub check: u32,
-    /// The number of predicates that held at the barrier that was passed last.
+    /// How many predicates held at the last barrier.
     pub vote: u32,
     /// One per thread of a block.
     pub lanes: *mut Lane,
-    /// The place where the blocks meet; null in a launch that is not cooperative.
+    /// Where the blocks meet. Null if the launch is not cooperative.
     pub meeting: *const GridBarrier,
 }
 
-/// The place where the blocks of a cooperative launch meet (`gs_cpu_meeting`).
+/// Where the blocks of a cooperative launch meet (`gs_cpu_meeting`).
 #[derive(Debug)]
 #[repr(C)]
 pub struct GridBarrier {
-    /// The number of blocks that run, times 2^32, and the number of those that wait.
+    /// How many blocks run, times 2^32, plus how many of them wait.
     pub state: AtomicU64,
-    /// The number of times that all have met.
+    /// How often all of them have met.
     pub round: AtomicU32,
-    /// Nonzero once a block ended with an error: the blocks that wait then end too.
+    /// Nonzero once a block has ended with an error. The waiting blocks then end too.
     pub failed: AtomicU32,
 }
 
-/// Runs blocks `[first, end)`, or the block this OS thread began last from a given thread on (`gs_cpu_entry`).
+/// Runs blocks `[first, end)`, or the block that this OS thread began last, from a given thread on
+/// (`gs_cpu_entry`).
 pub type Entry = unsafe extern "C" fn(*mut Context, u64, u64, u32);
 
 /// Offset and size of a parameter (`gs_cpu_param`).
@@ -257,7 +260,7 @@ pub struct Kernel {
     pub param_count: u32,
     /// Bytes of the parameter block.
     pub params_size: u32,
-    /// Threads that a block may have; 0 for no limit of the kernel's own.
+    /// How many threads a block may have; 0 if the kernel has no limit of its own.
     pub max_threads: u32,
     /// Alignment of the parameter block, in bytes.
     pub params_align: u32,
@@ -291,5 +294,5 @@ pub struct Module {
     pub anchor: unsafe extern "C" fn() -> *mut u8,
 }
 
-// SAFETY: the table is constant data of the shared object; its pointers lead to constant data too.
+// SAFETY: the table is constant data of the shared object, and its pointers point to constant data too.
 unsafe impl Sync for Module {}

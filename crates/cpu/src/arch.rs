@@ -38,11 +38,11 @@ cfg_if! {
     }
 }
 
-/// The end, after the level, of the name of an image for checked mode: its array bounds are checked.
+/// What follows the level in the name of an image for checked mode, in which array bounds are checked.
 const CHECKED: &str = "-checked";
 
-/// Returns how well an image for `target` suits this machine; higher is better. Images made for checked mode are for
-/// that mode only, and come first there.
+/// Returns how well an image for `target` suits this machine; higher is better. Images for checked mode only
+/// suit that mode, and are best there.
 pub(crate) fn rank(target: &str, check: bool) -> Option<u32> {
     match target.strip_suffix(CHECKED) {
         Some(target) => level_rank(target).filter(|_| check).map(|rank| rank + LEVELS.len() as u32),

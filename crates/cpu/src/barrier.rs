@@ -1,20 +1,21 @@
-//! The count of a barrier: `__syncthreads` and its kin.
+//! Counts the threads at a barrier, such as `__syncthreads`.
 //!
-//! Threads come to a barrier in turn, each on its fiber; the last one lets all go and goes on itself, and its next
-//! stop hands the turn to the first again. So a block with barriers in a row goes round and round, and the whole price
-//! of a barrier is the hand-over from one thread to the next: [`Barrier::is_usual`] and [`Barrier::join`] are all
-//! that it asks of the count, and every other arrival takes the long way.
+//! Threads come to a barrier in turn, each on its own fiber. The last one releases all of them and continues,
+//! and when it next stops, the first has its turn again. So a block with consecutive barriers goes round and
+//! round, and a barrier costs little more than switching from one thread to the next. To keep it that cheap,
+//! the usual arrival only needs [`Barrier::is_usual`] and [`Barrier::join`]. Every other arrival takes the
+//! long way.
 
 use crate::failure::Site;
 
-/// The barrier that threads of the block wait at, if any do.
+/// The barrier at which threads of the block wait, if any.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     /// Threads that wait.
     waiting: u32,
-    /// The number of their predicates that hold.
+    /// How many of their predicates hold.
     votes: u32,
-    /// The barrier's line, if all threads of the block are known to have fibers; otherwise [`NO_LINE`].
+    /// The barrier's line, if we know that all threads of the block have fibers. Otherwise [`NO_LINE`].
     round: u32,
     site: Site,
 }
@@ -29,29 +30,30 @@ impl Default for Barrier {
 }
 
 impl Barrier {
-    /// Returns the place in the source where the threads wait.
+    /// Returns where in the source the threads wait.
     pub(crate) fn site(&self) -> Site {
         self.site
     }
 
-    /// Returns whether the arrival at `line` is the usual one: neither the first nor the last of the block's `alive`
-    /// threads, at the barrier where the others wait, in a block whose threads all have fibers.
+    /// Returns true for the usual arrival at `line`: it is neither the first nor the last of the block's
+    /// `alive` threads, it is at the barrier where the others wait, and all threads of the block have fibers.
     #[inline]
     pub(crate) fn is_usual(&self, line: u32, alive: u32) -> bool {
         line == self.round && self.waiting + 1 != alive
     }
 
-    /// Counts a thread that waits.
+    /// Counts a waiting thread.
     #[inline]
     pub(crate) fn join(&mut self, predicate: u32) {
         self.waiting += 1;
         self.votes += predicate;
     }
 
-    /// Notes that a thread comes to the barrier at `site`; `all_held`: each thread of the block has a fiber.
+    /// Records that a thread has come to the barrier at `site`. `all_held` is true if each thread of the
+    /// block has a fiber.
     ///
     /// # Errors
-    /// The place of the barrier that the other threads wait at, where that is another one.
+    /// If the other threads wait at another barrier, where that is.
     pub(crate) fn meet(&mut self, site: Site, all_held: bool) -> Result<(), Site> {
         if self.waiting == 0 {
             self.site = site;
@@ -63,7 +65,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// Passes the barrier if all of the block's `alive` threads wait. Returns how many predicates held.
+    /// If all of the block's `alive` threads wait, passes the barrier and returns how many predicates held.
     pub(crate) fn pass(&mut self, alive: u32) -> Option<u32> {
         (self.waiting == alive).then(|| std::mem::take(self).votes)
     }

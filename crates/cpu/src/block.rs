@@ -1,8 +1,8 @@
-//! Running the blocks of a kernel on one OS thread: barriers and warp operations by switching fibers.
+//! Runs the blocks of a kernel on one OS thread. Barriers and warp operations switch fibers.
 //!
-//! A kernel that never waits runs as a plain loop over its threads on the first fiber. The first wait keeps that
-//! thread where it is, and the next fiber goes on with the next thread, and so on; from then on the block's
-//! threads take turns until all are done.
+//! A kernel that never waits runs as a plain loop over its threads on the first fiber. At the first wait that
+//! thread stays where it is, and the next fiber continues with the next thread, and so on. From then on the
+//! block's threads take turns until all are done.
 
 mod stuck;
 
@@ -13,9 +13,10 @@ use crate::fiber::{Exchange, Fiber, Stop, Stretch};
 use crate::thread::ThreadState;
 use crate::warp::{self, Threads};
 
-/// The state of a worker that runs blocks. The context comes first: kernels hand back its address.
+/// A worker's state for running blocks. The context must come first, because kernels pass its address back to
+/// us.
 ///
-/// Arrays of fixed size, because a barrier goes through most of them once per thread.
+/// The arrays have a fixed size, because a barrier goes through most of them once per thread.
 #[repr(C)]
 pub(crate) struct Runner {
     pub(crate) context: Context,
@@ -24,11 +25,11 @@ pub(crate) struct Runner {
     total: u32,
     /// Threads of the block that have begun.
     begun: u32,
-    /// Threads of the block that have not returned: those that a barrier waits for.
+    /// The threads that have not returned. A barrier waits for these.
     alive: u32,
-    /// The first thread that the running stretch ran; the threads from there to the one that waits have returned.
+    /// The first thread of the running stretch. The threads from there to the one that waits have returned.
     stretch_start: u32,
-    /// Whether the stretch that runs has not waited yet.
+    /// True if the running stretch has not waited yet.
     fresh: bool,
     in_block: bool,
     /// Number of fibers with a thread of this block.
@@ -39,11 +40,12 @@ pub(crate) struct Runner {
     pub(crate) crash: Option<Crash>,
     crash_address: Option<usize>,
     exchange: Exchange,
-    /// The state of each thread of the block. Bytes on their own: a barrier touches all of them.
+    /// The state of each thread in the block. These are separate bytes, because a barrier touches all of
+    /// them.
     states: [ThreadState; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
-    /// The warp operation that each thread waits in, or was in last. Kernels write here.
+    /// The warp operation in which each thread waits, or last waited. Kernels write here.
     lanes: Box<[Lane]>,
 }
 
@@ -87,12 +89,12 @@ impl Runner {
 
     /// Runs blocks `first..end` of the launch that `context` describes.
     ///
-    /// Raw, because kernels reach the runner by its address whenever a fiber runs: no reference to it may be alive
-    /// then.
+    /// `this` is a raw pointer, because kernels reach the runner by its address whenever a fiber runs, and
+    /// then no reference to it may be alive.
     ///
     /// # Safety
-    /// `this` is alive and used by no one else; `entry` is a loaded kernel's, the context's parameters fit it, and the
-    /// kernel's own work is sound.
+    /// `this` must be alive and not shared, `entry` must belong to a loaded kernel, the context's parameters
+    /// must fit it, and the kernel itself must be sound.
     #[inline]
     pub(crate) unsafe fn run(this: *mut Self, entry: Entry, first: u64, end: u64) -> Result<(), Failure> {
         // SAFETY: by the caller's promise.
@@ -119,7 +121,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs the rest of a block, one of whose threads has waited.
+    /// Runs the rest of a block after one of its threads has waited.
     #[inline(never)]
     unsafe fn finish_block(this: *mut Self, entry: Entry, block: u64) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
@@ -150,7 +152,7 @@ impl Runner {
         }
     }
 
-    /// Has the next fiber begin a stretch. Returns when no fiber can go on without the worker.
+    /// Lets the next fiber begin a stretch. Returns when no fiber can continue without the worker.
     #[inline]
     unsafe fn start(this: *mut Self, stretch: Stretch) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
@@ -163,7 +165,7 @@ impl Runner {
         }
     }
 
-    /// Makes the next fiber, on which `thread` is to run.
+    /// Makes the next fiber, on which `thread` will run.
     #[cold]
     unsafe fn add_fiber(this: *mut Self, thread: u32) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
@@ -177,12 +179,13 @@ impl Runner {
         Ok(())
     }
 
-    /// Lets a fiber run, and those that it hands its turn to.
+    /// Lets a fiber run, and all those that it passes its turn to.
     unsafe fn go_on(this: *mut Self, fiber: usize) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let stop = Exchange::run(&raw mut (*this).exchange, fiber);
-            // From here on the running fiber is the one that handed its turn back, not the one that was let go.
+            // From here on, the running fiber is the one that has passed its turn back, not the one that we
+            // let run.
             if stop == Stop::Crashed || (*this).failure.is_some() {
                 return Err((*this).end(stop));
             }
@@ -190,13 +193,14 @@ impl Runner {
         Ok(())
     }
 
-    /// Notes that the fiber that runs is done with its stretch. Returns the fiber that goes on, if not the worker.
+    /// Records that the running fiber has finished its stretch. Returns the fiber that continues, or `None`
+    /// for the worker.
     fn finished(&mut self) -> Option<usize> {
         if !self.in_block {
             return None;
         }
         if self.fresh {
-            // No thread of this stretch waited: they were the block's last.
+            // No thread of this stretch waited, so these were the block's last threads.
             self.fresh = false;
             self.exit(self.stretch_start..self.total);
             self.begun = self.total;
@@ -213,7 +217,7 @@ impl Runner {
         self.successor()
     }
 
-    /// Gives the next fiber a stretch. Returns that fiber.
+    /// Gives the next fiber a stretch, and returns that fiber.
     fn enter_fresh(&mut self, stretch: Stretch) -> usize {
         self.exchange.stretch = Some(stretch);
         self.stretch_start = stretch.first_thread;
@@ -222,23 +226,24 @@ impl Runner {
         self.held
     }
 
-    /// Notes that fiber `index` is the one to run.
+    /// Records that fiber `index` will run.
     fn enter(&mut self, index: usize) {
         self.context.current_thread = self.holds[index];
     }
 
-    /// Returns the next fiber in turn whose thread can go on.
+    /// Returns the next fiber in turn whose thread can continue.
     fn next_ready(&mut self) -> Option<usize> {
         let ready = |&index: &usize| self.states[self.holds[index] as usize] == ThreadState::Ready;
         (self.exchange.running() + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
     }
 
-    /// Returns the fiber to which the one that runs, and cannot go on, can hand its turn without the worker's help.
+    /// The running fiber cannot continue. Returns the fiber to which it can pass its turn without the worker.
     fn successor(&mut self) -> Option<usize> {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
         }
-        // A fiber whose threads all ran to their end holds no thread, so the one that runs may be beyond those that do.
+        // A fiber whose threads have all finished holds no thread, so the running one may be beyond those
+        // that do.
         let mut next = self.exchange.running() + 1;
         if next >= self.held {
             next = 0;
@@ -251,7 +256,7 @@ impl Runner {
         Some(next)
     }
 
-    /// Gives the threads that have not begun to the next fiber, if there is one already. Returns that fiber.
+    /// If the next fiber already exists, gives it the threads that have not begun, and returns it.
     fn start_next(&mut self) -> Option<usize> {
         if self.failure.is_some() || self.held == self.fibers.len() {
             return None;
@@ -261,12 +266,12 @@ impl Runner {
         Some(self.enter_fresh(Stretch { first: block, end: block + 1, first_thread: self.begun, ..stretch }))
     }
 
-    /// Returns whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
+    /// Returns true if each thread of the block has a fiber with the thread's number, and nothing has failed.
     fn all_held(&self) -> bool {
         self.held == self.total as usize && self.failure.is_none()
     }
 
-    /// Returns the reason why the run ends.
+    /// Returns why the run ends.
     #[cold]
     fn end(&mut self, stop: Stop) -> Failure {
         if stop == Stop::Crashed {
@@ -283,7 +288,7 @@ impl Runner {
         self.states[threads.start as usize..threads.end as usize].fill(ThreadState::Exited);
     }
 
-    /// Notes that `thread` waits, and which threads before it in its stretch have returned.
+    /// Records that `thread` waits, and which threads before it in its stretch have returned.
     #[inline]
     fn hold(&mut self, thread: u32) {
         if self.fresh {
@@ -317,9 +322,9 @@ impl Runner {
         }
     }
 
-    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on
-    /// with: the next thread's. `None`, with nothing changed, where the arrival is not the usual one or the next thread
-    /// cannot run.
+    /// Makes a thread wait at a barrier. `here` is its stack pointer. Returns the next thread's stack pointer
+    /// to continue with. If this is not the usual arrival or the next thread cannot run, returns `None` and
+    /// changes nothing.
     #[inline]
     pub(crate) fn take_turns(
         &mut self,
@@ -343,8 +348,8 @@ impl Runner {
         Some(self.exchange.pass_turn(here, Some(fiber)))
     }
 
-    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on with:
-    /// another thread's, the worker's, or `here` if the thread is the last.
+    /// Makes a thread wait at a barrier. `here` is its stack pointer. Returns the stack pointer to continue
+    /// with: another thread's, the worker's, or `here` if the thread is the last to arrive.
     pub(crate) fn arrive_at_barrier(
         &mut self,
         thread: u32,
@@ -367,7 +372,7 @@ impl Runner {
         self.exchange.pass_turn(here, next)
     }
 
-    /// Lets the threads go on that wait at the barrier: all that have not returned.
+    /// Releases the threads that wait at the barrier, which are all that have not returned.
     fn let_go(&mut self, votes: u32) {
         self.context.vote = votes;
         let states = &mut self.states[..self.total as usize];
@@ -391,8 +396,9 @@ impl Runner {
         self.set_failure(failure);
     }
 
-    /// Has a thread wait in the warp operation that its lane describes, with its stack pointer at `here`. Returns the
-    /// stack pointer to go on with: another thread's, the worker's, or `here` if the thread completes the operation.
+    /// Makes a thread wait in the warp operation that its lane describes. `here` is its stack pointer.
+    /// Returns the stack pointer to continue with: another thread's, the worker's, or `here` if the thread
+    /// completes the operation.
     pub(crate) fn arrive_at_warp(&mut self, thread: u32, here: usize) -> usize {
         self.hold(thread);
         if warp::enter(&mut self.threads(), thread) {
@@ -411,32 +417,32 @@ impl Runner {
         Failure { block: self.context.current_block, thread, message }
     }
 
-    /// Returns the exchange between the worker and its fibers.
+    /// Returns what the worker and its fibers share.
     pub(crate) fn exchange(&mut self) -> *mut Exchange {
         &raw mut self.exchange
     }
 
-    /// Returns the fiber that runs; for the signal handler.
+    /// Returns the running fiber, for the signal handler.
     pub(crate) fn running(&self) -> Option<&Fiber> {
         self.fibers.get(self.exchange.running())
     }
 
-    /// Returns the thread that runs, where that is known without asking the module.
+    /// Returns the running thread, if we know it without asking the module.
     fn running_thread(&self) -> Option<u32> {
         (self.in_block && !self.fresh).then_some(self.context.current_thread)
     }
 
-    /// Makes the run end with this failure, unless there is one already.
+    /// Makes the run end with this failure, unless there already is one.
     pub(crate) fn set_failure(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Takes the address that the kernel which crashed last could not access.
+    /// Takes the address that the last crashed kernel could not access.
     pub(crate) fn crash_address(&mut self) -> Option<usize> {
         self.crash_address.take()
     }
 
-    /// Throws away all fibers, after a failure left kernels on them.
+    /// Throws away all fibers after a failure has left kernels on them.
     pub(crate) fn abandon(&mut self) {
         self.fibers.clear();
         self.held = 0;
@@ -445,7 +451,7 @@ impl Runner {
     }
 }
 
-/// Goes on after a stretch: [`Exchange`] calls this on the fiber whose stretch is done.
+/// Continues after a stretch. [`Exchange`] calls this on the fiber that has finished it.
 unsafe fn on_done(context: *mut Context) -> Option<usize> {
     // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while fibers run.
     unsafe { (*context.cast::<Runner>()).finished() }

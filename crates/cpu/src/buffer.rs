@@ -1,4 +1,4 @@
-//! Memory and copies: plain addresses of the one address space that host and device share.
+//! Memory and copies. Host and device share one address space, so these are plain addresses.
 
 use gpustream_hal::{
     BatchCopy, Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
@@ -37,8 +37,7 @@ unsafe impl Buffers for CpuDevice {
     }
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
-        // Also on a lost device, once nothing of it runs.
-        // SAFETY: passed on to the caller.
+        // This works on a lost device too, once none of its work is running.
         unsafe { self.free_memory(buffer.0) }
     }
 
@@ -71,7 +70,7 @@ unsafe impl Buffers for CpuDevice {
     }
 
     unsafe fn host_register(&self, _ptr: HostPtr, _bytes: usize) -> Result<()> {
-        // All of the host's memory is the device's.
+        // The device can access all of the host's memory.
         self.shared.alive()
     }
 
@@ -159,7 +158,7 @@ unsafe impl Buffers for CpuDevice {
         unsafe { self.copy(CopyDirection::FromPeer, (dst.0, src.0), bytes, stream) }
     }
 
-    /// One operation, whose copies the workers share.
+    /// A batch is one operation. Workers share its copies.
     unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };

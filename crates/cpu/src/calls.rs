@@ -1,4 +1,5 @@
-//! The calls that kernels make to the backend: a thread comes to a barrier or to a warp operation, or ends the kernel.
+//! The calls that kernels make to the backend: a thread reaches a barrier or a warp operation, or ends the
+//! kernel.
 
 use std::ffi::{CStr, c_char};
 
@@ -11,7 +12,7 @@ use crate::switch::{self, Waits};
 /// The functions that every kernel gets.
 pub(crate) static HOST: Host = Host { barrier: switch::barrier::<Calls>, warp: switch::warp::<Calls>, fail };
 
-/// The calls behind [`switch`]'s two.
+/// What [`switch`]'s two entries call.
 struct Calls;
 
 impl Waits for Calls {
@@ -39,8 +40,9 @@ impl Waits for Calls {
     }
 }
 
-/// Takes any arrival at a barrier. This function has the form of the one that calls it, which can jump here: the usual
-/// arrival then needs no frame of its own, which would be one more cache line per thread.
+/// Handles any arrival at a barrier. It has the same signature as its caller, so that the caller can jump
+/// here. The usual arrival then needs no stack frame of its own, which would cost one more cache line per
+/// thread.
 #[inline(never)]
 unsafe extern "C" fn barrier_anyhow(
     context: *mut Context,
@@ -55,7 +57,7 @@ unsafe extern "C" fn barrier_anyhow(
     runner.arrive_at_barrier(thread, predicate, Site { file, line }, here)
 }
 
-/// Ends the kernel, for `assert`, `__trap` and checks: the thread never goes on.
+/// Ends the kernel, for `assert`, `__trap` and checks. The thread never continues.
 unsafe extern "C" fn fail(
     context: *mut Context,
     thread: u32,
@@ -72,6 +74,6 @@ unsafe extern "C" fn fail(
         let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
         runner.set_failure(failure);
     }
-    // SAFETY: this is the fiber that runs, and the reference above is gone. The worker sees the failure.
+    // SAFETY: this is the running fiber, and the reference above is gone. The worker sees the failure.
     unsafe { Exchange::give_up((*this).exchange(), Stop::Idle) }
 }

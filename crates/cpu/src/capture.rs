@@ -1,7 +1,7 @@
-//! Capture: the work that is submitted to a stream becomes nodes of a graph.
+//! Capture: work that is submitted to a stream becomes nodes of a graph.
 //!
-//! A capture has an origin, and takes in other streams when they wait for an event that was recorded in it. Every
-//! stream in it has tips: the nodes that its next operation depends on.
+//! A capture begins at one stream. Other streams join when they wait for an event that was recorded in it.
+//! Every stream has tips: the nodes that its next operation depends on.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -15,20 +15,20 @@ use crate::sync::lock;
 use crate::work::Task;
 
 thread_local! {
-    /// Captures that this thread has begun and not ended.
+    /// The captures that this thread has begun and not ended.
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A stream that can be captured.
 pub(crate) trait CapturableStream: Sized {
-    /// Returns whether the stream is the legacy default stream.
+    /// Returns true if the stream is the legacy default stream.
     fn is_legacy(&self) -> bool;
 
-    /// Calls `then` with the capture that the stream is in, while nothing can be submitted.
+    /// Calls `then` with the stream's capture. Meanwhile nothing can be submitted.
     fn with_capture<R>(&self, then: impl FnOnce(&mut Option<Arc<Capture<Self>>>) -> R) -> R;
 }
 
-/// A capture in progress, or an ended one that events still point to.
+/// A capture in progress, or one that has ended but that events still point to.
 pub(crate) struct Capture<S> {
     thread: ThreadId,
     state: Mutex<CaptureState<S>>,
@@ -38,14 +38,14 @@ struct CaptureState<S> {
     nodes: Vec<PlanNode>,
     /// The streams of the capture with their tips; the origin first.
     streams: Vec<(Arc<S>, Vec<usize>)>,
-    /// The bodies of conditional nodes that are filled.
+    /// The bodies of conditional nodes that are being filled.
     bodies: Vec<Box<dyn Send>>,
-    /// The reason why the capture cannot become a graph, if there is one.
+    /// Why the capture cannot become a graph, if so.
     invalid: Option<&'static str>,
     ended: bool,
 }
 
-/// A point of a capture, for which an event that was recorded in the capture stands.
+/// A point in a capture. An event that was recorded in the capture stands for one.
 pub(crate) struct CapturedPoint<S> {
     capture: Arc<Capture<S>>,
     tips: Vec<usize>,
@@ -81,7 +81,8 @@ impl<S: CapturableStream> Capture<S> {
         })
     }
 
-    /// Ends the capture whose origin `stream` is. Its streams are then captured no more, also where there is an error.
+    /// Ends the capture that began at `stream`. Its streams are then no longer captured, even if there is an
+    /// error.
     pub(crate) fn end(stream: &Arc<S>) -> Result<Vec<PlanNode>> {
         let capture = stream.with_capture(|capture| capture.clone());
         let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;
@@ -117,12 +118,12 @@ impl<S: CapturableStream> Capture<S> {
         Ok(nodes)
     }
 
-    /// Notes a call that no graph can contain.
+    /// Records a call that no graph can contain.
     pub(crate) fn invalidate(&self, why: &'static str) {
         lock(&self.state).invalid.get_or_insert(why);
     }
 
-    /// Succeeds where the capture can still become a graph.
+    /// Succeeds if the capture can still become a graph.
     pub(crate) fn check(&self) -> Result<()> {
         match lock(&self.state).invalid {
             None => Ok(()),
@@ -144,7 +145,7 @@ impl<S: CapturableStream> Capture<S> {
         Ok(())
     }
 
-    /// Refuses a wait for a word in memory, or the write of one.
+    /// Refuses a wait for a word in memory, or a write to one.
     pub(crate) fn refuse_word(&self) -> Result<()> {
         self.invalidate("a stream was to wait for a word in memory, or to write one");
         Err(captured("no graph waits for words in memory or writes them: do so outside the capture"))
@@ -189,7 +190,7 @@ impl<S: CapturableStream> Capture<S> {
         CapturedPoint { capture: self.clone(), tips }
     }
 
-    /// Takes a stream that is destroyed out of its capture.
+    /// Takes a stream that is being destroyed out of its capture.
     pub(crate) fn abandon(stream: &Arc<S>) {
         let capture = stream.with_capture(Option::take);
         if let Some(capture) = capture {
@@ -217,7 +218,7 @@ impl<S> CaptureState<S> {
     }
 }
 
-/// Has `stream` wait for a captured point, which takes it into the capture.
+/// Makes `stream` wait for a captured point, so it joins that capture.
 pub(crate) fn join<S: CapturableStream>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Result<()> {
     stream.with_capture(|capture| {
         let mut state = lock(&point.capture.state);
@@ -252,7 +253,7 @@ pub(crate) fn join<S: CapturableStream>(stream: &Arc<S>, point: &CapturedPoint<S
     })
 }
 
-/// Returns the error of a captured stream that was asked to wait for an event that is no part of the capture.
+/// Returns the error for a captured stream that should wait for an event from outside the capture.
 pub(crate) fn refuse_outside_wait<S: CapturableStream>(capture: &Capture<S>) -> Error {
     capture.invalidate("it waited for an event recorded outside");
     captured("a captured stream can only wait for events recorded in the same capture")
@@ -266,7 +267,7 @@ pub(crate) fn refuse_block() -> Result<()> {
     Err(captured("this thread is capturing a stream and cannot wait for the device: end the capture first"))
 }
 
-/// Appends a graph after `tips`. Returns its nodes without a successor.
+/// Appends a graph after `tips`. Returns its nodes that have no successor.
 pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> Vec<usize> {
     let base = nodes.len();
     let leaves = leaves(&plan).map(|node| base + node).collect();
@@ -298,7 +299,7 @@ pub(crate) fn append_condition(
     leave
 }
 
-/// Returns the nodes without a successor.
+/// Returns the nodes that have no successor.
 fn leaves(plan: &[PlanNode]) -> impl Iterator<Item = usize> + use<> {
     let mut last = vec![true; plan.len()];
     for &dependency in plan.iter().flat_map(|node| &node.after) {

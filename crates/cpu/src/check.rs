@@ -1,24 +1,24 @@
 //! Checked mode: red zones around a block's dynamic shared memory.
 //!
-//! Static shared arrays are checked where they are indexed, in images that are compiled for it (`arch.rs`,
-//! `builtins.cuh`), and device memory by the bytes around it (`memory.rs`).
+//! Static shared arrays are checked when they are indexed, in images that are compiled for it (`arch.rs`,
+//! `builtins.cuh`). Device memory is checked by the bytes around it (`memory.rs`).
 
 use crate::abi::DYNAMIC_SHARED_MARGIN;
 
 const PATTERN: u8 = 0xa5;
 
-/// The red zones of one block.
+/// A block's red zones.
 pub(crate) struct SharedGuard {
     start: Option<*mut u8>,
     bytes: usize,
 }
 
 impl SharedGuard {
-    /// Fills the bytes around this thread's dynamic shared memory, which begins at `start` where the module has any,
-    /// and of which the block asked for `bytes`.
+    /// Fills the bytes around this thread's dynamic shared memory. It begins at `start` (if the module has
+    /// any), and the block asked for `bytes` of it.
     ///
     /// # Safety
-    /// The module is loaded, and no block runs on this thread.
+    /// The module must be loaded, and no block may run on this thread.
     pub(crate) unsafe fn lay(start: Option<*mut u8>, bytes: usize) -> Self {
         if let Some(start) = start {
             // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.
@@ -30,7 +30,7 @@ impl SharedGuard {
         Self { start, bytes }
     }
 
-    /// Returns where the block wrote beyond the bytes that it asked for.
+    /// Returns where the block wrote outside the bytes that it asked for.
     pub(crate) fn violation(&self) -> Option<String> {
         let start = self.start?;
         // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.

@@ -1,7 +1,8 @@
-//! Cooperative launches, whose blocks are all there at once: each block has an OS thread to itself.
+//! Cooperative launches. All blocks must exist at the same time, so each has its own OS thread.
 //!
-//! Workers run one block after another, and shared memory is a thread's. So the blocks get threads of their own for the
-//! time of the launch, on which kernels wait for each other (`gs_cpu_grid_barrier` in `barrier.cuh`).
+//! A worker runs one block after another, and shared memory belongs to a thread. So for the duration of the
+//! launch each block gets its own thread, and kernels can wait for each other there (`gs_cpu_grid_barrier` in
+//! `barrier.cuh`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +18,7 @@ use crate::fault::AltStack;
 use crate::grid::{self, Launch};
 use crate::shared::Shared;
 
-/// Runs all blocks of a cooperative launch. Returns the error of the block that failed first.
+/// Runs all blocks of a cooperative launch. Returns the error of the first block that failed.
 ///
 /// # Safety
 /// The launch was submitted as the traits ask.
@@ -44,7 +45,7 @@ pub(crate) unsafe fn run(launch: &Launch, shared: &'static Shared) -> Result<()>
             }
         }
         for thread in threads {
-            // A thread does not panic: a kernel's fault is its result.
+            // A thread does not panic, because a kernel's fault is its result.
             let (result, first) = thread.join().unwrap_or((Ok(()), false));
             if outcome.is_ok() || first && result.is_err() {
                 outcome = result;
@@ -69,7 +70,7 @@ unsafe fn run_block(
     if result.is_ok() {
         meeting.leave();
     }
-    // The signal handler's pointer to the runner is cleared before the runner goes.
+    // Dropping the runner also clears the signal handler's pointer to it.
     drop(signals);
     // SAFETY: made by `Box::into_raw` and used by this thread alone.
     drop(unsafe { Box::from_raw(runner) });
@@ -87,9 +88,10 @@ impl GridBarrier {
         }
     }
 
-    /// Has the other blocks go on without one that is done.
+    /// Lets the other blocks continue without one that is done.
     fn leave(&self) {
-        // One change makes the numbers equal, this one or the last arrival (`gs_cpu_grid_barrier`): it lets all go.
+        // One change makes the numbers equal, this one or the last arrival (`gs_cpu_grid_barrier`). That one
+        // releases all.
         let state = self.state.fetch_sub(ONE_BLOCK, Ordering::AcqRel) - ONE_BLOCK;
         let (left, waiting) = (state >> 32, state & (ONE_BLOCK - 1));
         if left == waiting && left > 0 {
@@ -99,7 +101,7 @@ impl GridBarrier {
         }
     }
 
-    /// Has the blocks that wait end with an error. True if no block had failed before.
+    /// Makes the waiting blocks end with an error. Returns true if no block had failed before.
     fn fail(&self) -> bool {
         self.failed.swap(1, Ordering::AcqRel) == 0
     }

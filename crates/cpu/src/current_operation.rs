@@ -1,4 +1,4 @@
-//! The place in a stream for the operation that runs, where the device is traced.
+//! A slot in each stream for the running operation, used if the device is traced.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use gpustream_hal::trace::now;
 use crate::recorder::Numbered;
 use crate::work::Task;
 
-/// The kind of an operation, as far as its time depends on it.
+/// What an operation's time depends on.
 pub(crate) enum Timing {
-    /// The stream's work runs from this moment.
+    /// The stream's work has been running since then.
     Work,
-    /// The stream waits for a word from this moment.
+    /// The stream has been waiting for a word since then.
     Word,
-    /// A graph, whose nodes have times, or a wait for another stream, whose time is not the operation's.
+    /// A graph, whose nodes have times, or a wait for another stream, whose time does not count.
     None,
 }
 
-/// The place in a stream for the operation that runs, if it has a number.
+/// The slot for the running operation, if it has a number.
 #[derive(Default)]
 pub(crate) struct CurrentOperation(UnsafeCell<Option<Running>>);
 
@@ -33,43 +33,43 @@ impl CurrentOperation {
     /// Begins an operation.
     ///
     /// # Safety
-    /// The caller has the stream.
+    /// The caller must own the stream.
     #[cold]
     pub(crate) unsafe fn begin(&self, operation: Arc<Numbered>, timing: Timing) {
-        // SAFETY: nobody else uses the slot, by this function's contract.
+        // SAFETY: the slot is not shared, by this function's contract.
         let slot = unsafe { &mut *self.0.get() };
-        // Last of all: the operation begins now.
+        // This comes last, because the operation begins now.
         slot.insert(Running { operation, timing, start: 0 }).start = now();
     }
 
     /// Returns the operation.
     ///
     /// # Safety
-    /// The caller has the stream.
+    /// The caller must own the stream.
     pub(crate) unsafe fn operation(&self) -> Option<Arc<Numbered>> {
-        // SAFETY: nobody else uses the slot, by this function's contract.
+        // SAFETY: the slot is not shared, by this function's contract.
         unsafe { &*self.0.get() }.as_ref().map(|running| running.operation.clone())
     }
 
-    /// Ends the operation, if it has a number. `work` is the stream's.
+    /// Ends the operation, if it has a number. `work` is the stream's work.
     ///
     /// # Safety
-    /// The caller has the stream. The work is alive and as it was while it ran, and its module is loaded.
+    /// The caller must own the stream. The work must be alive and unchanged, and its module loaded.
     #[inline]
     pub(crate) unsafe fn end(&self, work: *const Task) {
-        // SAFETY: nobody else uses the slot, by this function's contract.
+        // SAFETY: the slot is not shared, by this function's contract.
         if let Some(running) = unsafe { (*self.0.get()).take() } {
             // SAFETY: passed on to the caller.
             unsafe { running.end(work) };
         }
     }
 
-    /// Forgets the operation, which will not run.
+    /// Forgets the operation, because it will not run.
     ///
     /// # Safety
-    /// The caller has the stream.
+    /// The caller must own the stream.
     pub(crate) unsafe fn forget(&self) {
-        // SAFETY: nobody else uses the slot, by this function's contract.
+        // SAFETY: the slot is not shared, by this function's contract.
         drop(unsafe { (*self.0.get()).take() });
     }
 }

@@ -17,7 +17,7 @@ use crate::queue::{PRIORITY_RANGE, Registry};
 use crate::shared::Shared;
 use crate::sync::lock;
 
-/// A device whose threads run. Lives for good, as they do.
+/// A device whose threads are running. It lives forever, because they do.
 #[derive(Clone, Copy)]
 struct Started {
     shared: &'static Shared,
@@ -61,7 +61,7 @@ impl CpuDevice {
         info.limits.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;
         info.limits.shared_memory_per_multiprocessor = abi::DYNAMIC_SHARED_MAX;
         info.limits.l2_cache = l2_cache();
-        // Any worker copies; with one, copies in both directions still take turns.
+        // Any worker can copy. With a single worker, copies in both directions take turns.
         info.limits.async_engine_count = workers.min(2);
         info.features.concurrent_kernels = true;
         info.features.cooperative_launch = true;
@@ -93,7 +93,8 @@ unsafe impl Device for CpuDevice {
     fn synchronize(&self) -> Result<()> {
         capture::refuse_block()?;
         if !self.shared.is_forked() {
-            // Every stream, also where the first reports that the device is lost: the others may still run.
+            // We check every stream, even if the first says that the device is lost, because the others may
+            // still be running.
             for stream in self.streams.all() {
                 let _ = stream.finish(WaitPolicy::Spin);
             }
@@ -116,14 +117,14 @@ unsafe impl Device for CpuDevice {
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        // One address space: only a device that is not there has to be refused.
+        // There is one address space, so we only refuse a device that does not exist.
         let devices = options::device_count()?;
         if other < devices { Ok(()) } else { Err(no_device(other, devices)) }
     }
 }
 
-/// The CPU backend. Devices live from their first opening to the process's end; one that a kernel's failure
-/// ended is replaced at the next opening, while handles of the old one go on getting its error.
+/// The CPU backend. A device lives from its first opening to the end of the process. If a kernel's failure
+/// ended it, the next opening makes a new one, while handles to the old one keep returning its error.
 struct Cpu {
     open: Mutex<Vec<Started>>,
 }
@@ -135,13 +136,13 @@ pub fn backend() -> &'static dyn Backend {
     &CPU
 }
 
-/// Opens a device as `options` say, which [`backend`] gives to no other caller.
+/// Opens a device with these options. It is separate from all devices that [`backend`] returns.
 ///
-/// Its ordinal is 0, its memory counts against the machine's alone. For tests and tools; the device's threads
+/// Its ordinal is 0, and its memory counts only against the machine's. Use it in tests and tools; its threads
 /// stay until the process ends.
 ///
 /// # Errors
-/// Where the system gives no threads, and for a warp of another number of lanes than 32 or 64.
+/// If the system cannot start threads, or if the number of lanes in a warp is neither 32 nor 64.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
     if !matches!(options.warp_size, 32 | 64) {
         let message = format!("a warp of {} lanes; 32 and 64 are possible", options.warp_size);
@@ -195,14 +196,14 @@ fn no_device(ordinal: usize, devices: usize) -> Error {
     )
 }
 
-/// Returns the processor's name as the system has it.
+/// Returns the processor's name, as the system reports it.
 fn processor_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|l| l.split_once(':'));
     name.map_or_else(|| format!("{} processor", std::env::consts::ARCH), |(_, name)| name.trim().into())
 }
 
-/// Returns the bytes of the first core's second-level cache; 0 where the system does not say.
+/// Returns the size of the first core's second-level cache in bytes, or 0 if the system does not say.
 fn l2_cache() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
     let text = text.trim();

@@ -1,4 +1,4 @@
-//! A module's file, read before it is loaded: its completeness, and the places of its shared arrays.
+//! Reads a module's file before it is loaded: is it complete, and where are its shared arrays?
 
 use gpustream_hal::{ErrorKind, Result};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader, ProgramHeader};
@@ -18,10 +18,10 @@ pub(crate) struct SharedArray {
     pub(crate) size: u64,
 }
 
-/// A shared object, checked as far as is possible without loading it.
+/// A shared object that was checked as far as possible without loading it.
 pub(crate) struct Image {
     pub(crate) arrays: Vec<SharedArray>,
-    /// Whether kernels can print.
+    /// True if its kernels can print.
     pub(crate) prints: bool,
     /// Bytes of the address space from the image's start to its end.
     pub(crate) span: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Reads the file. The dynamic loader trusts every file, so damage is looked for here.
+    /// Reads the file. The dynamic loader trusts every file, so we must find damage here.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &dyn std::fmt::Display| {
             error(
@@ -87,9 +87,9 @@ impl Image {
         self.arrays.iter().find(|a| a.symbol == symbol).map(|a| a.offset)
     }
 
-    /// Returns the bytes of the shared arrays that a kernel declares in its own body.
+    /// Returns the total size of the shared arrays that a kernel declares in its body.
     pub(crate) fn static_shared(&self, kernel: &str) -> u64 {
-        // A function's static variable is mangled after the function: _ZZ6kernelE4tile.
+        // The mangled name of a function's static variable contains the function: _ZZ6kernelE4tile.
         let prefix = format!("_ZZ{}{kernel}E", kernel.len());
         self.arrays
             .iter()

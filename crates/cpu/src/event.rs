@@ -23,10 +23,11 @@ pub(crate) struct Event {
 struct EventState {
     /// The point of the last record.
     mark: Option<Mark>,
-    /// Number of the last record, so that the timestamp of an earlier record is not taken for the last one's.
+    /// The number of the last record, so that a timestamp of an earlier record is not mistaken for the last
+    /// one's.
     records: u64,
     stamp: Option<Instant>,
-    /// The point of the last record, where that was into a capture.
+    /// The point of the last record, if it was in a capture.
     captured: Option<CapturedPoint<Stream>>,
 }
 
@@ -42,7 +43,7 @@ impl Event {
 
     fn record_on(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<()> {
         stream.shared().alive()?;
-        // Taken out first: a stream's lock is never taken under an event's.
+        // We take this out first, because we must never take a stream's lock while holding an event's.
         if let Some(capture) = stream.capture() {
             let point = capture.point(stream);
             let mut state = lock(&self.state);
@@ -68,7 +69,7 @@ impl Event {
         Ok(())
     }
 
-    /// Orders work that is submitted to `stream` from now on after the last record.
+    /// Makes work that is submitted to `stream` from now on come after the last record.
     pub(crate) fn wait_on(&self, stream: &Arc<Stream>) -> Result<()> {
         let (mark, captured) = {
             let state = lock(&self.state);
@@ -96,7 +97,7 @@ impl TimedEvent for Event {
     }
 }
 
-// SAFETY: an event is done when its queue has come to its record.
+// SAFETY: an event is done when its queue has reached its record.
 unsafe impl Events for CpuDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         self.shared.alive()?;
@@ -105,7 +106,7 @@ unsafe impl Events for CpuDevice {
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
-        // SAFETY: made by `Arc::into_raw`, and not used again. A timestamp to come has its own count.
+        // SAFETY: made by `Arc::into_raw`, and not used again. A pending timestamp has its own count.
         drop(unsafe { Arc::from_raw(event.0 as *const Event) });
         Ok(())
     }
@@ -124,7 +125,7 @@ unsafe impl Events for CpuDevice {
         refuse_captured(&state)?;
         let done = state.mark.as_ref().is_none_or(|mark| mark.stream.is_done(mark.number));
         drop(state);
-        // A lost device's operations count as done: that must not look like success.
+        // The operations of a lost device count as done, but that must not look like success.
         self.shared.alive()?;
         Ok(done)
     }
@@ -148,7 +149,7 @@ unsafe impl Events for CpuDevice {
         // SAFETY: passed on to the caller.
         let (start, end) = unsafe { (Event::borrow(start), Event::borrow(end)) };
         self.shared.alive()?;
-        // One lock at a time: both may be the same event.
+        // We take one lock at a time, because both may be the same event.
         let first = lock(&start.state).stamp;
         let second = lock(&end.state).stamp;
         match (first, second) {

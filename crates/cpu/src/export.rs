@@ -1,4 +1,4 @@
-//! Memory that other processes map: sealed files without a name.
+//! Memory that other processes can map: sealed anonymous files.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -10,12 +10,13 @@ use crate::device::CpuDevice;
 use crate::error::error;
 use crate::fiber::page_size;
 
-/// A file with these keeps its length for good: no process can take mapped pages away, whose use would end this one.
+/// A file with these seals keeps its length forever. Otherwise another process could shrink it, and this one
+/// would crash when it uses the missing pages.
 const LENGTH_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 // SAFETY: the bytes of a file that cannot shrink stay while the file is mapped.
 unsafe impl Exports for CpuDevice {
-    /// Returns the same for all CPU devices, since they have the machine's memory in common.
+    /// Returns the same value for all CPU devices, because they share the machine's memory.
     fn uuid(&self) -> Result<[u8; 16]> {
         Ok(*b"the machine's   ")
     }
@@ -63,7 +64,7 @@ unsafe impl Exports for CpuDevice {
         if there < bytes as u64 {
             return Err(wrong(&format_args!("the descriptor's memory has {there} bytes")));
         }
-        // Longer memory than the machine could have is refused by the system.
+        // The system refuses more memory than the machine could have.
         let len = bytes.checked_next_multiple_of(page_size());
         let len = len.ok_or_else(|| wrong(&"the address space is smaller"))?;
         let mapped = descriptor.try_clone_to_owned().and_then(|file| Ok((map(descriptor, len)?, file)));
@@ -74,7 +75,7 @@ unsafe impl Exports for CpuDevice {
 
     unsafe fn shared_unmap(&self, mapping: SharedMapping) -> Result<()> {
         self.shared.not_forked()?;
-        // SAFETY: the descriptor is the mapping's, which ends here.
+        // SAFETY: the descriptor belongs to the mapping, which ends here.
         drop(unsafe { OwnedFd::from_raw_fd(mapping.handle as i32) });
         // SAFETY: passed on to the caller.
         unsafe { self.shared.memory.free(mapping.address.0) }
@@ -89,7 +90,7 @@ impl CpuDevice {
     }
 }
 
-/// Makes an empty file in memory, which the system calls `name`.
+/// Makes an empty file in memory. The system shows it as `name`.
 pub(crate) fn memory_file(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string.
     let raw = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | flags) };
@@ -100,7 +101,7 @@ pub(crate) fn memory_file(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedF
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Makes a file of `len` zero bytes in memory, all of which are there, and whose length stays.
+/// Makes a file of `len` zero bytes in memory. All of its pages exist, and its length is fixed.
 fn sealed_file(len: usize) -> io::Result<OwnedFd> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     file_limit::check(len as u64)?;
@@ -125,7 +126,7 @@ fn length(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::try_from(status.st_size).unwrap_or(0))
 }
 
-/// Maps the first bytes of a file, for all to see.
+/// Maps the beginning of a file as shared memory.
 fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: a new mapping, at an address that the system chooses.

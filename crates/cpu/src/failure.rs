@@ -1,11 +1,11 @@
-//! The report on a kernel that failed: the place and the reason.
+//! How we report a failed kernel: where and why.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::Lane;
 use crate::fiber::LOCALS_BYTES;
 
-/// The place in the source where a thread waits.
+/// Where in the source a thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub(crate) file: *const c_char,
@@ -35,12 +35,12 @@ impl std::fmt::Display for Site {
     }
 }
 
-/// The place and message of a kernel's failure.
+/// Where a kernel failed, and the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Linear number of the block.
     pub(crate) block: u64,
-    /// Number of the thread in its block, where it is known.
+    /// The number of the thread in its block, if we know it.
     pub(crate) thread: Option<u32>,
     pub(crate) message: String,
 }
@@ -50,13 +50,13 @@ pub(crate) struct Failure {
 pub(crate) struct Crash {
     pub(crate) signal: i32,
     pub(crate) address: usize,
-    /// Whether the address is one beyond the thread's stack.
+    /// True if the address is just past the thread's stack.
     pub(crate) overflow: bool,
 }
 
 impl Crash {
-    /// Returns whether `address` is that of memory which the kernel wanted. The address of a trap is that of its own
-    /// instruction.
+    /// Returns true if `address` is memory that the kernel wanted to access. A trap's address is that of its
+    /// own instruction.
     pub(crate) fn is_access(&self) -> bool {
         !self.overflow && matches!(self.signal, libc::SIGSEGV | libc::SIGBUS)
     }

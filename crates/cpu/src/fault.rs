@@ -1,17 +1,18 @@
-//! Crashes in kernels: a signal handler that turns them into errors of the device.
+//! Crashes in kernels: a signal handler turns them into errors of the device.
 //!
-//! A kernel's own faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`; `SIGTRAP` on aarch64) while a fiber runs it make
-//! that fiber return to its worker, which reports the kernel, block and, where known, thread. The kernel's frames are
-//! dropped as they stand: kernels own nothing.
+//! If a kernel faults while a fiber runs it (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`; `SIGTRAP` on aarch64),
+//! the handler makes that fiber return to its worker. The worker reports the kernel, block and, if known,
+//! thread. We simply drop the kernel's stack frames, because kernels own nothing.
 //!
-//! Every other signal of these kinds (a fault in a copy, in a host function or on a thread of the program; one that
-//! `kill` or `raise` sent, on whatever thread) is not ours: the process goes on as it would without this library. The
-//! handler that was there before is called as it asked to be (its form of arguments, its mask, once only), the default
-//! ends the process by that signal, and a signal that was ignored is ignored. A handler that puts another in its
-//! place (Rust's own for `SIGSEGV` and `SIGBUS` puts the default there) replaces itself and not this one, which stays.
+//! Any other signal of these kinds is not ours: a fault in a copy, in a host function or on one of the
+//! program's threads, or a signal that `kill` or `raise` sent to any thread. The process then continues as it
+//! would without this library. If there was a handler before ours, we call it as it asked to be called (its
+//! signature, its mask, only once). The default action ends the process with that signal, and an ignored
+//! signal stays ignored. Some handlers replace themselves when they run, as Rust's own do for `SIGSEGV` and
+//! `SIGBUS`. They then only replace themselves, and our handler stays.
 //!
-//! One loss remains: a kernel that faults inside a C library call that it made (a `printf` of a wild pointer) may
-//! leave that library's locks held.
+//! One limitation remains: if a kernel faults inside a C library function that it called (such as `printf`
+//! with a wild pointer), that library's locks may stay locked.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -64,9 +65,9 @@ thread_local! {
     static RUNNER: Cell<*mut Runner> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The actions that were there before; set before ours can run.
+/// The actions from before. We set them before ours can run.
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
-/// The action that a signal's previous handler has put in its own place: a [`Replaced`].
+/// An action with which a signal's previous handler has replaced itself: a [`Replaced`].
 static REPLACED: [AtomicU8; SIGNALS.len()] = [const { AtomicU8::new(Replaced::Not as u8) }; SIGNALS.len()];
 static INSTALL: Once = Once::new();
 
@@ -77,7 +78,8 @@ enum Replaced {
     Ignore,
 }
 
-/// A worker's stack for signal handlers, since a kernel may have used up its own, and the thread's one before.
+/// A worker's stack for signal handlers, because a kernel may have used up its own. It also remembers the
+/// thread's previous one.
 pub(crate) struct AltStack {
     _memory: Box<[u8]>,
     before: libc::stack_t,
@@ -115,7 +117,7 @@ fn install_handlers() {
     // Called once.
     let _ = PREVIOUS.set(previous);
     for signal in SIGNALS {
-        // SAFETY: the actions before are known.
+        // SAFETY: the previous actions are known.
         unsafe { install(signal) };
     }
 }
@@ -129,14 +131,15 @@ unsafe fn action_of(signal: c_int) -> libc::sigaction {
     }
 }
 
-/// Puts our handler in place; also called by it.
+/// Installs our handler. The handler calls this too.
 unsafe fn install(signal: c_int) {
     // SAFETY: zero is a valid `sigaction`; the handler has the signature that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // One at a time: the stack that Rust gives a thread for handlers holds little more than one signal's frame.
+        // Only one signal at a time: the stack that Rust gives a thread for handlers has little more room
+        // than one signal's frame.
         libc::sigemptyset(&raw mut action.sa_mask);
         for other in SIGNALS {
             libc::sigaddset(&raw mut action.sa_mask, other);
@@ -145,12 +148,12 @@ unsafe fn install(signal: c_int) {
     }
 }
 
-/// Touches nothing but the faulting worker's runner, and allocates nothing.
+/// It touches only the faulting worker's runner, and allocates nothing.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let runner = RUNNER.get();
-    // SAFETY: the kernel passes a ucontext, and the signal's description in `info`. The runner belongs to this thread;
-    // if the stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no reference to the
-    // runner is alive.
+    // SAFETY: the kernel passes a ucontext, and the signal's description in `info`. The runner belongs to
+    // this thread. If the stack pointer is in the running fiber, we interrupted a kernel, so no reference to
+    // the runner is alive.
     unsafe {
         if !runner.is_null() && !is_sent(info) {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
@@ -170,13 +173,13 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Returns whether the signal was sent (`kill`, `raise`, `sigqueue`); otherwise the instruction caused the signal.
+/// Returns true if the signal was sent (`kill`, `raise`, `sigqueue`). Otherwise an instruction caused it.
 unsafe fn is_sent(info: *const libc::siginfo_t) -> bool {
     // SAFETY: passed by the kernel.
     unsafe { (*info).si_code <= 0 }
 }
 
-/// Acts as the process would have without our handler.
+/// Does what would happen without our handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(index) = SIGNALS.iter().position(|&s| s == signal) else { return };
     let Some(previous) = PREVIOUS.get().map(|all| &all[index]) else { return };
@@ -192,7 +195,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
     // Faults cannot be ignored.
     if is_default || is_ignored {
-        // SAFETY: the process would have ended so without our handler.
+        // SAFETY: without our handler the process would have ended this way too.
         return unsafe { end_by(signal, is_sent) };
     }
     if previous.sa_flags & libc::SA_RESETHAND != 0 {
@@ -200,12 +203,12 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
     // SAFETY: called as the system would.
     unsafe { call(previous, signal, info, context) };
-    // SAFETY: a query; the action that is put back is ours.
+    // SAFETY: a query; the action that we restore is ours.
     unsafe {
         let by = match action_of(signal).sa_sigaction {
             libc::SIG_DFL => Replaced::Default,
             libc::SIG_IGN => Replaced::Ignore,
-            // The action is still ours, or another one, which may call ours.
+            // The action is still ours, or another one that may call ours.
             _ => return,
         };
         REPLACED[index].store(by as u8, Ordering::Relaxed);
@@ -213,25 +216,25 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
 }
 
-/// Has the signal's default action end the process.
+/// Makes the signal's default action end the process.
 unsafe fn end_by(signal: c_int, is_sent: bool) {
     // SAFETY: zero is a valid `sigaction`, which stands for the default.
     unsafe {
         let default: libc::sigaction = zeroed();
         libc::sigaction(signal, &raw const default, ptr::null_mut());
-        // A fault comes again when its instruction is repeated, after our return.
+        // After we return, the instruction is repeated and faults again.
         if is_sent {
             let mut blocked = zeroed();
             libc::sigaddset(&raw mut blocked, signal);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const blocked, ptr::null_mut());
             libc::raise(signal);
-            // Only the first process of a container is still there.
+            // Only the first process of a container is still alive here.
             install(signal);
         }
     }
 }
 
-/// Calls a handler as its action asks for.
+/// Calls a handler as its action specifies.
 unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the handler's type is what its flags say; the system passed the context; a set of signals is valid when
     // zero.

@@ -1,32 +1,33 @@
-//! Fibers: the stacks on which the threads of a block wait for each other.
+//! Fibers: the stacks on which a block's threads wait for each other.
 //!
-//! A [`Fiber`] runs stretches of a kernel, one after another. When a kernel waits, its fiber hands over to another
-//! fiber or to the worker's own stack ([`crate::switch`]). Fibers never leave the OS thread that made them, because a
-//! kernel's shared memory is that thread's.
+//! A [`Fiber`] runs stretches of a kernel, one after another. When a kernel waits, its fiber passes its turn
+//! to another fiber or to the worker's own stack ([`crate::switch`]). A fiber never leaves the OS thread that
+//! made it, because a kernel's shared memory belongs to that thread.
 
 use std::io;
 
 use crate::abi::{Context, Entry, MAX_THREADS};
 use crate::switch;
 
-/// Bytes that a thread of a block has for its local variables, as on a GPU.
+/// How many bytes a thread of a block has for its local variables. It is the same as on a GPU.
 pub(crate) const LOCALS_BYTES: usize = 512 << 10;
 
-/// Bytes for the frames of the functions that a kernel calls, `printf` among them.
+/// Bytes for the stack frames of functions that a kernel calls, such as `printf`.
 const FRAMES_BYTES: usize = 64 << 10;
 
-/// Distance between the tops of neighbouring stacks beyond their size. Without it the hot part of every stack falls
-/// into the same cache sets, which makes a switch four times slower.
+/// How far the tops of neighbouring stacks are apart, in addition to their size. Without it the hot parts of
+/// all stacks would fall into the same cache sets, which makes a switch four times slower.
 const STAGGER: usize = 320;
 
-/// The distance after which the stagger begins anew.
+/// After this distance the stagger starts over.
 const STAGGER_SPAN: usize = 128 << 10;
 
-/// Bytes of one fiber's stack. Pages that are never touched cost nothing.
+/// The size of a fiber's stack in bytes. Pages that are never touched cost nothing.
 const STACK_BYTES: usize = LOCALS_BYTES + FRAMES_BYTES + STAGGER_SPAN;
 
-/// Bytes below a stack that nothing may touch. A kernel is compiled so that it touches its stack in steps of at most 64
-/// KiB as it goes down, however large a frame is; the stack pointer may then be a step further.
+/// How many bytes below a stack cannot be accessed. Kernels are compiled so that they touch their stack in
+/// steps of at most 64 KiB as it grows, however large a frame is. The stack pointer may then be one step
+/// further.
 const GUARD_BYTES: usize = 128 << 10;
 
 /// A mapped stack with guard pages below.
@@ -37,7 +38,7 @@ struct FiberStack {
 }
 
 impl FiberStack {
-    /// Maps a stack; `index` tells neighbouring stacks apart.
+    /// Maps a stack. `index` distinguishes neighbouring stacks.
     fn new(index: usize) -> io::Result<Self> {
         let len = STACK_BYTES + GUARD_BYTES;
         let map = map(len, libc::MAP_NORESERVE | libc::MAP_STACK)?;
@@ -54,21 +55,21 @@ impl FiberStack {
 
 impl Drop for FiberStack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this stack's own, and no fiber uses the mapping any more.
+        // SAFETY: the mapping belongs to this stack, and no fiber uses it anymore.
         unsafe { libc::munmap(self.map.cast(), self.len) };
     }
 }
 
-/// The reason why a fiber handed the turn back to its worker.
+/// Why a fiber has passed its turn back to its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// No fiber can go on without the worker.
+    /// No fiber can continue without the worker.
     Idle,
     /// The kernel crashed; the fiber must be thrown away.
     Crashed,
 }
 
-/// A stretch of a kernel: blocks `first..end`, from a thread of the first on.
+/// A stretch of a kernel: blocks `first..end`, beginning at a thread of the first.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) entry: Entry,
@@ -78,22 +79,23 @@ pub(crate) struct Stretch {
     pub(crate) first_thread: u32,
 }
 
-/// A function that is called on a fiber whose stretch is done; returns the fiber that goes on, if not the worker.
+/// A function that we call on a fiber that has finished its stretch. It returns the fiber that continues, or
+/// `None` for the worker.
 pub(crate) type OnDone = unsafe fn(*mut Context) -> Option<usize>;
 
-/// The state that a worker and its fibers share. One per worker, at a fixed place.
+/// The state that a worker shares with its fibers. There is one per worker, at a fixed address.
 pub(crate) struct Exchange {
     on_done: OnDone,
     /// The stretch of the fiber that is started next.
     pub(crate) stretch: Option<Stretch>,
-    /// The reason why the worker's stack runs again.
+    /// Why the worker's stack runs again.
     stop: Stop,
-    /// The stack pointer of the worker's own stack, which waits while fibers run.
+    /// The stack pointer of the worker's own stack. It waits while fibers run.
     worker: usize,
     /// The fiber that runs.
     running: usize,
-    /// The stack pointers of the other fibers, which wait. They lie apart from the fibers, so that a barrier touches
-    /// eight bytes of each.
+    /// The stack pointers of the waiting fibers. They are stored apart from the fibers, so that a barrier
+    /// touches only eight bytes of each.
     waiting_at: [usize; MAX_THREADS],
 }
 
@@ -108,15 +110,15 @@ impl Exchange {
         self.running
     }
 
-    /// Lets fiber `index` run on the worker's thread until a fiber hands the turn back to the worker.
+    /// Lets fiber `index` run on the worker's thread, until some fiber passes the turn back to the worker.
     ///
     /// # Safety
-    /// Called on the worker's own stack. The fiber is alive. Either it waits, or it has nothing to do and the exchange
-    /// has a stretch whose entry and context are valid. No reference to what kernels reach through their context is
-    /// alive.
+    /// Must be called on the worker's own stack. The fiber must be alive. It must either be waiting, or have
+    /// nothing to do while the exchange has a stretch with a valid entry and context. No reference may be
+    /// alive to anything that kernels reach through their context.
     #[inline]
     pub(crate) unsafe fn run(this: *mut Self, index: usize) -> Stop {
-        // SAFETY: by the caller's promise the fiber's stack pointer is that of a fiber that waits.
+        // SAFETY: by the caller's promise, the stack pointer is that of a waiting fiber.
         unsafe {
             (*this).running = index;
             switch::switch(&raw mut (*this).worker, (*this).waiting_at[index]);
@@ -124,11 +126,11 @@ impl Exchange {
         }
     }
 
-    /// Notes that the fiber that runs waits at `here`, and gives the turn to fiber `next`, or to the worker. Returns
-    /// the stack pointer to go on with.
+    /// Records that the running fiber waits at `here`, and passes the turn to fiber `next` or to the worker.
+    /// Returns the stack pointer to continue with.
     #[inline]
     pub(crate) fn pass_turn(&mut self, here: usize, next: Option<usize>) -> usize {
-        // The remainders are the numbers themselves, and spare a barrier the comparisons with the arrays' ends.
+        // These remainders do not change the numbers. They just save a barrier the bounds checks.
         self.waiting_at[self.running % MAX_THREADS] = here;
         if let Some(next) = next {
             self.running = next;
@@ -139,11 +141,11 @@ impl Exchange {
         }
     }
 
-    /// Gives the worker the turn of the fiber that runs, whose kernel goes no further.
+    /// Passes the turn of the running fiber back to the worker, because its kernel cannot continue.
     ///
     /// # Safety
-    /// Called on the stack of the fiber that runs, with no reference to what others reach alive. The worker throws the
-    /// fiber away.
+    /// Must be called on the running fiber's stack, with no reference alive to anything that others reach.
+    /// The worker then throws the fiber away.
     pub(crate) unsafe fn give_up(this: *mut Self, stop: Stop) -> ! {
         let mut nowhere = 0;
         loop {
@@ -155,7 +157,7 @@ impl Exchange {
         }
     }
 
-    /// Has the processor fetch the memory that a fiber needs first when it runs. Any index will do.
+    /// Prefetches the memory that a fiber needs first when it runs. Any index is fine.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         switch::prefetch(self.waiting_at[index % MAX_THREADS]);
@@ -168,10 +170,10 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
-    /// Makes a fiber that has nothing to do. `index`, below [`MAX_THREADS`], tells the fibers of one worker apart.
+    /// Makes a fiber with nothing to do. `index`, below [`MAX_THREADS`], distinguishes one worker's fibers.
     ///
     /// # Safety
-    /// `exchange` outlives the fiber, and the fiber that had this index is gone.
+    /// `exchange` must outlive the fiber, and the previous fiber with this index must be gone.
     pub(crate) unsafe fn new(index: usize, exchange: *mut Exchange) -> io::Result<Self> {
         let stack = FiberStack::new(index)?;
         // SAFETY: the stack is new, mapped and large enough; the exchange is alive.
@@ -179,28 +181,28 @@ impl Fiber {
         Ok(Self { stack })
     }
 
-    /// Returns whether a stack pointer lies on this fiber, also just beyond its end; for the signal handler.
+    /// Returns true if a stack pointer is on this fiber or just past its end. For the signal handler.
     pub(crate) fn contains(&self, stack_pointer: usize) -> bool {
         let start = self.stack.map as usize;
         (start..start + self.stack.len).contains(&stack_pointer)
     }
 
-    /// Returns whether an access to `address` was one beyond the stack's end; for the signal handler.
+    /// Returns true if an access to `address` was just past the stack's end. For the signal handler.
     pub(crate) fn guards(&self, address: usize) -> bool {
         let start = self.stack.map as usize;
         (start..start + GUARD_BYTES).contains(&address)
     }
 
-    /// Returns the function and the stack pointer with which a crashed fiber goes on, `exchange` being the argument;
-    /// for the signal handler. The stack's contents are overwritten.
+    /// Returns the function and stack pointer with which a crashed fiber continues, with `exchange` as the
+    /// argument. For the signal handler. The stack's contents are overwritten.
     pub(crate) fn crash_landing(&self) -> (usize, usize) {
         (crashed as *const () as usize, switch::call_frame(self.stack.top))
     }
 }
 
-/// Runs a stretch, on any fiber. The fiber then waits at `start` for the next.
+/// Runs a stretch on any fiber. The fiber then waits at `start` for the next one.
 unsafe extern "C" fn body(exchange: *mut Exchange, start: usize) -> usize {
-    // SAFETY: the exchange is alive, and the caller that starts a stretch vouches for its entry and context. No
+    // SAFETY: the exchange is alive, and whoever starts a stretch vouches for its entry and context. No
     // reference to either is alive while the kernel runs.
     unsafe {
         let mut next = None;
@@ -214,11 +216,11 @@ unsafe extern "C" fn body(exchange: *mut Exchange, start: usize) -> usize {
 
 /// Ends a fiber whose kernel crashed.
 unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
-    // SAFETY: the signal handler makes the fiber that runs call this.
+    // SAFETY: the signal handler makes the running fiber call this.
     unsafe { Exchange::give_up(exchange, Stop::Crashed) }
 }
 
-/// Maps new memory of zeros, with `flags` beside those that say so.
+/// Maps new zeroed memory, with additional `flags`.
 pub(crate) fn map(len: usize, flags: libc::c_int) -> io::Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     let protection = libc::PROT_READ | libc::PROT_WRITE;

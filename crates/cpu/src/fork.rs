@@ -1,8 +1,9 @@
-//! A `fork` leaves nothing of a device: its threads stay with the parent, and so do the locks that they hold.
+//! A `fork` leaves nothing of a device in the child: its threads stay with the parent, and so do the locks
+//! that they hold.
 //!
-//! The child's copies of the parent's devices are lost from the start: each call on them is an error before it takes a
-//! lock or waits. Memory that they hold stays allocated. A device that the child opens is a new one, with threads of
-//! its own.
+//! In the child, the parent's devices are lost from the start: each call on them returns an error before it
+//! takes a lock or waits. Their memory stays allocated. If the child opens a device, it gets a new one with
+//! its own threads.
 
 use std::ptr;
 use std::sync::Once;
@@ -10,15 +11,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::shared::Shared;
 
-/// The process's devices, the last one first. They are there for good.
+/// The process's devices, newest first. They live forever.
 static DEVICES: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static WATCH: Once = Once::new();
 
-/// Enters a device that is to be lost in a child.
+/// Registers a device that must be lost in a child.
 pub(crate) fn enter(device: &'static Shared) {
     WATCH.call_once(|| {
-        // SAFETY: the function may run in a child: it touches atomics only. Where the system has no memory for the
-        // entry, a child's calls wait as they would without the entry.
+        // SAFETY: the function may run in a child, because it only touches atomics. If the system has no
+        // memory for the entry, a child's calls wait as they would without it.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     let new = ptr::from_ref(device).cast_mut();
@@ -34,7 +35,7 @@ pub(crate) fn enter(device: &'static Shared) {
 
 unsafe extern "C" fn in_child() {
     let mut next = DEVICES.load(Ordering::Acquire);
-    // SAFETY: devices live for good, and are entered complete.
+    // SAFETY: devices live forever, and are complete when they are registered.
     while let Some(device) = unsafe { next.as_ref() } {
         device.leave_to_parent();
         next = device.previous.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Graphs: built node by node or by capture, made executable, launched.
+//! Graphs: built node by node or by capture, instantiated, and launched.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -30,9 +30,10 @@ struct Node {
 
 enum NodeKind {
     One(plan::NodeTask),
-    /// A copy of another graph, its own child graphs taken apart.
+    /// A copy of another graph, with its own child graphs expanded.
     Child(Vec<PlanNode>),
-    /// A body, with the address of the word that decides about it and how often; none in a node that was not finished.
+    /// A body, with the address of the word that controls it, and how often it may run. `None` if the node
+    /// was not finished.
     Condition(Box<Graph>, Option<(usize, Repeat)>),
 }
 
@@ -43,15 +44,15 @@ struct Exec {
 
 struct ExecState {
     run: Arc<GraphRun>,
-    /// The place in the run of each node of the graph; `None` for a child graph.
+    /// For each node of the graph, its index in the run. `None` for a child graph.
     places: Vec<Option<usize>>,
-    /// The last launch: the next one follows it, on whatever stream.
+    /// The last launch. The next one must follow it, whatever stream it is on.
     last: Option<Mark>,
-    /// Runs of the same nodes with former work, oldest first. Launches of them may be pending.
+    /// Runs of the same nodes with earlier work, oldest first. Launches of them may be pending.
     former: VecDeque<Arc<GraphRun>>,
 }
 
-/// The most former runs that are kept to be used again.
+/// How many earlier runs we keep for reuse.
 const MOST_FORMER: usize = 32;
 
 impl ExecState {
@@ -59,8 +60,8 @@ impl ExecState {
         Self { run: Arc::new(GraphRun::new(plan)), places, last: None, former: VecDeque::new() }
     }
 
-    /// Returns the run to be changed. Pending launches keep the nodes that they were launched with: where there is one,
-    /// another run takes its place.
+    /// Returns the run to change. Pending launches keep the nodes that they were launched with, so if there
+    /// is one, we replace the run with another.
     fn run_to_change(&mut self) -> Option<&mut GraphRun> {
         if Arc::get_mut(&mut self.run).is_none() {
             let oldest = self.former.front_mut().and_then(Arc::get_mut);
@@ -76,11 +77,11 @@ impl ExecState {
     }
 }
 
-/// Returns the nodes with child graphs taken apart, and for each of the given nodes its place.
+/// Returns the nodes with child graphs expanded, and the index of each given node among them.
 fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
     let mut plan: Vec<PlanNode> = Vec::new();
     let mut places = Vec::new();
-    // For each node, the dependencies of a node that depends on it.
+    // For each node, what a node that depends on it must depend on.
     let mut ends: Vec<Vec<usize>> = Vec::new();
     for node in nodes {
         let mut after: Vec<usize> = node.after.iter().flat_map(|&d| ends[d].iter().copied()).collect();
@@ -119,7 +120,7 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
     (plan, places)
 }
 
-/// Returns a node's work, on a device with so many workers.
+/// Returns a node's work on a device with this many workers.
 ///
 /// # Safety
 /// As for [`Graphs::graph_add_node`].
@@ -146,7 +147,7 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Task> {
     })
 }
 
-/// Returns the indices of the nodes that a new node of the graph follows.
+/// Returns the indices of the nodes that a new node must follow.
 fn dependencies_among(nodes: &[Node], dependencies: &[RawGraphNode]) -> Result<Vec<usize>> {
     if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
         return Err(error(
@@ -239,7 +240,7 @@ unsafe impl Graphs for CpuDevice {
         // SAFETY: passed on to the caller.
         let kind = unsafe {
             match *node {
-                // Taken before the graph's own lock: both may be the same graph.
+                // We take this before the graph's own lock, because both may be the same graph.
                 GraphNode::Child(child) => NodeKind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
                 GraphNode::Empty => NodeKind::One(plan::NodeTask::Work(Task::Empty)),
                 GraphNode::Work(ref work) => {
@@ -347,7 +348,7 @@ unsafe impl Graphs for CpuDevice {
         if !same {
             return Ok(GraphUpdate::TopologyChanged);
         }
-        // Launches that are pending keep the nodes that they were launched with.
+        // Pending launches keep the nodes that they were launched with.
         *state = ExecState { last: state.last.take(), ..ExecState::new(plan, places) };
         Ok(GraphUpdate::Updated)
     }

@@ -1,4 +1,4 @@
-//! Launches: a kernel with its arguments, and the run of its blocks.
+//! Launches: a kernel with its arguments, and how its blocks run.
 
 use std::ffi::c_void;
 
@@ -35,18 +35,20 @@ unsafe impl Send for FunctionRef {}
 // refers to them.
 unsafe impl Sync for FunctionRef {}
 
-/// Parameter blocks up to this size and alignment travel inside the operation; others cost an allocation.
+/// Parameter blocks up to this size and alignment are stored inside the operation. Larger ones need an
+/// allocation.
 const INLINE: usize = 128;
 const INLINE_ALIGN: usize = 16;
 
-/// A kernel's parameter block. The kernel reads its parameters in place, so the block is aligned for each of them.
+/// A kernel's parameter block. The kernel reads its parameters in place, so the block must be aligned for
+/// each of them.
 #[derive(Clone)]
 pub(crate) struct Params {
     inline: Inline,
     long: Option<Box<[Wide]>>,
 }
 
-/// Bytes that are aligned for vectors, and for all that is usual.
+/// Bytes that are aligned for vectors and everything common.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Inline([u8; INLINE]);
@@ -62,7 +64,7 @@ impl Params {
     /// Copies the values that `args` point to into the kernel's layout.
     ///
     /// # Safety
-    /// `args` matches the kernel's parameters in size.
+    /// The arguments in `args` must have the sizes of the kernel's parameters.
     pub(crate) unsafe fn new(function: &Function, args: &[*mut c_void]) -> Self {
         let mut params = Self { inline: Inline([0; INLINE]), long: None };
         if function.params_size > INLINE || function.params_align > INLINE_ALIGN {
@@ -100,7 +102,7 @@ impl Params {
 }
 
 impl Launch {
-    /// Returns the number of pieces that workers can share: the blocks, or one where all blocks run at once.
+    /// Returns how many pieces workers can share: the blocks, or one piece if all blocks run at once.
     pub(crate) fn units(&self) -> u64 {
         if self.config.cooperative { 1 } else { self.blocks() }
     }
@@ -110,10 +112,12 @@ impl Launch {
     }
 }
 
-/// Runs blocks `first..end` of a launch on this thread's `runner`. The blocks of a cooperative launch meet at `meeting`.
+/// Runs blocks `first..end` of a launch on this thread's `runner`. In a cooperative launch the blocks meet at
+/// `meeting`.
 ///
 /// # Safety
-/// The launch was submitted as the traits ask. The runner is alive and this thread's own, and a meeting is alive.
+/// The launch must have been submitted as the traits demand. The runner must be alive and belong to this
+/// thread, and the meeting must be alive if there is one.
 pub(crate) unsafe fn run_blocks(
     launch: &Launch,
     shared: &'static Shared,
@@ -146,7 +150,8 @@ pub(crate) unsafe fn run_blocks(
         // SAFETY: passed on to the caller.
         unsafe { Runner::run(runner, kernel.entry, first, end) }
     };
-    // Before the launch is done, as a GPU's driver does at the latest when the host has waited for it.
+    // Printed text must appear before the launch counts as done. A GPU's driver also prints it at the latest
+    // when the host has waited.
     if kernel.prints && result.is_ok() {
         print::flush();
     }
@@ -154,10 +159,10 @@ pub(crate) unsafe fn run_blocks(
     result.map_err(|failure| unsafe { clear_up(kernel, shared, runner, &failure) })
 }
 
-/// Has the runner forget a kernel that failed. Returns the error.
+/// Makes the runner forget a failed kernel, and returns the error.
 ///
 /// # Safety
-/// The kernel's module is loaded. The runner is alive and this thread's own, and no kernel runs on the runner.
+/// The kernel's module must be loaded. The runner must be alive, belong to this thread, and not run a kernel.
 #[cold]
 unsafe fn clear_up(kernel: &Function, shared: &Shared, runner: *mut Runner, failure: &Failure) -> Error {
     // SAFETY: by this function's contract.
@@ -170,7 +175,7 @@ unsafe fn clear_up(kernel: &Function, shared: &Shared, runner: *mut Runner, fail
     describe(kernel, &context, failure, address.and_then(|a| shared.memory.describe(a)))
 }
 
-/// Runs one block at a time, so that a violation can be told from those of the blocks before.
+/// Runs one block at a time, so that we know which block caused a violation.
 #[inline(never)]
 unsafe fn run_checked(
     kernel: &Function,

@@ -1,11 +1,11 @@
-//! Images: the texels of arrays, textures and surfaces, as kernels know them (`gs_cpu_image`).
+//! Images: the texels of arrays, textures and surfaces, as kernels see them (`gs_cpu_image`).
 
 use gpustream_hal::{Channel, CopyEnd, TexelFormat};
 
 use crate::abi::Image;
 
 impl Image {
-    /// Returns the image of texels at `data`, `extent` of them, without gaps between the rows.
+    /// Returns an image of `extent` texels at `data`, without gaps between the rows.
     pub(crate) fn new(data: usize, extent: [usize; 3], format: TexelFormat) -> Self {
         let row = extent[0] * format.size();
         Self {
@@ -25,7 +25,7 @@ impl Image {
     }
 }
 
-/// Returns the number by which kernels know the type of a channel.
+/// Returns the number that kernels use for a channel type.
 const fn channel(channel: Channel) -> u8 {
     match channel {
         Channel::U8 => 0,
@@ -39,10 +39,10 @@ const fn channel(channel: Channel) -> u8 {
     }
 }
 
-/// Returns the address, the pitch in bytes and the rows of a plane of one end of a strided copy.
+/// For one end of a strided copy, returns the address, the pitch in bytes, and the rows per plane.
 ///
 /// # Safety
-/// An array is alive.
+/// If it is an array, it must be alive.
 pub(crate) unsafe fn resolve(end: CopyEnd, pitch: usize, rows: usize) -> (usize, usize, usize) {
     match end {
         CopyEnd::Array { array, texel, at } => {

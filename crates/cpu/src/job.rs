@@ -1,8 +1,8 @@
-//! One running operation, shared by the workers that have nothing better to do.
+//! A running operation, shared by idle workers.
 //!
-//! The worker that begins the operation leads: it does units in growing chunks and, once there is clearly enough to
-//! share, offers the rest to idle workers. The worker that finishes last completes the operation, so no worker waits
-//! for another. Units are begun in their order, since blocks may wait for those before them.
+//! The worker that begins the operation leads. It works in growing chunks, and once there is clearly enough
+//! to share, it offers the rest to idle workers. Whichever worker finishes last completes the operation, so
+//! no worker waits for another. Units are begun in order, because blocks may wait for earlier blocks.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,36 +13,38 @@ use crate::shared::{Shared, Worker};
 use crate::work::Task;
 use crate::worker::{Runnable, SharedOffer, SharedTask};
 
-/// An operation that takes longer than this is offered to other workers: about what waking one costs.
+/// We offer an operation to other workers if it takes longer than this, which is about what it costs to wake
+/// one.
 const SHARE_AFTER: Duration = Duration::from_micros(15);
-/// The smallest chunks are sized to take about this long, so that the last ones end together.
+/// The smallest chunks should take about this long, so that all workers finish together.
 const CHUNK: Duration = Duration::from_micros(40);
-/// The most small chunks in a large one: the cost of the blocks ahead is a guess.
+/// How many small chunks a large chunk may have. There is a limit because the cost of the next blocks is a
+/// guess.
 const LARGEST: u64 = 8;
-/// A worker that is idle comes within this time, unless it waits for the leader's processor.
+/// An idle worker comes within this time, unless it is waiting for the leader's processor.
 const COMES_WITHIN: Duration = Duration::from_micros(40);
 /// The value that stands for no processor.
 const NOWHERE: usize = usize::MAX;
 
-/// A place in which one operation runs at a time.
+/// A slot in which one operation runs at a time.
 pub(crate) struct Job {
     /// Alive while workers are on the job.
     work: UnsafeCell<*const Task>,
     units: AtomicU64,
-    /// The first unit that nobody has claimed; beyond the last one if none is left.
+    /// The first unit that is not claimed. If none is left, a number past the end.
     next: AtomicU64,
-    /// Workers on the operation.
+    /// How many workers are on the operation.
     crew: AtomicU32,
-    /// The processor on which the leader is to be left alone.
+    /// The processor that helpers must leave to the leader.
     place: AtomicUsize,
-    /// The most workers that may be on an operation at once, at least one.
+    /// How many workers may be on an operation at once, at least one.
     most: u32,
 }
 
-// SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are; the crew
-// counter's release and acquire order the two.
+// SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are some. The
+// crew counter's release and acquire order the two.
 unsafe impl Sync for Job {}
-// SAFETY: all of it may move between threads, and so may the work that it points to.
+// SAFETY: everything in it may move between threads, and so may the work that it points to.
 unsafe impl Send for Job {}
 
 /// The work of a job that has not begun.
@@ -60,12 +62,13 @@ impl Job {
         }
     }
 
-    /// Runs an operation on this worker and those that come to help. True if the operation is complete; otherwise the
-    /// last helper will complete it, and the job must not be touched any more.
+    /// Runs an operation on this worker and on those that come to help. Returns true if the operation is
+    /// complete. Otherwise the last helper will complete it, and you must not touch the job anymore.
     ///
     /// # Safety
-    /// The last operation in here is complete, and the caller alone may begin the next. The work stays as it is and where
-    /// it is until the operation is complete. The promises of the operation's submission hold.
+    /// The previous operation in here must be complete, and only the caller may begin the next. The work must
+    /// stay unchanged in its place until the operation is complete. The promises of the operation's
+    /// submission must hold.
     #[inline]
     pub(crate) unsafe fn run(
         &self,
@@ -104,10 +107,10 @@ impl Job {
     /// Runs the operation that was put in, as [`run`](Self::run) does.
     ///
     /// # Safety
-    /// Follows `begin`, once. The promises of the operation's submission hold.
+    /// Must follow `begin`, once. The promises of the operation's submission must hold.
     #[inline(never)]
     unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Runnable<Shared>, part: usize) -> bool {
-        // Damage in checked mode is looked for after each block, and must not be another worker's.
+        // Checked mode looks for damage after each block, so another worker must not cause any meanwhile.
         let alone = worker.device().options.check || self.most == 1;
         let (begun, mut grain) = (Instant::now(), 1);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
@@ -121,7 +124,7 @@ impl Job {
         self.leave()
     }
 
-    /// Offers the units that are left, and takes part in them.
+    /// Offers the remaining units to other workers, and helps with them.
     ///
     /// # Safety
     /// As for [`lead`](Self::lead).
@@ -134,7 +137,7 @@ impl Job {
             if expected.is_some_and(|since| since.elapsed() > COMES_WITHIN) {
                 expected = None;
                 if self.crew.load(Ordering::Relaxed) == 1 {
-                    // One of the two moves, and the other has the processor.
+                    // The helper runs on the same processor. One of them moves away, and the other keeps it.
                     self.place.store(NOWHERE, Ordering::Relaxed);
                     processor::move_away();
                 }
@@ -151,17 +154,17 @@ impl Job {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk of one or several times `grain` units, and adapts `grain` to the time that it took. Returns false if
-    /// nothing is left, or nothing worth doing.
+    /// Does the next chunk: a multiple of `grain` units. Adapts `grain` to the time that it took. Returns
+    /// false if nothing worth doing is left.
     ///
     /// # Safety
-    /// This worker is on the operation, and the promises of its submission hold.
+    /// This worker must be on the operation, and the promises of its submission must hold.
     unsafe fn take(&self, worker: &mut Worker, grain: &mut u64) -> bool {
         let units = self.units.load(Ordering::Relaxed);
         let times = (self.fair_part(worker, units) / *grain).clamp(1, LARGEST);
         let chunk = *grain * times;
         let first = self.next.fetch_add(chunk, Ordering::Relaxed);
-        // A lost device's results are never handed out, so the operation stops where it can.
+        // We never hand out results of a lost device, so the operation stops where it can.
         if worker.device().is_lost() {
             self.stop();
             return false;
@@ -169,10 +172,11 @@ impl Job {
         if first >= units {
             return false;
         }
-        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
+        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the
+        // job.
         let work = unsafe { &**self.work.get() };
         let begun = Instant::now();
-        // SAFETY: passed on to the caller; nobody else gets the units that were claimed.
+        // SAFETY: passed on to the caller; these units are claimed, so no other worker gets them.
         if let Err(error) = unsafe { work.run(worker, first, (first + chunk).min(units)) } {
             worker.device().lose(error);
             // The rest of the operation is not worth doing.
@@ -183,9 +187,10 @@ impl Job {
         true
     }
 
-    /// Returns half of a worker's part of what is left, if all come that may (Polychronopoulos and Kuck, "Guided
-    /// Self-Scheduling", 1987); or 0 for one worker alone, which leaves all of it to the workers that may come.
-    /// Neighbouring units touch neighbouring memory: if two workers did them in turns, they would exchange its lines.
+    /// Returns half of this worker's share of what is left, assuming that all allowed workers come
+    /// (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987). Returns 0 for a worker that is alone,
+    /// which then leaves everything to the workers that may come. Neighbouring units touch neighbouring
+    /// memory, so if two workers alternated, they would exchange cache lines.
     fn fair_part(&self, worker: &Worker, units: u64) -> u64 {
         if self.crew.load(Ordering::Relaxed) == 1 {
             return 0;
@@ -223,7 +228,7 @@ impl SharedTask<Shared> for Job {
 
 fn next_grain(grain: u64, took: Duration, units: u64) -> u64 {
     if took < CHUNK / 2 {
-        // At least 16 chunks, so that late helpers still find some.
+        // At least 16 chunks, so that late helpers still get some.
         (grain * 2).min((units / 16).max(1))
     } else if took > CHUNK * 2 {
         (grain / 2).max(1)

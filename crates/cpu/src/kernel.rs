@@ -19,11 +19,11 @@ pub(crate) struct Function {
     max_threads: u32,
     pub(crate) static_shared: u32,
     pub(crate) locals: Arc<Locals>,
-    /// Whether the module's kernels can print.
+    /// True if the module's kernels can print.
     pub(crate) prints: bool,
 }
 
-/// The places of a module's thread-local variables, relative to its anchor.
+/// Where a module's thread-local variables are, relative to its anchor.
 pub(crate) struct Locals {
     anchor: unsafe extern "C" fn() -> *mut u8,
     thread_index: Option<isize>,
@@ -41,8 +41,8 @@ impl Locals {
         }
     }
 
-    /// Returns `threadIdx` of this OS thread. Kernels keep the index in registers except where the general entry runs
-    /// them.
+    /// Returns this OS thread's `threadIdx`. Kernels usually keep it in registers; only the general entry
+    /// stores it here.
     ///
     /// # Safety
     /// The module is loaded.
@@ -51,7 +51,7 @@ impl Locals {
         unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read_unaligned()) }
     }
 
-    /// Returns this OS thread's dynamic shared memory, with a margin on either side.
+    /// Returns this OS thread's dynamic shared memory. It has a margin on either side.
     ///
     /// # Safety
     /// The module is loaded.
@@ -99,7 +99,7 @@ impl Function {
         unsafe { &*(raw.0 as *const Self) }
     }
 
-    /// Returns how many threads a block may have with this kernel.
+    /// Returns how many threads a block of this kernel may have.
     pub(crate) fn most_threads(&self) -> u32 {
         let most = abi::MAX_THREADS as u32;
         if self.max_threads == 0 { most } else { self.max_threads.min(most) }

@@ -1,4 +1,4 @@
-//! Launches: from handles and pointers to work.
+//! Turns handles and pointers into a launch.
 
 use std::ffi::c_void;
 
@@ -34,7 +34,7 @@ pub(crate) unsafe fn prepare(
     })
 }
 
-/// Refuses a launch that a driver would refuse too. The check is cheap enough to be made always, where the alternative
+/// Refuses a launch that a driver would refuse too. We always check, because it is cheap and the alternative
 /// is a crash.
 fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -> Result<()> {
     let [gx, gy, gz] = config.grid;
@@ -82,7 +82,8 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -
     Ok(())
 }
 
-/// Returns how many blocks of a cooperative launch there may be for each worker: a block has a thread of its own then.
+/// Returns how many blocks of a cooperative launch are allowed per worker. Each of these blocks has its own
+/// thread.
 fn blocks_at_once(threads: u64) -> u32 {
     (abi::MAX_THREADS as u32 / threads.clamp(1, abi::MAX_THREADS as u64) as u32).min(16)
 }
@@ -123,7 +124,7 @@ unsafe impl Launch for CpuDevice {
         }
         // SAFETY: passed on to the caller.
         let most = unsafe { Function::borrow(function) }.most_threads();
-        // Some blocks for each worker, so that they end together.
+        // Several blocks per worker, so that the workers finish together.
         Ok(SuggestedLaunch {
             blocks: self.shared.options.workers as u32 * 4,
             threads_per_block: most.min(256),

@@ -1,78 +1,86 @@
-//! The CPU backend of gpustream: a device made of threads, for machines without a GPU and for finding errors that a
-//! GPU would not notice.
+//! The CPU backend of gpustream: a device made of threads, for machines without a GPU and for finding errors
+//! that a GPU would not notice.
 //!
-//! The device is a real asynchronous one. Calls enqueue and return; kernels, copies and host functions of different
-//! streams run at the same time, also on one core; events, default streams, priorities, capture and graphs behave as on
-//! a GPU. The same kernel sources run on it, compiled by the host's C++ compiler (see [`flags`] and the headers
-//! in `gpustream/cpu/`).
+//! The device is really asynchronous. Calls enqueue work and return. Kernels, copies and host functions of
+//! different streams run at the same time, even on one core. Events, default streams, priorities, capture and
+//! graphs behave as on a GPU. It runs the same kernel sources, compiled by the host's C++ compiler (see
+//! [`flags`] and the headers in `gpustream/cpu/`).
 //!
 //! # How it works
 //!
-//! * A stream is a queue, and its operations are numbered; one counter tells how many are done, so an event is a
-//!   `(stream, number)` pair and costs the stream nothing (`queue.rs`, `progress.rs`).
-//! * Workers, one per core (`worker.rs`), take streams that have something to do, one worker per stream at a time. A
-//!   kernel may wait for another stream's, so when streams queue up and no worker comes free for a millisecond, workers
-//!   are added. Idle workers take a share of long operations: a launch's blocks, a copy's pieces (`job.rs`).
-//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread in
-//!   its place (`calls.rs`, `switch.rs`), and another fiber goes on with the next thread; a kernel without barriers
-//!   never notices. Warp operations work the same way.
-//! * A kernel whose text shows that all threads of a block meet in the same places has a second form, which the build
-//!   writes (`loops` in `gpustream-build`): loops over the block's threads between those places, on one fiber. It runs on
-//!   warps of 32 lanes and outside of checked mode. `cargo xtask build-kernels` says which kernels have one, and why others
-//!   have none.
-//! * A stream that waits for a word in memory keeps no worker: one thread looks at the words (`words.rs`).
-//! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
-//!   worker (`plan.rs`).
-//! * Workers take the times of traced operations, and of each node of their graphs (`trace.rs`).
+//! * A stream is a queue of numbered operations, and a counter says how many are done. So an event is just a
+//!   pair `(stream, number)` and costs the stream nothing (`queue.rs`, `progress.rs`).
+//! * There is one worker per core (`worker.rs`). A worker takes a stream that has something to do, and only
+//!   one worker runs a stream at a time. A kernel may wait for a kernel in another stream, so if streams
+//!   queue up and no worker becomes free for a millisecond, we add workers. Idle workers take a share of long
+//!   operations: a launch's blocks or a copy's pieces (`job.rs`).
+//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). At the first barrier the
+//!   thread stays where it is (`calls.rs`, `switch.rs`), and another fiber continues with the next thread. A
+//!   kernel without barriers pays nothing for this. Warp operations work the same way.
+//! * If a kernel's text shows that all threads of a block reach the same barriers, the build writes a second
+//!   form of it (`loops` in `gpustream-build`): loops over the block's threads between the barriers, all on
+//!   one fiber. We use it for warps of 32 lanes, outside checked mode. `cargo xtask build-kernels` lists
+//!   which kernels have one, and why the others do not.
+//! * A stream that waits for a word in memory occupies no worker, because a single thread looks at all such
+//!   words (`memory_waits.rs`).
+//! * A graph is a real dependency graph: a node begins as soon as its last dependency is done, on any worker
+//!   (`plan.rs`).
+//! * Workers measure when traced operations run, and each node of their graphs (`trace.rs`).
 //!
 //! # When a kernel fails
 //!
-//! A barrier that a thread does not reach, a failed `assert`, a trap, and a crash (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
-//! `SIGILL`; `fault.rs`) end the device, not the process: the error names kernel, block and thread (a crash in a
-//! kernel that is compiled into a vector loop names the block), every later call and every waiter gets it,
-//! and work that was queued is dropped. Opening the device anew gives a fresh one.
+//! Some failures end the device, but not the process: a barrier that some thread does not reach, a failed
+//! `assert`, a trap, or a crash (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`; `fault.rs`). The error names the
+//! kernel, block and thread (if the kernel was compiled into a vector loop, a crash only names the block).
+//! Every later call and every waiter gets that error, and queued work is dropped. To continue, open the
+//! device again: that gives you a fresh one.
 //!
-//! A thread of a block has 512 KiB for its local variables, as on a GPU. One that needs more, for an array or by
-//! recursion, is such a failure too.
+//! A thread of a block has 512 KiB for its local variables, as on a GPU. If it needs more, for an array or
+//! for recursion, that is a failure like any other.
 //!
-//! Work that runs beside the failure is not torn down: a copy and a kernel of several blocks end at their next piece, a
-//! block when it is done. Waits (for a stream, an event, the device) end when no worker is in the operation any more,
-//! and for a kernel that spins for good five seconds after the failure. Memory and code of work that may still run
-//! are not given back ([`has_stopped`](gpustream_hal::Device::has_stopped)).
+//! Work that is running when another kernel fails is not torn down. A copy or a kernel with several blocks
+//! ends at its next piece, a block when it is done. If you wait for a stream, an event or the device, the
+//! wait ends when no worker is in the operation anymore, or five seconds after the failure if a kernel spins
+//! forever. We never give back memory or code of work that may still be running
+//! ([`has_stopped`](gpustream_hal::Device::has_stopped)).
 //!
-//! Signals of these kinds that are not a kernel's fault have the effect that they would have without this library.
+//! If such a signal is not a kernel's fault, it has the effect that it would have without this library.
 //!
-//! # A stream is full
+//! # When a stream is full
 //!
-//! A stream holds 1024 operations that are not done, about as many as GPU drivers take; a graph's launch is one,
-//! however many nodes it has. A thread that submits more waits until half of them are done. So a thread that is to let
-//! work go, by a flag or a channel, must not have submitted more than that behind it, as with a GPU.
+//! A stream holds 1024 operations that are not done, about as many as GPU drivers accept. A graph's launch
+//! counts as one, however many nodes it has. A thread that submits more blocks until half of them are done.
+//! If the first operation waits for that same thread, for example for a flag or a channel, that is a
+//! deadlock, as on a GPU.
 //!
 //! # Fork, and the end of the process
 //!
-//! After a `fork` the child has none of the threads: its copies of devices are lost, each call on them is
-//! [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and waits for nothing, and memory that they hold stays
-//! allocated. A device that the child opens is a new one. The fork should come while no other thread is inside a call
-//! of the library: the locks of such a call stay held in the child, as with every library.
+//! After a `fork` the child has none of the threads. Its copies of devices are lost: each call on them
+//! returns [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and never waits, and their memory stays
+//! allocated. If the child opens a device, it gets a new one. Fork only while no other thread is inside a
+//! call of the library, because the locks of such a call would stay locked in the child, as with every
+//! library.
 //!
-//! The process may end at any time, by `exit` or by returning from `main`, whatever is queued or runs: nothing waits
-//! for the work. Kernels that run go on until the system ends the threads; modules are not unloaded.
+//! The process may end at any time, by `exit` or by returning from `main`, whatever is queued or running:
+//! nothing waits for the work. Running kernels continue until the system ends the threads, and modules are
+//! not unloaded.
 //!
 //! # Environment
 //!
-//! Read when a device is opened, which fails where a value is not allowed; [`open_with`] takes the same as values.
+//! We read these variables when a device is opened, and opening fails if a value is not allowed.
+//! [`open_with`] takes the same settings as values.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `GPUSTREAM_CPU_THREADS` | workers, 1 to 1024; by default one per core |
+//! | `GPUSTREAM_CPU_THREADS` | how many workers, 1 to 1024; one per core by default |
 //! | `GPUSTREAM_CPU_WARP` | `32` (default) or `64` lanes in a warp |
 //! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
-//! | `GPUSTREAM_CHECK` | `1`: red zones around allocations of every length (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
+//! | `GPUSTREAM_CHECK` | `1`: red zones around every allocation (`memory.rs`) and around dynamic shared memory (`check.rs`), and bounds checks for shared arrays in images made for that ([`flags::CHECKED_GCC`]) |
 //!
-//! Linux on x86-64 and aarch64. Clusters (`Unsupported`) and compiling at run time are missing.
+//! Supports Linux on x86-64 and aarch64. Clusters (`Unsupported`) and compiling at run time are missing.
 #![warn(clippy::missing_errors_doc)]
 
-/// Entries for `fuzz/`.
+/// Entry points for `fuzz/`.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
@@ -82,7 +90,7 @@ pub mod fuzzing {
     }
 }
 
-// Elsewhere there must be one error, and not one for each function of the system that is missing.
+// On other systems there should be one error, instead of one for each missing system function.
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))] {
         pub mod abi;

@@ -1,4 +1,4 @@
-//! Opens a shared object that is in memory, by the system's loader, which takes files alone.
+//! Opens a shared object from memory. The system's loader only takes files, so we must give it one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
@@ -14,21 +14,22 @@ use crate::elf::Image;
 use crate::error::error;
 use crate::export::memory_file;
 
-/// A library that the loader has opened, and what must stay as long as it is open.
+/// A library that the loader has opened, and what must stay while it is open.
 pub(crate) struct Loaded {
     pub(crate) library: Library,
-    /// The file in memory. The loader takes two files of one path for the same library, and the descriptor's number is
-    /// part of the path, so it must not be used for another file. Dropped after the library.
+    /// The file in memory. The loader treats two files with the same path as the same library, and the path
+    /// contains the descriptor's number, so that number must not be reused while the library is open. Dropped
+    /// after the library.
     _file: Option<OwnedFd>,
 }
 
-/// Opens a library, whose image has been read.
+/// Opens a library. Its image must have been read.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidModule`], with the loader's words and what to do.
+/// [`ErrorKind::InvalidModule`], with the loader's message and what to do.
 ///
 /// # Safety
-/// The image's start-up code may run.
+/// The image's start-up code must be allowed to run.
 pub(crate) unsafe fn open(bytes: &[u8], image: &Image) -> Result<Loaded> {
     let unwritten = |why: io::Error| {
         error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {why}"))
@@ -50,12 +51,13 @@ enum ImageFile {
     Temporary(Temporary),
 }
 
-/// A file in the temporary folder. It is removed as soon as the loader has it, which keeps what it has mapped.
+/// A file in the temporary folder. We remove it as soon as the loader has it, because the loader keeps what
+/// it has mapped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // A failure leaves a file in the temporary folder, and nothing else.
+        // If this fails, a file stays in the temporary folder, and nothing worse.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -69,7 +71,7 @@ impl ImageFile {
             file.write_all(image)?;
             let fd = OwnedFd::from(file);
             let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-            // A system without `/proc` has no path for it.
+            // Without `/proc`, the file in memory has no path.
             if path.exists() {
                 return Ok(Self::Memory(fd, path));
             }
@@ -77,8 +79,8 @@ impl ImageFile {
         Self::write_temporary(&std::env::temp_dir(), image)
     }
 
-    /// Writes a file of a name that no other process uses. Numbers of processes would not do: each container has a process
-    /// number 1, and a process that is killed may leave its files.
+    /// Writes a file with a name that no other process uses. The process id would not do, because each
+    /// container has a process 1, and a killed process may leave its files.
     fn write_temporary(folder: &Path, image: &[u8]) -> io::Result<Self> {
         loop {
             let path = folder.join(format!("gpustream-{:016x}.so", RandomState::new().hash_one(())));
@@ -105,7 +107,7 @@ impl ImageFile {
     }
 }
 
-/// Returns the error of an image that the loader did not take.
+/// Returns the error for an image that the loader refused.
 #[cold]
 fn refused(why: &libloading::Error, file: &ImageFile, image: &Image) -> Error {
     let advice = match Cause::find(file, image) {
@@ -130,13 +132,13 @@ fn refused(why: &libloading::Error, file: &ImageFile, image: &Image) -> Error {
     error(ErrorKind::InvalidModule, format!("the system's loader does not take the module: {text}; {advice}"))
 }
 
-/// Returns the loader's words; the error's own text names the call only.
+/// Returns the loader's message. The error's own text only names the call.
 pub(crate) fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A reason for the loader to refuse an image. The loader's text is for people, and differs with language and version, so we
-/// do what the loader does and see what fails.
+/// Why the loader refused an image. The loader's text is for people, and differs with language and version,
+/// so we repeat what the loader does and see what fails.
 enum Cause {
     Static,
     Files,
@@ -149,7 +151,8 @@ enum Cause {
 
 impl Cause {
     fn find(file: &ImageFile, image: &Image) -> Self {
-        // SAFETY: a query of what the kernel told this process at its start. The loader has an address if there is one.
+        // SAFETY: a query of what the kernel told this process at its start. If there is a loader, it has an
+        // address.
         if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
             return Self::Static;
         }

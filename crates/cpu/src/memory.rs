@@ -1,4 +1,4 @@
-//! The device's memory: mapped pages of the host's, counted against what the machine has.
+//! The device's memory: mapped pages of the host, counted against what the machine has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -9,18 +9,20 @@ use crate::error::error;
 use crate::fiber::{self, page_size};
 use crate::sync::lock;
 
-/// Every allocation starts at a multiple of this, as on a GPU.
+/// Every allocation begins at a multiple of this, as on a GPU.
 pub(crate) const ALIGN: usize = 256;
-/// The alignment in checked mode: the most that kernels' vectors want, so that the end lies as close as can be to
-/// memory that faults. Elements that want more have sizes, and so lengths, that are multiples of this.
+/// The alignment in checked mode. It is the most that kernels' vectors need, so the end of an allocation is
+/// as close as possible to memory that faults. Elements that need more have sizes, and therefore lengths,
+/// that are multiples of it.
 const CHECKED_ALIGN: usize = 16;
-/// Bytes that fault on either side of an allocation in checked mode; whole pages, whatever their size.
+/// How many bytes fault on either side of an allocation in checked mode. These are whole pages, whatever the
+/// page size.
 const GUARD: usize = 64 << 10;
-/// The number of freed allocations that stay unreachable in checked mode before their addresses are used again.
+/// How many freed allocations stay inaccessible in checked mode before their addresses are reused.
 const QUARANTINE: usize = 1024;
-/// The size from which an allocation has pages of its own.
+/// Allocations of at least this size have their own pages.
 const MAP_FROM: usize = 64 << 10;
-/// The size from which an allocation starts on a large page.
+/// Allocations of at least this size begin on a large page.
 const HUGE_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 /// The byte that fills the surroundings of an allocation in checked mode.
@@ -37,7 +39,7 @@ pub(crate) struct Memory {
 struct MemoryState {
     used: u64,
     allocations: BTreeMap<usize, Allocation>,
-    /// The allocations freed last, in checked mode, oldest first: any access there faults.
+    /// In checked mode, the most recently freed allocations, oldest first. Any access to them faults.
     freed: VecDeque<(usize, Allocation)>,
 }
 
@@ -51,8 +53,8 @@ struct Allocation {
 #[derive(Clone, Copy, Debug)]
 enum Placement {
     Heap,
-    /// Pages of its own; `guarded` in checked mode, with memory that faults on either side and the pattern in what
-    /// remains.
+    /// Its own pages. In checked mode it is `guarded`: memory that faults on either side, and the pattern in
+    /// what remains.
     Map {
         map: usize,
         len: usize,
@@ -74,12 +76,12 @@ impl Memory {
         self.total.saturating_sub(lock(&self.state).used)
     }
 
-    /// Allocates zeroed memory; messages call the memory `kind`.
+    /// Allocates zeroed memory. Messages call the memory `kind`.
     pub(crate) fn alloc(&self, bytes: usize, kind: &'static str) -> Result<usize> {
         let none = || {
             error(
                 ErrorKind::OutOfMemory,
-                // The caller says what there is no room for.
+                // The caller adds what there was no room for.
                 format!(
                     "{} bytes are free; drop memory, use less, or work through the data in pieces",
                     self.free_bytes()
@@ -103,7 +105,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Takes over a mapping of `len` bytes, of which `bytes` are used; messages call the memory `kind`.
+    /// Takes over a mapping of `len` bytes, `bytes` of which are used. Messages call the memory `kind`.
     pub(crate) fn adopt(&self, map: usize, len: usize, bytes: usize, kind: &'static str) {
         let mut state = lock(&self.state);
         state.used += bytes as u64;
@@ -115,7 +117,7 @@ impl Memory {
     /// Frees memory that [`alloc`](Self::alloc) gave, or that was [adopted](Self::adopt).
     ///
     /// # Safety
-    /// All work that uses the memory is done.
+    /// All work that uses the memory must be done.
     pub(crate) unsafe fn free(&self, address: usize) -> Result<()> {
         let allocation = {
             let mut state = lock(&self.state);
@@ -135,7 +137,7 @@ impl Memory {
                     unsafe { std::alloc::dealloc(address as *mut u8, layout) };
                 }
             }
-            // SAFETY: nothing uses the mapping any more, by the caller's promise.
+            // SAFETY: the mapping is no longer used, by the caller's promise.
             Placement::Map { map, len, guarded: true } if unsafe { take_away(map, len) } => {
                 let mut state = lock(&self.state);
                 state.freed.push_back((address, allocation));
@@ -143,19 +145,19 @@ impl Memory {
                     && let Some((_, Allocation { place: Placement::Map { map, len, .. }, .. })) =
                         state.freed.pop_front()
                 {
-                    // SAFETY: the mapping was that allocation's own, and has left the list.
+                    // SAFETY: the mapping belonged to that allocation, which has left the list.
                     unsafe { libc::munmap(map as *mut _, len) };
                 }
             }
             Placement::Map { map, len, .. } => {
-                // SAFETY: the mapping is this allocation's own, and not used any more.
+                // SAFETY: the mapping belongs to this allocation, and is no longer used.
                 unsafe { libc::munmap(map as *mut _, len) };
             }
         }
         Ok(())
     }
 
-    /// Returns the allocation that an address lies in or next to, for messages.
+    /// Returns the allocation that an address is in or next to, for messages.
     pub(crate) fn describe(&self, address: usize) -> Option<String> {
         let state = lock(&self.state);
         let near = |start: usize, a: &Allocation| {
@@ -185,13 +187,14 @@ impl Memory {
         }
     }
 
-    /// Returns, in checked mode, the first byte around an allocation that was written.
+    /// In checked mode, returns the first damaged byte around an allocation.
     pub(crate) fn violation(&self) -> Option<String> {
         let state = lock(&self.state);
         for (&start, allocation) in &state.allocations {
             let Placement::Map { map, len, guarded: true } = allocation.place else { continue };
             let end = start + allocation.bytes;
-            // SAFETY: the bytes between the memory that faults and the data are mapped, and belong to no allocation.
+            // SAFETY: the bytes between the memory that faults and the data are mapped, and belong to no
+            // allocation.
             let (front, back) = unsafe {
                 (
                     std::slice::from_raw_parts((map + GUARD) as *const u8, start - map - GUARD),
@@ -231,23 +234,23 @@ fn mapped(bytes: usize) -> Option<(usize, Placement)> {
         let map = map(len)?;
         return Some((map, Placement::Map { map, len, guarded: false }));
     }
-    // Start on a large page; fewer faults at first touch are worth more than the address space.
+    // We begin on a large page, because fewer faults at first touch are worth more than the address space.
     let padded = len.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)?;
     let map = map(padded)?;
     let start = map.next_multiple_of(HUGE_PAGE);
-    // SAFETY: the range lies in the mapping; this is advice.
+    // SAFETY: the range is inside the mapping; this is only advice.
     unsafe { libc::madvise(start as *mut _, len, libc::MADV_HUGEPAGE) };
     Some((start, Placement::Map { map, len: padded, guarded: false }))
 }
 
-/// Maps an allocation between two pieces that nothing may touch. The data lies as close to the upper piece as its
-/// alignment allows; the rest of its pages holds the pattern.
+/// Maps an allocation between two inaccessible pieces. The data is as close to the upper piece as its
+/// alignment allows, and the rest of its pages holds the pattern.
 fn guarded(bytes: usize) -> Option<(usize, Placement)> {
     let data = bytes.checked_next_multiple_of(CHECKED_ALIGN)?;
     let len = data.checked_next_multiple_of(page_size())?.checked_add(2 * GUARD)?;
     let map = map(len)?;
     let start = map + len - GUARD - data;
-    // SAFETY: all of this lies in the mapping made above, which on failure no other code has seen.
+    // SAFETY: all of this is inside the mapping that we just made. If it failed, no other code has seen it.
     unsafe {
         let faults = |at: usize| libc::mprotect(at as *mut _, GUARD, libc::PROT_NONE) == 0;
         if !faults(map) || !faults(map + len - GUARD) {
@@ -260,14 +263,14 @@ fn guarded(bytes: usize) -> Option<(usize, Placement)> {
     Some((start, Placement::Map { map, len, guarded: true }))
 }
 
-/// Gives a mapping's memory back and leaves its addresses, where every access faults from now on. Returns whether the
-/// system did so.
+/// Gives a mapping's memory back but keeps its addresses, where every access faults from now on. Returns true
+/// if the system did so.
 ///
 /// # Safety
-/// Nothing uses the mapping any more.
+/// The mapping must no longer be used.
 unsafe fn take_away(map: usize, len: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: the new mapping takes the place of one that is this process's own and of no use.
+    // SAFETY: the new mapping replaces one that belongs to this process and is no longer used.
     let new = unsafe { libc::mmap(map as *mut _, len, libc::PROT_NONE, flags, -1, 0) };
     new != libc::MAP_FAILED
 }
@@ -315,12 +318,12 @@ mod tests {
         }
     }
 
-    /// Returns whether a write to the byte at `address` is noticed: the write faults, or is found afterwards.
+    /// Returns true if a write to the byte at `address` is noticed: it faults, or we find it afterwards.
     fn is_noticed(memory: &Memory, address: usize) -> bool {
         // SAFETY: a query.
         let is_mapped = unsafe {
             let page = address & !(page_size() - 1);
-            // Reads one byte through the system, which answers where this process would fault.
+            // Reads one byte through the system, which returns an error where this process would fault.
             let mut pipe = [0; 2];
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0, "a pipe for {page:#x}");
             let written = libc::write(pipe[1], address as *const _, 1);
@@ -355,7 +358,7 @@ mod tests {
             if bytes > 0 {
                 assert!(!is_noticed(&memory, start) && !is_noticed(&memory, end - 1), "{bytes}");
             }
-            // The widest power of two that divides the length: no type of such elements wants more.
+            // The largest power of two that divides the length. No type with such elements needs more.
             let wanted = (1 << bytes.max(1).trailing_zeros().min(12)).max(CHECKED_ALIGN);
             assert!(start.is_multiple_of(wanted), "{bytes} bytes at {start:#x}");
             // SAFETY: nothing uses it.

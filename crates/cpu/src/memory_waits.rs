@@ -1,8 +1,9 @@
-//! Streams that wait for a word in memory, and the thread that looks at the words.
+//! Streams that wait for a word in memory, and the thread that looks at these words.
 //!
-//! Kernels write such words by plain stores, and so may the host. A store wakes nobody, so a thread of its own looks: a
-//! stream that waits keeps no worker, and words are looked at while all workers are busy. The first wait that is
-//! submitted starts the thread, which looks less and less often while nothing happens.
+//! Kernels write such words with plain stores, and the host may too. A store wakes no one, so a separate
+//! thread looks at the words. That way a waiting stream occupies no worker, and the words are looked at even
+//! if all workers are busy. The first submitted wait starts the thread. It looks less and less often while
+//! nothing happens.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,10 +14,10 @@ use gpustream_hal::thread::with_signals_blocked;
 
 use crate::sync::lock;
 
-/// The time between the first two looks, about what a thread takes to fall asleep and wake.
+/// The time between the first two looks. It is about what a thread takes to fall asleep and wake up.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// The longest time between two looks, and so the latest that a write is noticed. Looking so often took 3 % of a core on a
-/// virtual machine, for one stream as for a thousand.
+/// The longest time between two looks, and so how late we may notice a write. Looking this often took 3 % of
+/// a core on a virtual machine, whether for one stream or a thousand.
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// A stream that waits for a word.
@@ -25,7 +26,7 @@ pub(crate) trait Waiter: Send + Sync {
     fn wait_done(self: Arc<Self>);
 }
 
-/// A word in memory, and the values that somebody waits for.
+/// A word in memory, and the values to wait for.
 #[derive(Clone, Copy)]
 pub(crate) struct Awaited {
     pub(crate) address: usize,
@@ -33,17 +34,18 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Returns whether the word is as asked. Its writer's earlier work is then visible to this thread.
+    /// Returns true if the word has such a value. Everything that its writer did before is then visible to
+    /// this thread.
     ///
     /// # Safety
-    /// The word is alive, aligned, and reached by atomics or by kernels alone.
+    /// The word must be alive and aligned, and only be accessed by atomics or kernels.
     pub(crate) unsafe fn is_met(self) -> bool {
         // SAFETY: by this function's contract.
         self.until.is_met(unsafe { read(self.address) })
     }
 }
 
-/// Reads a word. Its writer's earlier work is then visible to this thread.
+/// Reads a word. Everything that its writer did before is then visible to this thread.
 ///
 /// # Safety
 /// As for [`Awaited::is_met`].
@@ -52,7 +54,7 @@ pub(crate) unsafe fn read(address: usize) -> u32 {
     unsafe { AtomicU32::from_ptr(address as *mut u32) }.load(Ordering::Acquire)
 }
 
-/// Writes a word, after everything that this thread did before.
+/// Writes a word after everything that this thread has done before.
 ///
 /// # Safety
 /// As for [`Awaited::is_met`].
@@ -64,7 +66,7 @@ pub(crate) unsafe fn write(address: usize, value: u32) {
 /// The waits of a device's streams.
 pub(crate) struct MemoryWaits {
     state: Mutex<MemoryWaitsState>,
-    /// Notified when a wait is added, and when a stream has written a word.
+    /// Notified when a wait is added and when a stream has written a word.
     wake: Condvar,
 }
 
@@ -86,7 +88,8 @@ impl MemoryWaits {
         }
     }
 
-    /// Starts the thread that looks, unless it runs. It ends all waits once `is_lost` holds.
+    /// Starts the thread that looks, unless it is already running. Once `is_lost` returns true, the thread
+    /// ends all waits.
     pub(crate) fn start(
         &'static self,
         ordinal: usize,
@@ -102,16 +105,16 @@ impl MemoryWaits {
         Ok(())
     }
 
-    /// Has `waiter` go on when the word is as asked.
+    /// Makes `waiter` continue when the word has the right value.
     ///
     /// # Safety
-    /// [`start`](Self::start) has succeeded. The word is as [`Awaited::is_met`] asks until the waiter goes on.
+    /// [`start`](Self::start) must have succeeded. Until the waiter continues, the word must be as [`Awaited::is_met`] demands.
     pub(crate) unsafe fn wait(&self, word: Awaited, waiter: Arc<dyn Waiter>) {
         lock(&self.state).waits.push(Wait { word, waiter });
         self.wake.notify_one();
     }
 
-    /// Has the thread look at once: a stream has written a word.
+    /// Makes the thread look at once, because a stream has written a word.
     pub(crate) fn look(&self) {
         let somebody_waits = !lock(&self.state).waits.is_empty();
         if somebody_waits {
@@ -124,7 +127,7 @@ impl MemoryWaits {
         let mut state = lock(&self.state);
         loop {
             let lost = is_lost();
-            // SAFETY: the words are alive until their waiters go on, by the contract of `wait`.
+            // SAFETY: the words are alive until their waiters continue, by the contract of `wait`.
             let ready: Vec<Wait> =
                 state.waits.extract_if(.., |wait| lost || unsafe { wait.word.is_met() }).collect();
             if !ready.is_empty() {

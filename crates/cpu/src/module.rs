@@ -20,7 +20,7 @@ struct Module {
     _loaded: Loaded,
 }
 
-/// A variable, whose memory lies in the shared object.
+/// A variable. Its memory is inside the shared object.
 struct Global {
     name: String,
     address: RawBuffer,
@@ -30,7 +30,7 @@ struct Global {
 
 impl Global {
     /// # Safety
-    /// The entry is of a loaded module's table.
+    /// The entry must belong to a loaded module's table.
     unsafe fn new(entry: &abi::Global) -> Self {
         // SAFETY: names are nul-terminated strings of the module.
         let name = unsafe { CStr::from_ptr(entry.name) }.to_string_lossy().into_owned();
@@ -41,17 +41,17 @@ impl Global {
 impl Module {
     fn load(bytes: &[u8]) -> Result<Self> {
         let image = Image::read(bytes)?;
-        // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
-        // user's module is the user's wish.
+        // SAFETY: a kernel module's only start-up code is the compiler's, and we found the image complete. To
+        // run a user's module is the user's wish.
         let loaded = unsafe { loader::open(bytes, &image) }?;
         let library = &loaded.library;
-        // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
+        // SAFETY: the symbol is a constant of this type in every module; we look at its version first.
         let table = unsafe { library.get::<*const abi::Module>(abi::MODULE_SYMBOL.as_bytes()) };
         let table = *table.map_err(|e| {
             let message = format!("the image is no kernel module: {}; build it again", loader_text(&e));
             error(ErrorKind::InvalidModule, message)
         })?;
-        // SAFETY: the symbol is a constant of this type; the library stays open as long as the result.
+        // SAFETY: the symbol is a constant of this type, and the library stays open as long as the result.
         let table = unsafe { &*table };
         if table.abi != abi::ABI {
             let message = format!(
@@ -87,7 +87,7 @@ unsafe impl Modules for CpuDevice {
     }
 
     unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
-        // A child leaves it to its parent, whose threads may have held the loader's lock.
+        // A child process leaves it to its parent, whose threads may have held the loader's lock.
         self.shared.not_forked()?;
         // SAFETY: made by `Box::into_raw` in `module_load`, and not used again.
         drop(unsafe { Box::from_raw(module.0 as *mut Module) });

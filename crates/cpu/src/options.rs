@@ -1,31 +1,32 @@
-//! The options of a device, by value or by environment.
+//! The options of a device, from values or from the environment.
 
 use gpustream_hal::{ErrorKind, Result};
 
 use crate::error::error;
 
-/// The options of a CPU device. [`Default`] reads the environment, once per opening.
+/// The options of a CPU device. [`Default`] reads the environment, each time a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuOptions {
-    /// Number of threads that run kernels and copies, 1 to 1024; more are added while some are stuck in kernels that
-    /// wait. `GPUSTREAM_CPU_THREADS`; by default one per core.
+    /// How many threads run kernels and copies, 1 to 1024. We add more while some are stuck in kernels that
+    /// wait. `GPUSTREAM_CPU_THREADS`; one per core by default.
     pub workers: usize,
-    /// Lanes of a warp: 32 or 64. `GPUSTREAM_CPU_WARP`; by default 32.
+    /// How many lanes a warp has: 32 or 64. `GPUSTREAM_CPU_WARP`; 32 by default.
     pub warp_size: u32,
-    /// Whether the device looks for writes out of bounds and other errors that a GPU would not notice, at a cost.
-    /// `GPUSTREAM_CHECK=1`; by default off.
+    /// True if the device looks for out-of-bounds writes and other errors that a GPU would not notice. This
+    /// costs time. `GPUSTREAM_CHECK=1`; off by default.
     pub check: bool,
 }
 
-/// The most workers that can be asked for.
+/// The largest number of workers that you can ask for.
 const MOST_WORKERS: usize = 1024;
-/// The most devices that the machine can be presented as.
+/// The largest number of devices that the machine can be presented as.
 const MOST_DEVICES: usize = 64;
 
 impl CpuOptions {
-    /// Reads the environment; by default one worker per core, warps of 32 and no checks. A variable whose value is not
-    /// allowed counts as not set here; a device that is opened by the backend refuses such a value.
+    /// Reads the environment. The defaults are one worker per core, warps of 32 and no checks. Here, a
+    /// variable with a value that is not allowed counts as not set. If the backend opens a device, it refuses
+    /// such a value instead.
     pub fn from_env() -> Self {
         Self {
             workers: workers().unwrap_or_else(|_| cores()),
@@ -34,7 +35,7 @@ impl CpuOptions {
         }
     }
 
-    /// Reads the environment as [`from_env`](Self::from_env) does.
+    /// Reads the environment like [`from_env`](Self::from_env).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] names the variable whose value is not allowed, and the values that are.
@@ -49,7 +50,7 @@ impl CpuOptions {
         self
     }
 
-    /// Sets the lanes of a warp: 32, or 64. Opening a device refuses any other number.
+    /// Sets how many lanes a warp has: 32 or 64. If you set another number, opening a device fails.
     #[must_use]
     pub const fn warp_size(mut self, lanes: u32) -> Self {
         self.warp_size = lanes;
@@ -70,7 +71,7 @@ impl Default for CpuOptions {
     }
 }
 
-/// Returns how many devices the machine's cores are presented as: `GPUSTREAM_CPU_DEVICES`, else 1.
+/// Returns how many devices the machine's cores are presented as: `GPUSTREAM_CPU_DEVICES`, or 1.
 pub(crate) fn device_count() -> Result<usize> {
     variable("GPUSTREAM_CPU_DEVICES", 1, "a number from 1 to 64", |text| {
         text.parse().ok().filter(|number| (1..=MOST_DEVICES).contains(number))
@@ -103,7 +104,7 @@ fn check() -> Result<bool> {
     })
 }
 
-/// Returns the value of an environment variable: `default` where the variable is not set or empty.
+/// Returns the value of an environment variable, or `default` if it is not set or empty.
 fn variable<T>(name: &str, default: T, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
     let Some(value) = std::env::var_os(name) else { return Ok(default) };
     let text = value.to_string_lossy();

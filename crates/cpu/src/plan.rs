@@ -1,8 +1,8 @@
-//! A graph ready to run: nodes with their work, and one run of them at a time.
+//! A graph that is ready to run: nodes with their work. Only one run of them is in progress at a time.
 //!
-//! A node begins when the last of its dependencies is done; nodes that become ready together are queued for
-//! different workers, so independent nodes run at the same time. The body of a conditional node lies between two nodes,
-//! of which the first decides.
+//! A node begins when its last dependency is done. If several nodes become ready together, they are queued
+//! for different workers, so independent nodes run at the same time. The body of a conditional node is
+//! between two nodes, and the first of them decides whether it runs.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -18,24 +18,26 @@ use crate::sync::lock;
 use crate::work::Task;
 use crate::worker::Runnable;
 
-/// One node with its place in the order.
+/// A node and its place in the order.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
     pub(crate) kind: NodeTask,
-    /// The nodes before this one, by index; all smaller than its own.
+    /// The indices of the nodes before this one. All are smaller than its own.
     pub(crate) after: Vec<usize>,
 }
 
-/// The task of a node.
+/// What a node does.
 #[derive(Clone)]
 pub(crate) enum NodeTask {
     Work(Task),
-    /// Decides by the `u32` at address `word` whether the nodes up to `leave` run, all of which follow this one.
+    /// Decides, by the `u32` at address `word`, whether the nodes up to `leave` run. All of these follow this
+    /// node.
     Enter {
         word: usize,
         leave: usize,
     },
-    /// Ends the nodes behind `enter`, all of which come before this one, and goes back to `enter` if that may be.
+    /// Ends the nodes after `enter`, all of which come before this one, and goes back to `enter` if the loop
+    /// may continue.
     Leave {
         enter: usize,
         again: bool,
@@ -43,7 +45,7 @@ pub(crate) enum NodeTask {
 }
 
 impl NodeTask {
-    /// Moves the node's references to others by `base`.
+    /// Shifts the node's references to other nodes by `base`.
     pub(crate) fn moved(mut self, base: usize) -> Self {
         match &mut self {
             Self::Work(_) => {}
@@ -52,7 +54,7 @@ impl NodeTask {
         self
     }
 
-    /// Returns whether one can take the other's place in an executable.
+    /// Returns true if one can replace the other in an executable.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Work(a), Self::Work(b)) => a.is_like(b),
@@ -63,17 +65,18 @@ impl NodeTask {
     }
 }
 
-/// A graph's nodes, and the state of its run. Runs of one executable follow each other, so one state is enough.
+/// A graph's nodes and the state of its run. Runs of one executable follow each other, so one state is
+/// enough.
 pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
-    /// The nodes that follow no other.
+    /// The nodes without dependencies.
     roots: Vec<usize>,
-    /// The number of nodes that no other node follows. When the last of these is done, all nodes are.
+    /// How many nodes have no successor. When the last of these is done, all nodes are.
     ends: usize,
-    /// The number of those that are not done.
+    /// How many of those are not done.
     left: AtomicUsize,
     launch: Mutex<Option<Launched>>,
-    /// Whether the launch has a number. Changes between runs alone.
+    /// True if the launch has a number. It only changes between runs.
     is_traced: AtomicBool,
 }
 
@@ -84,21 +87,21 @@ struct Launched {
     operation: Option<Arc<Numbered>>,
 }
 
-/// A stream that launched a graph, and waits for its last node.
+/// A stream that has launched a graph and waits for its last node.
 pub(crate) trait Launcher: Send + Sync {
-    /// Returns the level of the scheduler's queue to which the tasks of the stream belong.
+    /// Returns the level of the scheduler's queue for the stream's tasks.
     fn level(&self) -> usize;
 
-    /// Goes on: the last node is done.
+    /// Continues, because the last node is done.
     fn graph_done(self: Arc<Self>);
 }
 
 struct RunNode {
     plan: PlanNode,
     before: Vec<usize>,
-    /// Number of dependencies that are not done; unused where there is one.
+    /// How many dependencies are not done. Unused if there is only one.
     pending: AtomicU32,
-    /// The time at which the node began, in traced runs.
+    /// When the node began, in traced runs.
     start: AtomicU64,
     job: Job,
 }
@@ -141,14 +144,14 @@ impl GraphRun {
         }
     }
 
-    /// Gives a node other work; the graph is not running.
+    /// Gives a node other work. The graph must not be running.
     pub(crate) fn set_work(&mut self, node: usize, work: Task) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.plan.kind = NodeTask::Work(work);
         }
     }
 
-    /// Takes the work of a run of the same nodes; this graph is not running.
+    /// Takes over the work of a run of the same nodes. This graph must not be running.
     pub(crate) fn copy_work(&mut self, from: &Self) {
         for (node, from) in self.nodes.iter_mut().zip(&from.nodes) {
             node.plan.kind.clone_from(&from.plan.kind);
@@ -160,17 +163,17 @@ impl GraphRun {
         lock(&self.launch).as_ref().map_or(0, |launch| launch.stream.level())
     }
 
-    /// Ends the run. Returns the stream that waits for it.
+    /// Ends the run, and returns the stream that waits for it.
     fn end(&self) -> Option<Arc<dyn Launcher>> {
         lock(&self.launch).take().map(|launch| launch.stream)
     }
 
-    /// Notes that a node begins, in a traced run.
+    /// Records that a node begins, in a traced run.
     fn note_start(&self, node: usize) {
         self.nodes[node].start.store(now(), Ordering::Relaxed);
     }
 
-    /// Notes that a node has just ended, in a traced run.
+    /// Records that a node has just ended, in a traced run.
     #[cold]
     fn note_end(&self, node: usize) {
         let operation = lock(&self.launch).as_ref().and_then(|launch| launch.operation.clone());
@@ -181,7 +184,7 @@ impl GraphRun {
         }
     }
 
-    /// Has nodes wait for all their dependencies.
+    /// Makes nodes wait for all of their dependencies.
     fn reset(&self, nodes: Range<usize>) {
         for node in &self.nodes[nodes] {
             if node.waits_for_several() {
@@ -196,21 +199,21 @@ impl RunNode {
         self.plan.after.len() > 1
     }
 
-    /// Counts a dependency as done. Returns whether that was the last one.
+    /// Counts a dependency as done. Returns true if it was the last one.
     fn becomes_ready(&self) -> bool {
         !self.waits_for_several() || self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// Runs a graph for `stream`, and notes when its nodes ran where the launch has a number. True if all nodes are done;
-/// otherwise [`Launcher::graph_done`] will be called.
+/// Runs a graph for `stream`. If the launch has a number, records when its nodes ran. Returns true if all
+/// nodes are done; otherwise [`Launcher::graph_done`] will be called.
 pub(crate) fn begin(
     worker: &mut Worker,
     run: Arc<GraphRun>,
     stream: Arc<dyn Launcher>,
     operation: Option<Arc<Numbered>>,
 ) -> bool {
-    // Only a graph without nodes has no root: dependencies have smaller indices.
+    // Only a graph without nodes has no root, because dependencies have smaller indices.
     let Some((&mine, others)) = run.roots.split_first() else { return true };
     let level = stream.level();
     run.left.store(run.ends, Ordering::Relaxed);
@@ -223,10 +226,10 @@ pub(crate) fn begin(
     run_node(worker, run, mine).is_some()
 }
 
-/// Runs a node whose dependencies are done, and then others that only waited for that node. Returns the stream if no node
-/// is left.
+/// Runs a node whose dependencies are done, and then others that only waited for it. Returns the stream if no
+/// node is left.
 fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) -> Option<Arc<dyn Launcher>> {
-    // Asked once for all nodes in a row.
+    // We ask this once for all consecutive nodes.
     if run.is_traced.load(Ordering::Relaxed) {
         run_nodes::<true>(worker, run, node)
     } else {
@@ -249,28 +252,31 @@ fn run_nodes<const TRACED: bool>(
                     run.note_start(node);
                 }
                 let owner = Arc::into_raw(run);
-                // SAFETY: the pointer is counted. The node runs once at a time: the run before is over, and so is the
-                // turn before of a body. A node's work is changed only where nobody else has the graph.
+                // SAFETY: the pointer is counted. The node runs once at a time, because the previous run is
+                // over, and so is the body's previous turn. A node's work is only changed while the graph is
+                // not shared.
                 let complete = unsafe { (&(*owner).nodes)[node].job.run(work, worker, owner, node) };
                 if !complete {
                     return None;
                 }
-                // SAFETY: this worker was the last on the job, so the count is its own again.
+                // SAFETY: this worker was the last on the job, so the count belongs to it again.
                 run = unsafe { Arc::from_raw(owner) };
                 if TRACED {
                     run.note_end(node);
                 }
             }
             NodeTask::Enter { word, leave } => {
-                // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
+                // SAFETY: the word is aligned, and alive until the graph's run is over, as the caller
+                // promised for its node.
                 if lost || unsafe { memory_waits::read(word) } == 0 {
-                    // No node between the two runs.
+                    // There is no node between the two.
                     node = leave;
                 }
             }
             NodeTask::Leave { enter, again: true } => {
                 run.reset(enter + 1..node + 1);
-                // Goes through the queue, so that a body which others are to stop leaves them a worker.
+                // This goes through the queue, so that if the loop is to be stopped by other work, that work
+                // gets a worker.
                 let level = run.level();
                 worker.device().scheduler.push(run, enter, level);
                 return None;
@@ -307,7 +313,7 @@ impl Runnable<Shared> for GraphRun {
     }
 }
 
-/// The part of a run that is left after a node.
+/// What is left of a run after a node.
 enum After {
     /// The next node for this worker.
     Node(usize),
@@ -316,7 +322,7 @@ enum After {
     Nothing,
 }
 
-/// Counts a node as done. Queues the nodes that became ready, all but the one for this worker.
+/// Counts a node as done. Queues the nodes that became ready, except one for this worker.
 #[inline]
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> After {
     let before = &run.nodes[node].before;

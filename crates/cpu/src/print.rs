@@ -1,19 +1,18 @@
-//! Text that kernels print. It goes to C's standard output, which keeps text back where that is no terminal.
+//! Text that kernels print. It goes to C's standard output, which buffers text unless it is a terminal.
 
 unsafe extern "C" {
     #[link_name = "stdout"]
     static mut STDOUT: *mut libc::FILE;
 }
 
-/// The symbols of which a module that prints imports one.
+/// A module that prints imports one of these symbols.
 pub(crate) const SYMBOLS: [&str; 8] =
     ["printf", "__printf_chk", "vprintf", "__vprintf_chk", "puts", "putchar", "putc", "stdout"];
 
-/// Writes out what C's standard output keeps back.
+/// Flushes C's standard output.
 pub(crate) fn flush() {
     // SAFETY: the C library has set the variable before any of this program ran.
     let stdout = unsafe { (&raw const STDOUT).read() };
-    // A failure is that of the program's standard output; a GPU's driver does not tell either.
-    // SAFETY: the stream is open, or null, which flushes all.
+    // If this fails, the program's standard output has failed. A GPU's driver does not report that either.
     let _ = unsafe { libc::fflush(stdout) };
 }

@@ -1,8 +1,9 @@
-//! The processors that threads run on.
+//! Which processors threads run on.
 //!
-//! Linux looks for an idle processor when it wakes a thread. It finds none while the program's thread still polls for the
-//! operation's end, or where it takes the machine for busy, and puts the thread behind the one that woke it. There the
-//! thread stays, often longer than the operation takes, also when another processor has become idle.
+//! When Linux wakes a thread, it looks for an idle processor. It finds none while the program's thread is
+//! still polling for the end of the operation, or if it thinks that the machine is busy. Then it puts the
+//! thread on the same processor, behind the one that woke it. There the thread often stays for longer than
+//! the operation takes, even if another processor has become idle.
 
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -11,14 +12,15 @@ pub(crate) fn current() -> usize {
     sched_getcpu()
 }
 
-/// Moves this thread to another processor, if its affinity names one. It may come back.
+/// Moves this thread to another processor, if its affinity allows one. It may come back later.
 #[cold]
 pub(crate) fn move_away() {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut others = allowed;
     others.unset(current());
     if others.count() != 0 && sched_setaffinity(None, &others).is_ok() {
-        // It is the affinity that the thread had: if the system refuses it now, there is nothing better to ask for.
+        // This is the affinity that the thread had. If the system refuses it now, we have nothing better to
+        // ask for.
         let _ = sched_setaffinity(None, &allowed);
     }
 }
@@ -29,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs `test` on a thread that may run on `processors` alone.
+    /// Runs `test` on a thread that may only use `processors`.
     fn with_affinity(processors: &CpuSet, test: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,30 +1,31 @@
 //! The order of a stream: a queue of operations, and how many of them are done.
 //!
-//! Operations are numbered from 1 as they are submitted and complete in that order, so a point in a stream is a
-//! number, and "has this point been reached?" is one comparison. An event without timing is such a point and
-//! costs the stream nothing.
+//! Operations are numbered from 1 when they are submitted, and complete in that order. So a point in a stream
+//! is just a number, and "has this point been reached?" is one comparison. An event without timing is such a
+//! point and costs the stream nothing.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use gpustream_hal::WaitPolicy;
 
-// The standard library's, or in `tests/interleavings.rs` a scheduler's that tries all orders of what follows.
+// These come from the standard library. In `tests/interleavings.rs` they come from a scheduler that tries all
+// orders of what follows.
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
 
-/// The time that a host thread polls before it sleeps: about the cost of being woken. Longer would take a core from the
-/// very work that the thread waits for.
+/// How long a host thread polls before it sleeps: about what it costs to be woken. Polling longer would take
+/// a core from the work that the thread is waiting for.
 const POLL: Duration = Duration::from_micros(50);
-/// The time that a host thread looks and yields where the policy says so.
+/// How long a host thread polls and yields, if the policy says so.
 const YIELD: Duration = Duration::from_millis(1);
-/// The time between two looks of a host thread whose wait has a limit.
+/// How often a host thread looks if its wait has a limit.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The count of a stream's operations that are done, and the waiters for more of them. `W` is a waiter.
+/// How many of a stream's operations are done, and who waits for more of them. `W` is a waiter.
 pub(crate) struct Progress<W> {
     done: AtomicU64,
-    /// The least number that a waiter or host thread waits for; [`NOBODY`] in the common case. Written with `waiting`
-    /// locked.
+    /// The lowest number that a waiter or host thread waits for; usually [`NOBODY`]. It is written with
+    /// `waiting` locked.
     due: AtomicU64,
     waiting: Mutex<Waiting<W>>,
     wake: Condvar,
@@ -35,12 +36,12 @@ const NOBODY: u64 = u64::MAX;
 
 struct Waiting<W> {
     waiters: Vec<(u64, W)>,
-    /// The numbers for which host threads asleep in `reach` wait.
+    /// The numbers that host threads asleep in `reach` wait for.
     hosts: Vec<u64>,
 }
 
 impl<W> Waiting<W> {
-    /// Returns the least number above `done` that a waiter or host thread waits for.
+    /// Returns the lowest number above `done` that a waiter or host thread waits for.
     fn due_after(&self, done: u64) -> u64 {
         let numbers = self.waiters.iter().map(|(number, _)| *number).chain(self.hosts.iter().copied());
         numbers.filter(|&number| number > done).min().unwrap_or(NOBODY)
@@ -67,10 +68,10 @@ impl<W> Progress<W> {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Counts one more operation as done, and hands the waiters for it to `wake`.
+    /// Counts one more operation as done, and passes those that waited for it to `wake`.
     pub(crate) fn advance(&self, mut wake: impl FnMut(W)) {
-        // Sequentially consistent, as is `expect`: either this sees the number that `expect` notes, or `expect` sees
-        // this.
+        // Sequentially consistent, like `expect`: either this sees the number that `expect` records, or
+        // `expect` sees this.
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
         if done < self.due.load(Ordering::SeqCst) {
             return;
@@ -92,13 +93,14 @@ impl<W> Progress<W> {
         ready.into_iter().for_each(&mut wake);
     }
 
-    /// Notes a wait for operation `number`, with `waiting` locked. False if the operation is done already.
+    /// Records a wait for operation `number`, with `waiting` locked. Returns false if the operation is
+    /// already done.
     fn expect(&self, number: u64) -> bool {
         self.due.fetch_min(number, Ordering::SeqCst);
         self.done.load(Ordering::SeqCst) < number
     }
 
-    /// Has `waiter` woken when operation `number` is done; returns the waiter if that is so already.
+    /// Wakes `waiter` when operation `number` is done. If it already is, returns the waiter instead.
     pub(crate) fn watch(&self, number: u64, waiter: W) -> Option<W> {
         let mut waiting = lock(&self.waiting);
         if !self.expect(number) {
@@ -108,8 +110,8 @@ impl<W> Progress<W> {
         None
     }
 
-    /// Blocks this thread until operation `number` is done, or the moment that `limit` names has come: then the answer
-    /// is false. `limit` is asked again after each [`interrupt`](Self::interrupt).
+    /// Blocks this thread until operation `number` is done. Returns false if the moment from `limit` comes
+    /// first. `limit` is called again after each [`interrupt`](Self::interrupt).
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, limit: impl Fn() -> Option<Instant>) -> bool {
         if self.is_done(number) {
             return true;
@@ -148,7 +150,8 @@ impl<W> Progress<W> {
         limit.is_none_or(|limit| self.reach_until(number, limit))
     }
 
-    /// Blocks this thread until operation `number` is done or `limit` has come. True if the operation is done.
+    /// Blocks this thread until operation `number` is done or `limit` has come. Returns true if the operation
+    /// is done.
     #[cold]
     fn reach_until(&self, number: u64, limit: Instant) -> bool {
         while !self.is_done(number) {
@@ -160,14 +163,14 @@ impl<W> Progress<W> {
         true
     }
 
-    /// Makes every host thread in [`reach`](Self::reach) ask for its limit again.
+    /// Makes every host thread in [`reach`](Self::reach) call its `limit` again.
     pub(crate) fn interrupt(&self) {
         drop(lock(&self.waiting));
         self.wake.notify_all();
     }
 }
 
-/// A point in a stream: its operation `number` and all before it.
+/// A point in a stream: operation `number` and everything before it.
 pub(crate) struct Point<S> {
     pub(crate) stream: Arc<S>,
     pub(crate) number: u64,

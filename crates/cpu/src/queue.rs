@@ -1,4 +1,4 @@
-//! A stream: a queue of operations that workers drain, one worker at a time.
+//! A stream: a queue of operations. Workers drain it, one worker at a time.
 
 mod registry;
 
@@ -30,7 +30,7 @@ pub(crate) type Mark = progress::Point<Stream>;
 pub(crate) const PRIORITY_RANGE: StreamPriorities =
     StreamPriorities { least: 0, greatest: 1 - PRIORITIES as i32 };
 
-/// The most operations that a stream holds at a time; a thread that submits more waits, as with GPU drivers.
+/// How many operations a stream can hold. A thread that submits more waits, as with GPU drivers.
 const MOST_PENDING: u64 = 1024;
 
 enum QueuedOperation {
@@ -39,7 +39,8 @@ enum QueuedOperation {
     Graph(Arc<GraphRun>),
     Wait(Mark),
     WaitWord(Awaited),
-    /// The number of the next operation. A number is not counted, and is taken off the queue with its operation.
+    /// The number of the next operation. The entry itself does not count, and leaves the queue together with
+    /// that operation.
     Number(Arc<Numbered>),
 }
 
@@ -53,18 +54,19 @@ impl QueuedOperation {
     }
 }
 
-/// The part of a stream that submitters change, behind a lock.
+/// What submitters change in a stream, behind a lock.
 #[derive(Default)]
 pub(crate) struct Submissions {
     ops: VecDeque<QueuedOperation>,
-    /// Whether the stream is queued, running or waiting: the worker that gets it then will see what is added to `ops`.
+    /// True if the stream is queued, running or waiting. The worker that then gets it will see what is added
+    /// to `ops`.
     scheduled: bool,
-    /// The number up to which the stream is known to have room for operations.
+    /// We know that the stream has room for operations up to this number.
     room_until: u64,
-    /// The operation of the legacy stream up to which this stream is ordered after that one.
+    /// The legacy stream's operation that this stream is already ordered after.
     after_legacy: u64,
-    /// The points of other streams that the legacy stream is ordered after, as far as they are not reached; empty in
-    /// other streams.
+    /// The points of other streams that the legacy stream is ordered after, if they are not reached yet.
+    /// Empty in other streams.
     after: Vec<Mark>,
     pub(crate) capture: Option<Arc<Capture<Stream>>>,
 }
@@ -81,21 +83,22 @@ pub(crate) struct Stream {
     progress: Progress<Arc<Stream>>,
     /// The first operation that was dropped or cut short because the device was lost.
     failed_from: AtomicU64,
-    /// Operations taken off the queue; only for the worker that runs the stream.
+    /// Operations that were taken off the queue. Only for the worker that runs the stream.
     batch: UnsafeCell<VecDeque<QueuedOperation>>,
-    /// The operation that runs, or ran last; written by the worker that runs the stream.
+    /// The running operation, or the last one. Written by the worker that runs the stream.
     work: UnsafeCell<Task>,
-    /// The operation that runs, if it has a number; only for the worker that runs the stream.
+    /// The running operation, if it has a number. Only for the worker that runs the stream.
     slot: CurrentOperation,
     job: Job,
-    /// The number of workers that the stream's operations are kept to.
+    /// How many workers may run the stream's operations.
     share: Option<u32>,
 }
 
-// SAFETY: `batch` is used by the worker that runs the stream alone, which writes `work` while nobody is on the job:
-// `scheduled` is set under the lock by the submitter that queues the stream and cleared by the worker that finds nothing
-// left, so there is one at a time, handed on through the scheduler's lock, the job's counter, that of the graph's nodes, or
-// the lock of the words. `slot` is used by that one alone, too.
+// SAFETY: only the worker that runs the stream uses `batch`, and it writes `work` while no worker is on the
+// job. There is only one such worker at a time: `scheduled` is set under the lock by the submitter that
+// queues the stream, and cleared by the worker that finds nothing left. The stream is handed on through the
+// scheduler's lock, the job's counter, the counter of the graph's nodes, or the lock of the words. `slot` is
+// used only by that worker, too.
 unsafe impl Sync for Stream {}
 // SAFETY: everything in it may move between threads.
 unsafe impl Send for Stream {}
@@ -140,7 +143,7 @@ impl Stream {
         self.shared
     }
 
-    /// Returns the number of workers that the stream's operations are kept to; `None` for all.
+    /// Returns how many workers may run the stream's operations; `None` for all.
     pub(crate) fn share(&self) -> Option<u32> {
         self.share
     }
@@ -154,7 +157,8 @@ impl Stream {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// Returns the capture that the stream is in. Its submissions are not locked any more: a capture takes that lock itself.
+    /// Returns the stream's capture. The submissions are not locked anymore, because a capture takes that
+    /// lock itself.
     pub(crate) fn capture(&self) -> Option<Arc<Capture<Self>>> {
         self.submissions().capture.clone()
     }
@@ -164,29 +168,30 @@ impl Stream {
         lock(&self.submissions)
     }
 
-    /// Returns whether all up to operation `number` is done.
+    /// Returns true if everything up to operation `number` is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.progress.is_done(number)
     }
 
-    /// Blocks until all up to operation `number` is done. On a lost device, blocks until the operation that runs has
-    /// ended, or has had enough time to end.
+    /// Blocks until everything up to operation `number` is done. On a lost device, blocks until the running
+    /// operation has ended or has had enough time to end.
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy) -> Result<()> {
         self.shared.not_forked()?;
         self.progress.reach(number, policy, || self.shared.limit());
         self.shared.alive()
     }
 
-    /// Returns, for a lost device, whether no worker is in an operation of this stream, nor will be again.
+    /// For a lost device, returns true if no worker is in one of this stream's operations, or will be again.
     pub(crate) fn has_stopped(&self) -> bool {
-        // The lock is held, so an operation that is added after this comes to a worker that sees the loss.
+        // We hold the lock, so if an operation is added after this, its worker sees the loss.
         let submissions = lock(&self.submissions);
         let submitted = self.submitted();
         drop(submissions);
         self.is_done(submitted)
     }
 
-    /// Locks the submissions once there is room for one more operation, or a capture takes it. Blocks until then.
+    /// Locks the submissions once there is room for one more operation, or if a capture will take it. Blocks
+    /// until then.
     fn with_room(&self) -> Result<MutexGuard<'_, Submissions>> {
         loop {
             let mut submissions = lock(&self.submissions);
@@ -199,22 +204,23 @@ impl Stream {
                 return Ok(submissions);
             }
             drop(submissions);
-            // Half of them at once: being woken costs more than a short operation takes.
+            // We wait for half of them at once, because being woken costs more than a short operation takes.
             self.reach(submitted - MOST_PENDING / 2, WaitPolicy::Block)?;
         }
     }
 
-    /// Blocks until all that is submitted is done; see [`reach`](Self::reach).
+    /// Blocks until everything that was submitted is done; see [`reach`](Self::reach).
     pub(crate) fn finish(&self, policy: WaitPolicy) -> Result<()> {
         self.reach(self.submitted(), policy)
     }
 
-    /// Adds `work`, or records it where the stream is being captured. Blocks while the stream is full.
+    /// Adds `work`, or records it if the stream is being captured. Blocks while the stream is full.
     pub(crate) fn submit(self: &Arc<Self>, work: Task) -> Result<()> {
         self.submit_op(work, QueuedOperation::Work, |capture, work| capture.record(self, work))
     }
 
-    /// Adds a run of a graph, or records its nodes where the stream is being captured. Blocks while the stream is full.
+    /// Adds a run of a graph, or records its nodes if the stream is being captured. Blocks while the stream
+    /// is full.
     pub(crate) fn submit_graph(self: &Arc<Self>, run: Arc<GraphRun>) -> Result<()> {
         self.submit_op(run, QueuedOperation::Graph, |capture, run| capture.record_graph(self, run.plan()))
     }
@@ -253,12 +259,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Adds a wait for a word, which no capture can contain. Blocks while the stream is full.
+    /// Adds a wait for a word. No capture can contain one. Blocks while the stream is full.
     pub(crate) fn submit_wait_word(self: &Arc<Self>, word: Awaited) -> Result<()> {
         self.submit_op(word, QueuedOperation::WaitWord, |capture, _| capture.refuse_word())
     }
 
-    /// Adds the write of a word, which no capture can contain. Blocks while the stream is full.
+    /// Adds a write to a word. No capture can contain one. Blocks while the stream is full.
     pub(crate) fn submit_write_word(self: &Arc<Self>, address: usize, value: u32) -> Result<()> {
         let work = Task::WriteWord { address, value };
         self.submit_op(work, QueuedOperation::Work, |capture, _| capture.refuse_word())
@@ -273,7 +279,7 @@ impl Stream {
         self.submitted.load(Ordering::Relaxed)
     }
 
-    /// Adds an operation. Returns the number that it gets.
+    /// Adds an operation, and returns its number.
     fn append(&self, submissions: &mut Submissions, op: QueuedOperation) -> u64 {
         submissions.ops.push_back(op);
         // Written under the lock alone.
@@ -282,7 +288,7 @@ impl Stream {
         number
     }
 
-    /// Gives the next operation the number that this thread has for it, if the device is traced.
+    /// If the device is traced, gives the next operation the number that this thread has for it.
     #[inline]
     fn number(&self, submissions: &mut Submissions) {
         if self.shared.recorder.is_on() {
@@ -313,7 +319,7 @@ impl Stream {
         self.shared.scheduler.push(self.clone(), 0, self.level);
     }
 
-    /// Returns the points of other streams after which the legacy stream's rules order the next operation.
+    /// Returns the points of other streams that the next operation must follow by the legacy stream's rules.
     fn legacy_marks(self: &Arc<Self>) -> Legacy {
         match self.kind {
             StreamKind::Plain => Legacy::None,
@@ -357,9 +363,7 @@ impl Stream {
 
     /// Counts the operation that ran as done, and wakes the streams that waited for it.
     fn completed_one(&self) {
-        // Before waiters wake: they may ask for the times.
-        // SAFETY: the caller has the stream; see `Sync` above. The work is pending until the count below, and with it the
-        // module.
+        // We do this before waiters wake, because they may ask for the times.
         unsafe { self.slot.end(self.work.get()) };
         if self.shared.is_lost() {
             self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
@@ -367,8 +371,8 @@ impl Stream {
         self.progress.advance(|waiter| waiter.queue_up());
     }
 
-    /// Loses this device where the mark is of a device that was lost: operations that follow the mark would work on
-    /// data that is half done.
+    /// If the mark belongs to a lost device, this device is lost too, because operations after the mark would
+    /// work on data that is only half done.
     fn came_after(&self, mark: &Mark) {
         if mark.has_failed() {
             let error = mark.stream.shared.loss();
@@ -380,7 +384,7 @@ impl Stream {
 }
 
 impl Mark {
-    /// Succeeds if all operations before this point, which has been reached, were done.
+    /// Succeeds if all operations before this point were really done. The point must have been reached.
     fn outcome(&self) -> Result<()> {
         if self.has_failed() { self.stream.shared.alive() } else { Ok(()) }
     }
@@ -396,11 +400,12 @@ enum Legacy {
     Marks(Vec<Mark>),
 }
 
-/// Runs the operations of the stream until none is left, one has to wait, or other streams are due.
+/// Runs the stream's operations until none is left, one must wait, or it is other streams' turn.
 fn run(worker: &mut Worker, stream: Arc<Stream>) {
     let mut stream = stream;
     loop {
-        // SAFETY: this worker has the stream; see `Sync` above. The reference ends before the stream is handed on.
+        // SAFETY: this worker owns the stream; see `Sync` above. The reference ends before the stream is
+        // handed on.
         let batch = unsafe { &mut *stream.batch.get() };
         if batch.is_empty() {
             let mut submissions = lock(&stream.submissions);
@@ -415,12 +420,13 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
             None => {}
             Some(QueuedOperation::Number(operation)) => {
                 let timing = batch.front().map_or(Timing::None, QueuedOperation::timing);
-                // SAFETY: this worker has the stream.
+                // SAFETY: this worker owns the stream.
                 unsafe { stream.slot.begin(operation, timing) };
             }
             Some(QueuedOperation::Wait(mark)) => {
                 if !lost && !mark.stream.is_done(mark.number) {
-                    // Back in front first: once the other stream knows this one, another worker may run this one.
+                    // The operation must go back to the front first: once the other stream knows this one,
+                    // another worker may run this one.
                     let (other, number) = (mark.stream.clone(), mark.number);
                     batch.push_front(QueuedOperation::Wait(mark));
                     match other.progress.watch(number, stream) {
@@ -435,7 +441,7 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
             Some(QueuedOperation::Work(_) | QueuedOperation::Graph(_) | QueuedOperation::WaitWord(_))
                 if lost =>
             {
-                // SAFETY: this worker has the stream.
+                // SAFETY: this worker owns the stream.
                 unsafe { stream.slot.forget() };
                 stream.completed_one();
             }
@@ -443,22 +449,24 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
             Some(QueuedOperation::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
             Some(QueuedOperation::WaitWord(word)) => {
                 let shared = stream.shared;
-                // SAFETY: the wait's submission has started the thread; the wait is done when the stream goes on.
+                // SAFETY: submitting the wait has started the thread, and the wait is done when the stream
+                // continues.
                 unsafe { shared.words.wait(word, stream) };
                 return;
             }
             Some(QueuedOperation::Graph(run)) => {
-                // SAFETY: this worker has the stream.
+                // SAFETY: this worker owns the stream.
                 let operation = unsafe { stream.slot.operation() };
                 let is_done = plan::begin(worker, run, stream.clone(), operation);
-                // Otherwise the stream goes on when the graph's last node is done.
+                // Otherwise the stream continues when the graph's last node is done.
                 if !(is_done && goes_on(worker, &stream)) {
                     return;
                 }
             }
             Some(QueuedOperation::Work(work)) => {
                 let owner = Arc::into_raw(stream);
-                // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
+                // SAFETY: the pointer is counted; this worker owns the stream, and the previous operation is
+                // complete.
                 let complete = unsafe {
                     *(*owner).work.get() = work;
                     (*owner).job.run((*owner).work.get(), worker, owner, 0)
@@ -466,7 +474,7 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 if !complete {
                     return;
                 }
-                // SAFETY: this worker was the last on the job, so the count is its own again.
+                // SAFETY: this worker was the last on the job, so the count belongs to it again.
                 stream = unsafe { Arc::from_raw(owner) };
                 if !goes_on(worker, &stream) {
                     return;
@@ -476,7 +484,8 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
     }
 }
 
-/// Counts the operation that this worker ran as done. False if the stream is queued behind others that are due.
+/// Counts the operation that this worker ran as done. Returns false if the stream was queued again, because
+/// it is other streams' turn.
 fn goes_on(worker: &mut Worker, stream: &Arc<Stream>) -> bool {
     stream.completed_one();
     let is_contended = worker.device().scheduler.is_contended();
@@ -504,7 +513,8 @@ impl Launcher for Stream {
 
     fn graph_done(self: Arc<Self>) {
         self.completed_one();
-        // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
+        // We queue it instead of running it here, because a thousand graphs in a row would be a thousand
+        // frames on this stack.
         self.queue_up();
     }
 }

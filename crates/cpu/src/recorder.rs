@@ -1,10 +1,10 @@
-//! The measurements of a traced device: the times in which operations with a number ran.
+//! What we measure on a traced device: when numbered operations ran.
 //!
-//! A thread says which number its next operation has (`trace_enter`), and the queue takes the number in front of the
-//! operation. The worker that comes to the number takes the time, and the one that completes the operation takes the time
-//! again; graphs do so for each node. The parts of an operation are handed out together, when the last reference to its
-//! number is gone: that of the thread, that of the queue, or that of the worker. So operations that a lost device drops
-//! leave nothing behind.
+//! A thread announces the number of its next operation (`trace_enter`), and the queue stores the number
+//! before the operation. The worker that reaches the number takes the time, and the worker that completes the
+//! operation takes the time again. Graphs do the same for each node. An operation's parts are handed out
+//! together, when the last reference to its number is gone, whether that belongs to the thread, the queue or
+//! the worker. So operations that a lost device drops leave nothing behind.
 
 use std::cell::Cell;
 use std::mem;
@@ -18,32 +18,33 @@ use gpustream_hal::{Ran, RanWork};
 
 use crate::sync::lock;
 
-/// The most parts that a device keeps: of operations that run, and of those that nobody has taken.
+/// How many parts a device keeps, of running operations and of those that were not taken yet.
 const MOST: usize = 1 << 17;
 
 thread_local! {
-    /// The operation that this thread submits, a counted pointer; null outside of `trace_enter` and `trace_leave`. The
-    /// variable has no destructor: the destructors of other variables may submit, and run in any order.
+    /// The operation that this thread is submitting, as a counted pointer. Null outside `trace_enter` and
+    /// `trace_leave`. The variable has no destructor, because the destructors of other variables may submit,
+    /// and run in any order.
     static ENTERED: Cell<*const Numbered> = const { Cell::new(ptr::null()) };
 }
 
 /// The measurements of a device.
 #[derive(Default)]
 pub(crate) struct Recorder {
-    /// The begins that have no end yet.
+    /// The beginnings without an end so far.
     begun: AtomicUsize,
-    /// Set in a child after a fork, where any lock may be held for good.
+    /// Set in a child after a fork, where any lock may stay locked forever.
     left: AtomicBool,
-    /// The parts that are kept, at most [`MOST`].
+    /// How many parts are kept, at most [`MOST`].
     kept: AtomicUsize,
-    /// The parts for which there was no room.
+    /// How many parts did not fit.
     lost: AtomicU64,
-    /// The parts of operations that are done, with the operations' numbers.
+    /// The parts of finished operations, with the operations' numbers.
     done: Mutex<Vec<(u64, Vec<Activity>)>>,
 }
 
 impl Recorder {
-    /// Returns whether anybody traces the device. One that nobody traces pays for this alone, once an operation.
+    /// Returns true if the device is being traced. If it is not, this check is all that an operation pays.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.begun.load(Ordering::Relaxed) != 0
@@ -57,20 +58,20 @@ impl Recorder {
         self.begun.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Leaves the measurements to the parent, in a child after a fork.
+    /// In a child after a fork, leaves the measurements to the parent.
     pub(crate) fn leave_to_parent(&self) {
         self.left.store(true, Ordering::Relaxed);
     }
 
-    /// Gives what this thread submits to the device the number `operation`, until [`leave`].
+    /// Until [`leave`], whatever this thread submits to the device has the number `operation`.
     pub(crate) fn enter(&'static self, operation: u64) {
-        // A call that panicked has left nothing.
+        // If an earlier call panicked, it has left nothing.
         leave();
         let operation = Numbered { number: operation, recorder: self, ran: Mutex::default() };
         ENTERED.set(Arc::into_raw(Arc::new(operation)));
     }
 
-    /// Hands out the parts of operations that are done. Returns how many parts were lost.
+    /// Hands out the parts of finished operations. Returns how many parts were lost.
     pub(crate) fn take(&self, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
         let done = mem::take(&mut *lock(&self.done));
         for (operation, parts) in done {
@@ -85,7 +86,7 @@ impl Recorder {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Finds room for a part.
+    /// Reserves room for a part.
     fn has_room(&self) -> bool {
         let has_room = self.kept.fetch_add(1, Ordering::Relaxed) < MOST;
         if !has_room {
@@ -99,19 +100,19 @@ impl Recorder {
 pub(crate) fn leave() {
     let entered = ENTERED.replace(ptr::null());
     if !entered.is_null() {
-        // SAFETY: made by `Arc::into_raw` in `enter`, and the variable has it no more.
+        // SAFETY: made by `Arc::into_raw` in `enter`, and no longer in the variable.
         drop(unsafe { Arc::from_raw(entered) });
     }
 }
 
-/// A thing that the device ran.
+/// Something that the device ran.
 struct Activity {
     label: Option<Arc<str>>,
     work: RanWork,
     time: Range<u64>,
 }
 
-/// An operation with a number. Its last reference hands out its parts.
+/// An operation with a number. Dropping the last reference hands out its parts.
 pub(crate) struct Numbered {
     number: u64,
     recorder: &'static Recorder,
@@ -121,9 +122,9 @@ pub(crate) struct Numbered {
 #[derive(Default)]
 struct Activities {
     list: Vec<Activity>,
-    /// The time from the first start to the last end; none while nothing has run.
+    /// From the first start to the last end. `None` if nothing has run.
     whole: Option<Range<u64>>,
-    /// Whether there was no room for a part.
+    /// True if some part did not fit.
     cut: bool,
 }
 
@@ -135,20 +136,21 @@ impl Activities {
 }
 
 impl Numbered {
-    /// Returns the operation that this thread submits to the device, if it has a number.
+    /// Returns the operation that this thread is submitting to the device, if it has a number.
     pub(crate) fn entered(recorder: &Recorder) -> Option<Arc<Self>> {
         let entered = ENTERED.get();
-        // SAFETY: the variable's own count keeps the operation, and nothing here gives that up.
+        // SAFETY: the variable's own count keeps the operation alive, and nothing here gives that count up.
         let operation =
             unsafe { entered.as_ref() }.filter(|operation| ptr::eq(operation.recorder, recorder))?;
-        // SAFETY: the variable's own count keeps the operation; the new count is that of the reference.
+        // SAFETY: the variable's own count keeps the operation alive, and the new count belongs to the
+        // reference.
         unsafe {
             Arc::increment_strong_count(operation);
             Some(Arc::from_raw(operation))
         }
     }
 
-    /// Notes that a part which began at `start` has just ended.
+    /// Records that a part that began at `start` has just ended.
     #[cold]
     pub(crate) fn ran(&self, (label, work): (Option<Arc<str>>, RanWork), start: u64) {
         let time = start..now();
@@ -162,7 +164,7 @@ impl Numbered {
         }
     }
 
-    /// Notes that the operation is done, and has taken no time of its own.
+    /// Records that the operation is done without taking any time itself.
     pub(crate) fn passed(&self) {
         let now = now();
         lock(&self.ran).cover(&(now..now));
@@ -179,7 +181,7 @@ impl Drop for Numbered {
             return;
         }
         list.sort_by_key(|part| part.time.start);
-        // There is at least one part; where parts are missing, one covers the whole time.
+        // There is always at least one part. If parts are missing, it covers the whole time.
         if let Some(time) = whole
             && (list.is_empty() || cut)
         {

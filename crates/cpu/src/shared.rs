@@ -1,4 +1,4 @@
-//! The state of a device that its workers, its streams and all its handles share.
+//! The state that a device's workers, streams and handles share.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -13,20 +13,21 @@ use crate::options::CpuOptions;
 use crate::recorder::Recorder;
 use crate::worker::{self, Scheduler};
 
-/// The time after the loss of a device for which its waits still last: work beside the failure ends within that time,
-/// or is taken for stuck. Memory that stuck work may touch is never given back.
+/// How long waits may still last after a device is lost. Other running work ends within that time, or we
+/// consider it stuck. We never give back memory that stuck work may touch.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A worker of a device.
 pub(crate) type Worker = worker::Worker<Shared>;
 
-/// The streams of a device, on which host threads may wait.
+/// The streams of a device. Host threads may be waiting for them.
 pub(crate) trait Interrupt: Sync {
-    /// Makes host threads that wait look at the device's state again.
+    /// Makes waiting host threads look at the device's state again.
     fn interrupt(&self);
 }
 
-/// The state that all handles of one device share: its primary context. Lives for good, as its threads do.
+/// The state that all handles of a device share: its primary context. It lives forever, because its threads
+/// do.
 pub(crate) struct Shared {
     pub(crate) ordinal: usize,
     pub(crate) options: CpuOptions,
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
     /// The device that was opened before this one; see `fork.rs`.
     pub(crate) previous: AtomicPtr<Self>,
     lost: AtomicBool,
-    /// Whether this process is a child of the one to which the device's threads belong.
+    /// True if this process is a child of the one that owns the device's threads.
     forked: AtomicBool,
     /// The error that ended the device, and when.
     end: OnceLock<(Error, Instant)>,
@@ -46,7 +47,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns a device whose threads have not been started. `streams` are those of the device.
+    /// Returns a device whose threads are not started yet. `streams` are the device's.
     pub(crate) fn new(
         ordinal: usize,
         devices: usize,
@@ -73,7 +74,7 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Fails with the error that ended the device, for every call after that.
+    /// Fails with the error that ended the device, if one did.
     pub(crate) fn alive(&self) -> Result<()> {
         match self.is_lost() {
             false => Ok(()),
@@ -82,7 +83,7 @@ impl Shared {
         }
     }
 
-    /// Returns the error that ended the device, which this is no report of.
+    /// Returns the error that ended the device, marked as an earlier failure.
     #[cold]
     pub(crate) fn loss(&self) -> Error {
         if self.is_forked() {
@@ -96,18 +97,18 @@ impl Shared {
         end.unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
     }
 
-    /// Ends the device with `error`: pending work is dropped, running work ends at its next chunk at the latest if it
-    /// ever comes there, and all waiters are told when that is so.
+    /// Ends the device with `error`. Pending work is dropped, running work ends at its next chunk if it gets
+    /// there, and then all waiters are told.
     #[cold]
     pub(crate) fn lose(&self, error: Error) {
-        // The first error counts; it is there before any thread can ask for it.
+        // The first error counts. It must be there before another thread can ask for it.
         if self.end.set((error, Instant::now())).is_ok() {
             self.lost.store(true, Ordering::Release);
             self.streams.interrupt();
         }
     }
 
-    /// Returns the moment until which a wait may last: none unless the device is lost.
+    /// Returns how long a wait may last: without limit unless the device is lost.
     #[inline]
     pub(crate) fn limit(&self) -> Option<Instant> {
         if self.is_lost() { Some(self.last_moment()) } else { None }
@@ -121,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Refuses a child's call on its parent's device, before any lock is taken.
+    /// Refuses a child's call on its parent's device, before we take any lock.
     pub(crate) fn not_forked(&self) -> Result<()> {
         if self.is_forked() { Err(self.loss()) } else { Ok(()) }
     }
@@ -131,7 +132,7 @@ impl Shared {
         self.forked.load(Ordering::Relaxed)
     }
 
-    /// Marks the device as its parent's, in a child after a fork, where any lock may be held for good.
+    /// In a child after a fork, marks the device as the parent's, because any lock may stay locked forever.
     pub(crate) fn leave_to_parent(&self) {
         self.forked.store(true, Ordering::Relaxed);
         self.recorder.leave_to_parent();

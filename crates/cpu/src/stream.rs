@@ -1,4 +1,4 @@
-//! Streams: the handles of their queues, and the default ones.
+//! The handles of streams, including the default streams.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -18,29 +18,29 @@ use crate::memory_waits::Awaited;
 use crate::queue::{Stream, StreamKind};
 use crate::work::Task;
 
-/// The handles of the streams that are there without being made, as CUDA numbers them.
+/// The handles of the default streams, numbered as in CUDA.
 const LEGACY: RawStream = RawStream(1);
 const PER_THREAD: RawStream = RawStream(2);
 
-/// A counted reference that leaves the count as it is: the handle keeps its own.
+/// A counted reference that does not change the count, because the handle keeps its own.
 pub(crate) type Borrowed = ManuallyDrop<Arc<Stream>>;
 
 /// A thread's default streams, by device.
 type Defaults = Vec<(usize, Arc<Stream>)>;
 
 thread_local! {
-    /// This thread's default streams; null where it has none. The variable has no destructor: the destructors of other
-    /// variables may use the streams, and run in any order.
+    /// This thread's default streams; null if it has none. The variable has no destructor, because the
+    /// destructors of other variables may use the streams, and run in any order.
     static DEFAULTS: Cell<*mut Defaults> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// The key whose destructor frees a thread's default streams, after the thread's other destructors have run. None where
-/// the system has no more keys: then the streams stay.
+/// The key whose destructor frees a thread's default streams, after the thread's other destructors have run.
+/// `None` if the system has no more keys; then the streams stay.
 static AT_THREAD_END: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
 unsafe extern "C" fn free_defaults(defaults: *mut c_void) {
     DEFAULTS.set(std::ptr::null_mut());
-    // SAFETY: made by `Box::into_raw` on this thread, which has no other pointer to it any more.
+    // SAFETY: made by `Box::into_raw` on this thread, which no longer has another pointer to it.
     drop(unsafe { Box::from_raw(defaults.cast::<Defaults>()) });
 }
 
@@ -54,11 +54,11 @@ fn defaults() -> *mut Defaults {
     DEFAULTS.set(new);
     let key = AT_THREAD_END.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: the destructor gets what `pthread_setspecific` is given below.
+        // SAFETY: the destructor gets the value that we pass to `pthread_setspecific` below.
         (unsafe { libc::pthread_key_create(&raw mut key, Some(free_defaults)) } == 0).then_some(key)
     });
     if let Some(key) = key {
-        // SAFETY: the key was made above. Without memory for the entry the streams stay.
+        // SAFETY: the key was made above. If there is no memory for the entry, the streams stay.
         unsafe { libc::pthread_setspecific(*key, new.cast()) };
     }
     new
@@ -68,17 +68,17 @@ impl CpuDevice {
     /// Returns the stream behind a handle.
     ///
     /// # Safety
-    /// The handle is alive, or that of a default stream.
+    /// The handle must be alive, or belong to a default stream.
     pub(crate) unsafe fn stream(&self, raw: RawStream) -> Borrowed {
         match raw {
             RawStream(0) | LEGACY => {
                 let legacy = self.streams.legacy_of(self.shared);
-                // SAFETY: the registry keeps the stream for as long as the device is there: for good.
+                // SAFETY: the registry keeps the stream as long as the device exists, which is forever.
                 ManuallyDrop::new(unsafe { Arc::from_raw(Arc::as_ptr(legacy)) })
             }
             PER_THREAD => {
                 let key = std::ptr::from_ref(self.shared) as usize;
-                // SAFETY: this thread's own, and nothing below comes here again.
+                // SAFETY: it belongs to this thread, and nothing below comes here again.
                 let streams = unsafe { &mut *defaults() };
                 let known = streams.iter().find(|(device, _)| *device == key);
                 let stream = if let Some((_, stream)) = known {
@@ -107,17 +107,18 @@ unsafe impl Streams for CpuDevice {
         Ok(RawStream(Arc::into_raw(stream) as usize))
     }
 
-    /// The multiprocessors are workers, any of them. Nodes of graphs take all.
+    /// Workers count as multiprocessors, and any of them may be used. Nodes of graphs use all.
     unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
         // SAFETY: passed on to the caller.
         unsafe { self.stream(stream) }.share()
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        // A child leaves the stream to its parent: there may be locks on the way that no thread gives back.
+        // A child leaves the stream to its parent, because on the way there may be locks that are never
+        // released.
         if stream.0 > PER_THREAD.0 && !self.shared.is_forked() {
-            // SAFETY: made by `Arc::into_raw`, and not used again. A worker that runs the stream, and the queue, have
-            // counts of their own.
+            // SAFETY: made by `Arc::into_raw`, and not used again. The queue, and a worker that runs the
+            // stream, have their own counts.
             let stream = unsafe { Arc::from_raw(stream.0 as *const Stream) };
             Capture::abandon(&stream);
         }
@@ -190,7 +191,7 @@ unsafe impl Streams for CpuDevice {
     }
 }
 
-/// Refuses a wait for a stream that is being captured.
+/// Refuses to wait for a stream that is being captured.
 fn refuse_captured(stream: &Stream) -> Result<()> {
     let submissions = stream.submissions();
     match &submissions.capture {

@@ -1,19 +1,21 @@
-//! The switch from one stack to another: the price of a barrier.
+//! How we switch from one stack to another. This is what a barrier costs.
 //!
-//! A stack that waits has the registers that a call preserves on its top, and above them the address to go on at. All
-//! functions that leave and resume stacks agree on that: [`switch`], called by Rust, and [`barrier`] and [`warp`],
-//! which kernels call. These two save the registers, ask Rust for the stack to go on with, and resume it, so that of a
-//! kernel that waits only its own frame and one line of registers remain, with no frame of Rust's between.
+//! A waiting stack has at its top the registers that a call preserves, and above them the address to continue
+//! at. All functions that leave or resume stacks agree on that: [`switch`], which Rust calls, and [`barrier`]
+//! and [`warp`], which kernels call. These two save the registers, ask Rust for the stack to continue with,
+//! and resume it. So a waiting kernel only leaves its own frame and one line of registers on its stack, with
+//! no frame of Rust's code in between.
 //!
-//! All three end in a jump and not in a return. A thread that comes to one barrier resumes one that waited at the barrier
-//! before, so that the return address which the processor remembers from the call is the wrong one whenever a
-//! kernel has two barriers; the target that it learns for a jump is right for all threads of a barrier but the first.
-//! Measured on Zen 5, with two barriers in a loop over 256 threads: 19 ns per barrier and thread with a return, 11 with
-//! a jump; and 8 with the short way of `block.rs` on top.
-//! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
+//! All three end in a jump instead of a return. A thread that comes to one barrier resumes a thread that
+//! waited at the previous barrier. So if a kernel has two barriers, the return address that the processor
+//! remembers is always wrong. For a jump it learns the target, and that is right for all threads at a barrier
+//! except the first. Measured on Zen 5, with two barriers in a loop over 256 threads: 19 ns per barrier and
+//! thread with a return, 11 ns with a jump, and 8 ns with the short way in `block.rs` as well. General
+//! coroutine libraries return to a common parent, and mispredict three times per thread and barrier.
 //!
-//! A fiber's body is called anew for each stretch, and returns the stack to go on with. A kernel that never waits so begins
-//! and ends as a call does, with one set of registers saved, and no address mispredicted.
+//! A fiber's body is called anew for each stretch, and returns the stack to continue with. So a kernel that
+//! never waits begins and ends like an ordinary call, with one set of registers saved and no address
+//! mispredicted.
 
 use std::ffi::c_char;
 
@@ -31,17 +33,17 @@ cfg_if::cfg_if! {
 
 pub(crate) use processor::{barrier, call_frame, prefetch, prepare, switch, warp};
 
-/// The function that runs on a stack of its own, whenever somebody switches to `start`. Returns the stack pointer to go on
-/// with.
+/// The function that runs on its own stack whenever something switches to `start`. It returns the stack
+/// pointer to continue with.
 pub(crate) type Body<T> = unsafe extern "C" fn(*mut T, start: usize) -> usize;
 
-/// The decisions behind [`barrier`] and [`warp`]: a thread waits with its stack pointer at `here`, and each returns the
-/// stack pointer to go on with: another thread's, the worker's, or its own again.
+/// What [`barrier`] and [`warp`] ask. A thread waits with its stack pointer at `here`. Each returns the stack
+/// pointer to continue with: another thread's, the worker's, or the same one.
 pub(crate) trait Waits {
-    /// Takes a thread that comes to a barrier of its block.
+    /// Handles a thread that comes to a barrier of its block.
     ///
     /// # Safety
-    /// Called by [`barrier`] for the thread that runs.
+    /// Must be called by [`barrier`] for the running thread.
     unsafe extern "C" fn barrier(
         context: *mut Context,
         thread: u32,
@@ -51,9 +53,9 @@ pub(crate) trait Waits {
         here: usize,
     ) -> usize;
 
-    /// Takes a thread that comes to the warp operation that its lane describes.
+    /// Handles a thread that comes to the warp operation that its lane describes.
     ///
     /// # Safety
-    /// Called by [`warp`] for the thread that runs.
+    /// Must be called by [`warp`] for the running thread.
     unsafe extern "C" fn warp(context: *mut Context, thread: u32, here: usize) -> usize;
 }

@@ -10,7 +10,7 @@ use crate::abi::Image;
 use crate::device::CpuDevice;
 use crate::error::error;
 
-/// Returns the number by which kernels know an address mode, which is CUDA's.
+/// Returns the number that kernels use for an address mode. It is the same as CUDA's.
 const fn address(mode: AddressMode) -> u8 {
     match mode {
         AddressMode::Wrap => 0,
@@ -20,7 +20,7 @@ const fn address(mode: AddressMode) -> u8 {
     }
 }
 
-/// Hands an image to kernels, which know it by its address.
+/// Hands an image to kernels. They know it by its address.
 fn give(image: Image) -> usize {
     Box::into_raw(Box::new(image)) as usize
 }
@@ -28,14 +28,14 @@ fn give(image: Image) -> usize {
 /// Takes an image back, and drops it.
 ///
 /// # Safety
-/// `address` came from [`give`], and nothing uses the image any more.
+/// `address` must come from [`give`], and the image must no longer be used.
 unsafe fn take_back(address: usize) {
     // SAFETY: by this function's contract.
     drop(unsafe { Box::from_raw(address as *mut Image) });
 }
 
-// SAFETY: the kernels' fetches and surface accesses compare every coordinate with the image's extents, and the type of
-// an element with the texels'.
+// SAFETY: the kernels' fetches and surface accesses compare every coordinate with the image's extents, and
+// the element type with the texels'.
 unsafe impl Textures for CpuDevice {
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
         self.shared.alive()?;

@@ -1,4 +1,4 @@
-//! The threads of a block that is run.
+//! The threads of a running block.
 
 /// The state of a thread of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub(crate) enum ThreadState {
     /// Has not begun.
     #[default]
     Pending,
-    /// Can run: it was let go, or it is the one that runs.
+    /// It can run: it was released, or it is the running thread.
     Ready,
-    /// Waits for the whole block.
+    /// It waits for the whole block.
     AtBarrier,
-    /// Waits for lanes of its warp.
+    /// It waits for lanes of its warp.
     AtWarp,
     /// Has returned.
     Exited,

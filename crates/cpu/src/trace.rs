@@ -24,7 +24,7 @@ impl Traces for CpuDevice {
         recorder::leave();
     }
 
-    /// Hands out everything: an operation's parts are there before its stream goes on.
+    /// Hands out everything, because an operation's parts are always there before its stream continues.
     fn trace_take(&self, _flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         self.shared.not_forked()?;
         Ok(self.shared.recorder.take(each))

@@ -1,4 +1,5 @@
-//! Warp-wide operations: lanes wait until those of their group are there, then all get their results at once.
+//! Warp-wide operations: lanes wait until all lanes of their group are there, and then all get their results
+//! at once.
 
 use crate::abi::{Lane, warp as kinds};
 use crate::thread::ThreadState;
@@ -7,13 +8,13 @@ use crate::thread::ThreadState;
 pub(crate) struct Threads<'a> {
     /// One per thread.
     pub(crate) states: &'a mut [ThreadState],
-    /// One per thread at least: the operation that the thread waits in, or was in last.
+    /// At least one per thread: the operation in which the thread waits, or last waited.
     pub(crate) lanes: &'a mut [Lane],
     /// Lanes of a warp.
     pub(crate) warp_size: u32,
 }
 
-/// Returns the warp that `thread` belongs to: its first thread, and the mask of the lanes that the block has.
+/// Returns the warp of `thread`: its first thread, and a mask of the lanes that the block has.
 fn warp_of(threads: &Threads<'_>, thread: u32) -> (u32, u64) {
     let size = threads.warp_size;
     let first = thread / size * size;
@@ -30,7 +31,8 @@ fn lanes(mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Puts `thread` into its lane's operation. True if that completes it: the result is there and no lane needs to wait.
+/// Puts `thread` into its lane's operation. Returns true if that completes it, so the result is there and no
+/// lane must wait.
 pub(crate) fn enter(threads: &mut Threads<'_>, thread: u32) -> bool {
     let (first, existing) = warp_of(threads, thread);
     let lane = &mut threads.lanes[thread as usize];
@@ -42,9 +44,10 @@ pub(crate) fn enter(threads: &mut Threads<'_>, thread: u32) -> bool {
     complete(threads, first, group, thread)
 }
 
-/// Completes the operation that `leader` waits in, if all of `group` that have not returned wait in it too.
+/// Completes the operation that `leader` waits in, if all lanes of `group` that have not returned wait in it
+/// too.
 fn complete(threads: &mut Threads<'_>, first: u32, group: u64, leader: u32) -> bool {
-    // Lanes mostly come in order: as long as the last is not there, there is nothing to count.
+    // Lanes usually come in order, so as long as the last is not there, we need not count.
     let last = threads.states[(first + 63 - group.leading_zeros()) as usize];
     if !matches!(last, ThreadState::AtWarp | ThreadState::Exited) {
         return false;
@@ -67,7 +70,7 @@ fn same(a: &Lane, b: &Lane) -> bool {
     a.mask == b.mask && a.kind == b.kind
 }
 
-/// Gives each lane of `active` its result and lets it go.
+/// Gives each lane of `active` its result and releases it.
 fn finish(threads: &mut Threads<'_>, first: u32, active: u64) {
     let mut values = [0; 64];
     let mut ballot = 0;
@@ -95,8 +98,8 @@ fn finish(threads: &mut Threads<'_>, first: u32, active: u64) {
     }
 }
 
-/// Completes, where no thread of the block can run, operations whose missing lanes have returned, or that wait for any
-/// lanes that can come. False if there are none.
+/// If no thread of the block can run, completes operations whose missing lanes have returned, or that wait
+/// for whichever lanes can come. Returns false if there are none.
 pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
     let mut resolved = false;
     for thread in 0..threads.states.len() as u32 {
@@ -109,7 +112,7 @@ pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
             resolved |= complete(threads, first, leader.mask, thread);
             continue;
         }
-        // Divergent lanes: those that wait at the same place are the active ones.
+        // The lanes have diverged. Those that wait at the same place are the active ones.
         let active = lanes(existing)
             .filter(|&lane| {
                 let thread = (first + lane) as usize;
@@ -125,7 +128,7 @@ pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
     resolved
 }
 
-/// Returns a thread of the mask of `waiting`, which waits in a warp operation, that does not wait there too.
+/// Returns a thread in the mask of `waiting` that does not wait in the same operation.
 pub(crate) fn missing(threads: &Threads<'_>, waiting: u32) -> Option<u32> {
     let wait = &threads.lanes[waiting as usize];
     let (first, _) = warp_of(threads, waiting);

@@ -1,4 +1,4 @@
-//! The operations of a stream, cut into units that several workers can share.
+//! The operations of a stream, divided into units that several workers can share.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -18,10 +18,11 @@ const PIECE: usize = 256 << 10;
 
 /// One operation of a stream or graph.
 ///
-/// Addresses are plain numbers, valid until the operation is done, as the traits' safety sections ask of the caller.
+/// Addresses are plain numbers. They are valid until the operation is done, because the traits' safety
+/// sections demand it.
 #[derive(Clone)]
 pub(crate) enum Task {
-    /// No work, only a point to wait for.
+    /// No work, just a point to wait for.
     Empty,
     Launch(Launch),
     Copy {
@@ -55,7 +56,7 @@ pub(crate) enum Task {
     Free(usize),
 }
 
-/// The direction of a copy, which matters to traces alone.
+/// The direction of a copy. It only matters for traces.
 #[derive(Clone, Copy)]
 pub(crate) enum CopyDirection {
     ToDevice,
@@ -72,7 +73,7 @@ pub(crate) struct CopyPiece {
     bytes: usize,
 }
 
-/// Returns a batch's copies, cut into pieces of a size that one worker does at a time.
+/// Returns a batch's copies, divided into pieces that one worker does at a time.
 pub(crate) fn pieces(copies: &[BatchCopy]) -> Arc<[CopyPiece]> {
     let cut = |copy: &BatchCopy| {
         let (dst, src, bytes) = (copy.dst.address().0, copy.src.address().0, copy.bytes);
@@ -99,7 +100,7 @@ pub(crate) struct Strided {
 
 impl Strided {
     /// # Safety
-    /// An array among the copy's ends is alive.
+    /// If one end of the copy is an array, it must be alive.
     pub(crate) unsafe fn new(copy: &Copy3d) -> Self {
         let mut copy = *copy;
         // SAFETY: by this function's contract.
@@ -115,27 +116,27 @@ impl Strided {
         Self { dst, src, copy }
     }
 
-    /// Returns whether the rows do not overlap.
+    /// Returns true if the rows do not overlap.
     pub(crate) fn is_apart(&self) -> bool {
         let Copy3d { width, height, depth, dst_pitch, src_pitch, .. } = self.copy;
         width <= dst_pitch.min(src_pitch) || height * depth <= 1
     }
 }
 
-// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
-// is done, as the traits ask.
+// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the
+// copy is done, as the traits demand.
 unsafe impl Send for Strided {}
-// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
-// is done, as the traits ask.
+// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the
+// copy is done, as the traits demand.
 unsafe impl Sync for Strided {}
 
 impl Task {
-    /// Returns whether both are operations of one kind.
+    /// Returns true if both are operations of the same kind.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Returns the number of pieces that the work can be shared in.
+    /// Returns into how many pieces the work can be divided.
     pub(crate) fn units(&self) -> u64 {
         match self {
             Self::Launch(launch) => launch.units(),
@@ -153,7 +154,7 @@ impl Task {
     /// Returns the kernel's name, and what to call the work in traces.
     ///
     /// # Safety
-    /// The module of a launch is loaded.
+    /// The module of a launch must be loaded.
     pub(crate) unsafe fn described(&self) -> (Option<Arc<str>>, RanWork) {
         match self {
             Self::Launch(launch) => {
@@ -190,7 +191,7 @@ impl Task {
     /// Does units `first..end`.
     ///
     /// # Safety
-    /// The promises of the operation's submission still hold; each unit is done once.
+    /// The promises of the operation's submission must still hold, and each unit may be done only once.
     #[inline]
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
@@ -204,7 +205,7 @@ impl Task {
         }
     }
 
-    /// Does units of anything but a launch on one worker.
+    /// Does units of anything except a launch, on one worker.
     ///
     /// # Safety
     /// As for [`run`](Self::run).

@@ -1,9 +1,9 @@
-//! Workers: the threads of a device, and their search for something to do.
+//! Workers: the threads of a device, and how they find something to do.
 //!
-//! A device has one worker per core. Streams with something to do queue up here, most urgent first; an idle worker
-//! takes one, else it helps with an operation that another worker offers. Kernels may wait for each other across
-//! streams, so every stream must get a thread in the end: where streams queue up and no worker comes free
-//! for a moment, the watchdog adds workers, which leave again when there is nothing to do.
+//! A device has one worker per core. Streams with something to do queue up here, most urgent first. An idle
+//! worker takes one, or helps with an operation that another worker offers. Kernels may wait for kernels in
+//! other streams, so every stream must get a thread eventually. If streams queue up and no worker becomes
+//! free for a moment, the watchdog adds workers, and they leave again when there is nothing to do.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,50 +20,53 @@ use crate::sync::lock;
 /// Stream priorities: 0 the least urgent, the others below zero.
 pub(crate) const PRIORITIES: usize = 6;
 
-/// The time that the last idle worker looks for work before it sleeps: waking it costs the host more than a launch may.
+/// How long the last idle worker looks for work before it sleeps, because waking it costs the host more than
+/// a launch may.
 const SPIN: Duration = Duration::from_micros(30);
-/// The time that streams may queue up without any being taken before a worker is added.
+/// How long streams may queue up without any being taken before we add a worker.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The time that an added worker stays with nothing to do, or once no worker had to be added while another one sleeps.
-/// Without the second, work that wakes each in turn would keep all that were ever added.
+/// How long an added worker stays if it has nothing to do, or if we have not had to add a worker while
+/// another one sleeps. Without the second rule, work that wakes each worker in turn would keep all that were
+/// ever added.
 const LINGER: Duration = Duration::from_millis(500);
-/// The most workers of a device.
+/// How many workers a device may have.
 const MOST: usize = 4096;
 
-/// Something for the workers of a device `D` to do: the next operations of a stream, or the nodes of a running graph.
+/// Something for the workers of a device `D` to do: a stream's next operations, or the nodes of a running
+/// graph.
 pub(crate) trait Runnable<D>: Send + Sync {
-    /// Begins the task. `part` is the node of a graph, whose dependencies are done.
+    /// Begins the task. `part` is the node of a graph; its dependencies are done.
     fn run(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
 
-    /// Goes on after the operation that was offered, whose last share this worker did.
+    /// Continues after the offered operation. This worker did the last share of it.
     fn completed(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
 }
 
 /// A running operation that other workers may help with.
 pub(crate) trait SharedTask<D>: Sync {
-    /// Counts another worker in, if there is something left for it.
+    /// Counts another worker in, if something is left for it.
     ///
     /// # Safety
-    /// The operation is offered, and is not withdrawn meanwhile.
+    /// The operation must be offered, and must not be withdrawn meanwhile.
     unsafe fn join(&self) -> bool;
 
-    /// Does a share of the operation. True if that completed it.
+    /// Does a share of the operation. Returns true if that completed it.
     ///
     /// # Safety
-    /// This worker was counted by [`join`](Self::join).
+    /// [`join`](Self::join) must have counted this worker.
     unsafe fn help(&self, worker: &mut Worker<D>) -> bool;
 }
 
-/// An operation that others may help with, and the task that goes on when the operation is complete.
+/// An operation that others may help with, and the task that continues when it is complete.
 pub(crate) struct SharedOffer<D: 'static> {
     pub(crate) job: *const dyn SharedTask<D>,
-    /// As `Arc::into_raw` gave it: the count is handed on to the worker that completes the operation.
+    /// From `Arc::into_raw`. The count passes to the worker that completes the operation.
     pub(crate) task: *const dyn Runnable<D>,
     pub(crate) part: usize,
 }
 
-// SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
-// that may move between threads.
+// SAFETY: the job stays in place until it is complete, which is after its withdrawal. Owners are counted
+// references that may move between threads.
 unsafe impl<D> Send for SharedOffer<D> {}
 
 /// A task that waits for a worker, and its part.
@@ -101,15 +104,15 @@ pub(crate) struct Scheduler<D: 'static> {
     wake: Condvar,
     /// Number of tasks and offers, for a look without the lock.
     pending: AtomicUsize,
-    /// Number of workers that look for work without sleeping: none or one.
+    /// How many workers look for work without sleeping: none or one.
     spinning: AtomicUsize,
-    /// Number of tasks taken so far; the watchdog's sign of life.
+    /// How many tasks were taken so far. The watchdog looks at it for progress.
     taken: AtomicU64,
-    /// Whether the watchdog is awake.
+    /// True if the watchdog is awake.
     armed: AtomicBool,
     alarm: Condvar,
     alarm_lock: Mutex<()>,
-    /// Number of workers that stay.
+    /// How many workers always stay.
     base: usize,
 }
 
@@ -128,7 +131,7 @@ impl<D: Sync> Scheduler<D> {
         }
     }
 
-    /// Starts the workers and the watchdog of `device`, the one with this number.
+    /// Starts the workers and the watchdog of `device`, which has this number.
     pub(crate) fn start(&'static self, device: &'static D, ordinal: usize) -> std::io::Result<()> {
         let crew = Crew { scheduler: self, device, ordinal };
         for _ in 0..self.base {
@@ -147,12 +150,12 @@ impl<D: Sync> Scheduler<D> {
         self.rouse(queues);
     }
 
-    /// Returns whether tasks wait for a worker.
+    /// Returns true if tasks wait for a worker.
     pub(crate) fn is_contended(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Offers a job to idle workers. Returns the ticket to withdraw it with, and whether any worker is to come.
+    /// Offers a job to idle workers. Returns the ticket for withdrawing it, and whether any worker will come.
     pub(crate) fn offer(&self, offer: SharedOffer<D>) -> (u64, bool) {
         let mut queues = lock(&self.queues);
         queues.tickets += 1;
@@ -166,7 +169,7 @@ impl<D: Sync> Scheduler<D> {
         (ticket, asleep || self.spinning.load(Ordering::SeqCst) != 0)
     }
 
-    /// Ends an offer: no worker joins any more.
+    /// Ends an offer. No more workers join.
     pub(crate) fn withdraw(&self, ticket: u64) {
         let mut queues = lock(&self.queues);
         if let Some(index) = queues.offers.iter().position(|(t, _)| *t == ticket) {
@@ -175,7 +178,7 @@ impl<D: Sync> Scheduler<D> {
         }
     }
 
-    /// Makes sure that a worker looks at the tasks that wait.
+    /// Makes sure that a worker looks at the waiting tasks.
     fn rouse(&self, queues: MutexGuard<'_, Queues<D>>) {
         if self.spinning.load(Ordering::SeqCst) != 0 {
             return;
@@ -190,7 +193,7 @@ impl<D: Sync> Scheduler<D> {
         }
     }
 
-    /// Waits for the next thing to do. Returns none if this worker must end.
+    /// Waits for the next thing to do. Returns `None` if this worker must end.
     fn next(&self) -> Option<Next<D>> {
         let mut looked = false;
         let mut queues = lock(&self.queues);
@@ -210,7 +213,8 @@ impl<D: Sync> Scheduler<D> {
             }
             if !looked && self.spinning.load(Ordering::SeqCst) == 0 {
                 looked = true;
-                // Set under the lock: the next thread that pushes sees a worker that looks, and need not wake one.
+                // This is set under the lock, so the next thread that pushes sees a worker that looks, and
+                // need not wake one.
                 self.spinning.store(1, Ordering::SeqCst);
                 drop(queues);
                 self.spin();
@@ -287,7 +291,7 @@ impl<D: Sync> Crew<D> {
                     continue;
                 }
                 for _ in 0..step.min(waiting).min(room) {
-                    // Without another thread the tasks wait for one of those that are busy.
+                    // If there can be no other thread, the tasks wait for one of the busy ones.
                     if self.spawn().is_err() {
                         break;
                     }
@@ -333,12 +337,12 @@ impl<D: Sync> Worker<D> {
         self.device
     }
 
-    /// Returns the number of workers that stay.
+    /// Returns how many workers always stay.
     pub(crate) fn workers(&self) -> u64 {
         self.scheduler.base as u64
     }
 
-    /// Returns the runner, on which this thread runs kernels.
+    /// Returns the runner on which this thread runs kernels.
     pub(crate) fn runner(&mut self) -> *mut Runner {
         self.runner
     }
@@ -350,7 +354,7 @@ impl<D: Sync> Worker<D> {
                 Next::Help(SharedOffer { job, task, part }) => {
                     // SAFETY: `next` counted this worker in.
                     if unsafe { (*job).help(&mut self) } {
-                        // SAFETY: the leader handed its count on by not being the last.
+                        // SAFETY: the leader was not the last, so it has handed its count on.
                         let task = unsafe { Arc::from_raw(task) };
                         task.completed(part, &mut self);
                     }
@@ -362,7 +366,7 @@ impl<D: Sync> Worker<D> {
 
 impl<D> Drop for Worker<D> {
     fn drop(&mut self) {
-        // Also clears the signal handler's pointer to the runner.
+        // This also clears the signal handler's pointer to the runner.
         self.alt_stack = None;
         // SAFETY: made by `Box::into_raw` and used by this thread alone.
         drop(unsafe { Box::from_raw(self.runner) });

@@ -1,4 +1,4 @@
-//! Checked mode: writes that miss their memory are reported by kernel, block and thing missed.
+//! Checked mode: out-of-bounds writes are reported with kernel, block and what they missed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -32,7 +32,7 @@ extern "C" __global__ void array_at(int* out, int at) {
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
-/// Runs a kernel, in checked mode or not. Returns the message with which it fails, if it fails.
+/// Runs a kernel, in checked mode or not. Returns the message if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
     let (bench, [stream]) = Bench::with_streams(options().check(check), &IMAGE);
     let memory = bench.memory::<u8>(bytes);
@@ -44,7 +44,7 @@ fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
     Some(error.message().to_owned())
 }
 
-/// Asserts that the kernel fails in checked mode, and that the message has these parts.
+/// Asserts that the kernel fails in checked mode, and that the message contains these parts.
 #[track_caller]
 fn fails(name: &str, at: i32, bytes: usize, parts: &[&str]) {
     assert_says(&outcome(true, name, at, bytes).unwrap_or_default(), parts);
@@ -59,9 +59,9 @@ fn device_memory_has_red_zones() {
     fails("write_at", 1000, 1000, &[kernel, block, size, "0 bytes past the end"]);
     fails("write_at", 1010, 1000, &["10 bytes past the end of the device memory"]);
     fails("write_at", -1, 1000, &["1 bytes before the device memory"]);
-    // Beyond the red zone lies a page that faults, and then the thread is known too.
+    // Past the red zone is a page that faults, so then we know the thread too.
     for at in [3000, -9000] {
-        // clang may keep threadIdx elsewhere than where its name says.
+        // clang may keep threadIdx somewhere else.
         let clang = std::env::var("CXX").is_ok_and(|cxx| cxx.contains("clang"));
         let thread = if clang { "" } else { "thread (1, 0, 0)" };
         fails("write_at", at, 1000, &[kernel, block, size, "SIGSEGV", thread]);

@@ -85,13 +85,13 @@ fn a_child_graph_runs_in_its_place() {
     let inner = node(first, child).unwrap();
     let nothing = node(inner, empty).unwrap();
     add_kernel(&bench, graph, &[nothing], "append", args![&list, &count, 4]);
-    // The copy stays as it was.
+    // The copy must not have changed.
     add_kernel(&bench, child, &[], "append", args![&list, &count, 99]);
     run(&bench, graph, stream, 2);
     assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
 }
 
-/// Nothing goes down a child graph by recursion, however deep graphs lie in graphs.
+/// We must not recurse into child graphs, however deep graphs are nested.
 #[test]
 fn children_of_children_take_no_stack() {
     let (bench, [stream]) = bench();
@@ -100,7 +100,7 @@ fn children_of_children_take_no_stack() {
     add_kernel(&bench, graph, &[], "append", args![&list, &count, 7]);
     for _ in 0..100_000 {
         let parent = bench.device.graph_create().unwrap();
-        // SAFETY: both graphs are alive, and the child is used no more.
+        // SAFETY: both graphs are alive, and the child is not used again.
         unsafe {
             bench.device.graph_add_node(parent, &[], &GraphNode::Child(graph)).unwrap();
             bench.device.graph_destroy(graph).unwrap();
@@ -204,7 +204,8 @@ fn a_graph_launched_into_a_capture_becomes_part_of_it() {
     assert_eq!(list.as_ref()[..5], [1, 2, 3, 4, 0]);
 }
 
-/// Misuses a capture. Asserts the errors of the offending call and of the end; the stream works afterwards.
+/// Misuses a capture. Asserts the errors of the offending call and of the end. Afterwards the stream must
+/// work.
 fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error) {
     let stream = bench.stream();
     let x = bench.memory::<i32>(1);
@@ -262,8 +263,7 @@ fn work_of_another_stream_must_be_joined() {
     bench.launch(b, "increment", 1, 1, args![&x, 2]);
     bench.sync(b).unwrap();
     assert_eq!(x.as_ref()[0], 2);
-    // The event belongs to the capture that is gone.
-    // SAFETY: handles are alive.
+    // The event belongs to a capture that no longer exists.
     let stale = unsafe { bench.device.stream_wait_event(a, fork) };
     assert_eq!(stale.unwrap_err().kind(), ErrorKind::Captured);
     bench.record(fork, a);

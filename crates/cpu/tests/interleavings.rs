@@ -1,8 +1,9 @@
-//! The progress of a stream under every order in which threads can come to it.
+//! Tests the progress of a stream under every order in which threads can access it.
 //!
-//! The scheduler of `shuttle` runs the code of `progress.rs` again and again, switching threads at another access each
-//! time, until no order is left. It finds lost wake-ups as deadlocks. Atomic accesses are sequentially consistent
-//! there, as are the accesses in the code on which the outcome depends.
+//! The scheduler of `shuttle` runs the code of `progress.rs` again and again, and switches threads at a
+//! different access each time until no order is left. It reports lost wake-ups as deadlocks. It treats atomic
+//! accesses as sequentially consistent, and those accesses in our code that decide the outcome are
+//! sequentially consistent too.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -28,7 +29,7 @@ mod progress;
 
 use progress::Progress;
 
-/// Runs `program` in every order. `None` stands for no limit.
+/// Runs `program` in every order. `None` means no limit.
 fn in_every_order(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_dfs(program, None);
 }
@@ -91,8 +92,8 @@ fn a_host_thread_that_sleeps_is_woken() {
     });
 }
 
-/// Two threads sleep until different numbers, and one more is woken in between. The orders are random, since there are
-/// too many.
+/// Two threads sleep until different numbers, and another is woken in between. There are too many orders, so
+/// we try random ones.
 #[test]
 fn each_of_several_waiters_is_woken_when_it_is_due() {
     let program = || {

@@ -1,4 +1,4 @@
-//! A lost device: the work that it still does, and the answers that it gives.
+//! A lost device: what work it still does, and what its calls return.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -26,7 +26,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
     Bench::with_streams(options(), &IMAGE)
 }
 
-/// A launch of many blocks and a long copy end before they are complete.
+/// A launch of many blocks and a long copy must end before they are complete.
 #[test]
 fn work_in_pieces_ends_early() {
     let (bench, [s, other]) = bench();
@@ -43,7 +43,7 @@ fn work_in_pieces_ends_early() {
     assert!(bench.device.has_stopped());
 }
 
-/// A device that waits for work that was not done does not go on as if the work were done.
+/// If a device waits for work that was not done, it must not continue as if it were.
 #[test]
 fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     let ((one, [s]), (two, [t])) = (bench(), bench());
@@ -64,7 +64,7 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     assert!(error.message().contains("waited for") && error.message().contains("`fails`"), "{error}");
     assert!(two.device.has_stopped());
     assert_eq!(y.as_ref(), [1]);
-    // A device that asks later is told, and lives.
+    // A device that asks later gets an error, and lives.
     let (three, [u]) = bench();
     // SAFETY: both are alive, and the event was recorded.
     let refused = unsafe { three.device.stream_wait_event(u, late) }.unwrap_err();

@@ -1,4 +1,5 @@
-//! Random programs of streams, events and default streams against a naive model of what happens before what.
+//! Compares random programs of streams, events and default streams with a simple model of what must happen
+//! before what.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -9,12 +10,13 @@ use gpustream_cpu::{CpuOptions, open_with};
 use gpustream_hal::{DefaultStream, Device, EventOptions, RawEvent, RawStream, StreamOptions};
 use proptest::prelude::*;
 
-/// Stream 0 is the legacy one; these synchronise with it, of which the last is the thread's own default stream.
+/// Stream 0 is the legacy stream, and these synchronise with it. The last of them is the thread's own default
+/// stream.
 const BLOCKING: [usize; 3] = [1, 2, 3];
 const STREAMS: usize = 7;
 const EVENTS: usize = 3;
 
-/// An action of a program. `Run` notes the operation's number, after some delay.
+/// What a program can do. `Run` records the operation's number after some delay.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Run { stream: usize, delay: u8 },
@@ -38,7 +40,7 @@ fn action() -> impl Strategy<Value = Action> {
 /// Sets of operations, one bit each.
 type Set = u128;
 
-/// The operations that must have run before each operation, by the rules.
+/// For each operation, those that must have run before it.
 #[derive(Default)]
 struct Model {
     streams: [Set; STREAMS],
@@ -47,7 +49,7 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the operations after which the next operation of a stream comes.
+    /// Returns the operations that a stream's next operation must follow.
     fn order(&self, stream: usize) -> Set {
         let mut set = self.streams[stream];
         if stream == 0 {
@@ -85,7 +87,7 @@ struct Note {
 }
 
 unsafe extern "C" fn note(data: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` below, for this call alone.
+    // SAFETY: made by `Box::into_raw` below, for this call only.
     let note = unsafe { Box::from_raw(data.cast::<Note>()) };
     for _ in 0..u32::from(note.delay) * 40 {
         std::thread::yield_now();
@@ -172,7 +174,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_runs_before_what_it_must_follow(program in prop::collection::vec(action(), 1..80)) {
-        // Events keep their records from one program to the next, which the model does not know: those are done.
+        // Events keep their records from one program to the next. The model does not know these, but they are
+        // done.
         let mut model = Model::default();
         for &action in &program {
             model.apply(action);

@@ -1,4 +1,4 @@
-//! Modules: loading, looking up, and refusals.
+//! Modules: loading them, looking things up, and refusing bad ones.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -44,7 +44,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 }
 
 fn load(bench: &Bench, image: &[u8]) -> Result<RawModule, Error> {
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+    // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
     unsafe { bench.device.module_load(image) }
 }
 
@@ -75,7 +75,7 @@ fn long_parameter_blocks_arrive_whole() {
     assert!(out.as_ref().iter().enumerate().all(|(i, &v)| v == i as i32 * 3));
 }
 
-/// A kernel reads its parameters in place, by instructions that fault at an address which is not aligned.
+/// A kernel reads its parameters in place, with instructions that fault if the address is not aligned.
 #[test]
 fn parameters_lie_where_their_alignment_wants_them() {
     const TIMES: usize = 20;
@@ -121,7 +121,7 @@ fn two_loads_of_one_image_are_two_modules() {
     };
     assert_eq!((call(bench.module), call(bench.module)), (0, 1));
     assert_eq!(call(other), 0);
-    // SAFETY: nothing of it runs.
+    // SAFETY: none of it runs.
     unsafe { bench.device.module_unload(other) }.unwrap();
     assert_eq!(call(bench.module), 2);
     for _ in 0..20 {
@@ -156,7 +156,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
     assert_eq!(load(&bench, &machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
-    // A shared object, whole, but no module.
+    // A complete shared object that is not a module.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
     let mut renamed = stranger.clone();

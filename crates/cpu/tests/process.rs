@@ -1,7 +1,5 @@
-//! Signals, forks and the end of the process have the effect that they would have without this library, unless a
-//! kernel's own fault causes them.
-//!
-//! Each part plays in a process of its own.
+//! Unless a kernel's own fault causes them, signals must have the effect that they would have without this
+//! library. So must forks and the end of the process.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -26,7 +24,7 @@ extern "C" __global__ void overflows(int* out) { volatile char local[8 << 20]; l
 /// Set in a process that plays a part.
 const PLAY: &str = "GPUSTREAM_TEST_PLAY";
 
-/// Plays, in the child; otherwise runs the test that `play` stands in in a child with these variables set.
+/// In the child, calls `play`. Otherwise runs the calling test in a child with these variables set.
 fn child<P: Fn()>(variables: &[(&str, &str)], play: P) -> Option<(ExitStatus, String)> {
     if std::env::var_os(PLAY).is_some() {
         play();
@@ -57,7 +55,7 @@ fn crashing_kernel(name: &str) -> String {
     bench.sync(stream).unwrap_err().message().to_owned()
 }
 
-/// A kernel crashes, which is an error; then, on a thread that has run kernels, a host function does.
+/// First a kernel crashes, which is an error. Then a host function crashes, on a thread that has run kernels.
 #[test]
 fn a_crash_in_a_host_function_ends_the_process() {
     fn play() {
@@ -67,7 +65,7 @@ fn a_crash_in_a_host_function_ends_the_process() {
         let out = bench.memory::<i32>(1);
         let stream = bench.stream();
         bench.launch(stream, "waits", 1, 2, args![&out]);
-        // SAFETY: the function takes any data; its crash is the point.
+        // SAFETY: the function takes any data; we want it to crash.
         unsafe { bench.device.stream_host_fn(stream, crash, null_mut()) }.unwrap();
         let _ = bench.sync(stream);
         println!("the host function's crash went unnoticed");
@@ -91,17 +89,17 @@ fn set_action(signal: c_int, handler: usize, flags: c_int) {
 fn send(signal: c_int) {
     // SAFETY: a call without memory.
     assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
-    // A signal is delivered before `kill` returns only if no other thread takes it; `raise` sends to this thread.
-    // SAFETY: a call without memory.
+    // A signal is only delivered before `kill` returns if no other thread takes it. `raise` sends it to this
+    // thread.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// The default action ends the process, whatever the thread does that gets the signal.
+/// The default action ends the process, whatever the thread that gets the signal is doing.
 #[test]
 fn a_signal_that_was_sent_ends_the_process() {
     fn play() {
         let signal: c_int = std::env::var("SIGNAL").unwrap().parse().unwrap();
-        // Rust's own handlers for two of these put the default back when they are called.
+        // Rust's own handlers for two of these restore the default when they are called.
         set_action(signal, libc::SIG_DFL, 0);
         let bench = Bench::with(options(), &compile(KERNELS));
         let (here, stream) = (bench.flag(), bench.stream());
@@ -134,8 +132,8 @@ extern "C" fn detailed(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A handler that was there before the device is called as it asked to be, each time, for signals that are sent and not
-/// for a kernel's faults.
+/// A handler from before the device must be called as it asked, each time, for signals that were sent, but
+/// not for a kernel's faults.
 #[test]
 fn handlers_that_were_there_before_stay_in_force() {
     fn play() {
@@ -146,7 +144,8 @@ fn handlers_that_were_there_before_stay_in_force() {
         assert!(crashing_kernel("null").contains("SIGSEGV"));
         let mut calls = 0;
         for _ in 0..3 {
-            // One kind at a time: the stack that Rust gives the thread holds little more than one signal's frame.
+            // One kind at a time: the stack that Rust gives the thread has little more room than one signal's
+            // frame.
             for (signal, more) in [(libc::SIGFPE, 2), (libc::SIGBUS, 2), (libc::SIGILL, 0)] {
                 send(signal);
                 calls += more;
@@ -174,7 +173,8 @@ fn handlers_that_were_there_before_stay_in_force() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}\n{said}");
 }
 
-/// A child has none of its parent's threads: every call says so, none waits, and a device of its own works.
+/// A child has none of its parent's threads. Every call must say so and never wait, and a new device must
+/// work.
 #[test]
 fn a_child_by_fork_is_told_and_opens_anew() {
     fn play() {
@@ -185,8 +185,8 @@ fn a_child_by_fork_is_told_and_opens_anew() {
         bench.device.trace_enter(1);
         bench.launch(stream, "spins", 1, 1, args![here]);
         await_flag(here, 1);
-        // SAFETY: no other thread of this process is inside the library or the allocator: the workers run a kernel, or
-        // sleep.
+        // SAFETY: no other thread of this process is inside the library or the allocator, because the workers
+        // run a kernel or sleep.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let errors = [
@@ -230,7 +230,7 @@ fn a_child_by_fork_is_told_and_opens_anew() {
     assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
 }
 
-/// The process ends by a return from `main`, by `exit` on any thread, and with a module's own destructors.
+/// The process ends by returning from `main`, by `exit` on any thread, and with a module's own destructors.
 #[test]
 fn a_process_may_end_while_kernels_run() {
     unsafe extern "C" fn leave(_: *mut c_void) {
@@ -255,7 +255,7 @@ fn a_process_may_end_while_kernels_run() {
                     std::thread::park();
                 }
             }
-            // Other tests have nothing to run in this process, so `main` returns.
+            // Other tests do nothing in this process, so `main` returns.
             _ => {}
         }
     }
@@ -267,7 +267,7 @@ fn a_process_may_end_while_kernels_run() {
     }
 }
 
-/// Every variable's value is either allowed or refused by name.
+/// For every variable, a value is either allowed or refused with the variable's name.
 #[test]
 fn settings_that_are_not_allowed_are_refused_by_name() {
     fn play() {
@@ -292,7 +292,7 @@ fn settings_that_are_not_allowed_are_refused_by_name() {
     assert!(said(&fine).is_none_or(|said| said.contains("3 workers")));
 }
 
-/// The message has the words of the system's loader, with advice that fits.
+/// The message must contain the system loader's text and suitable advice.
 #[test]
 fn a_module_that_the_loader_refuses_says_why() {
     fn play() {
@@ -303,7 +303,7 @@ fn a_module_that_the_loader_refuses_says_why() {
             assert!(file.as_raw_fd() < 4096, "there is no limit on open files");
             files.push(file);
         }
-        // One for the image, none for the loader.
+        // One descriptor for the image, and none for the loader.
         files.pop();
         // SAFETY: the compiler has just made the image.
         let error = unsafe { bench.device.module_load(&image) }.unwrap_err();
@@ -313,7 +313,7 @@ fn a_module_that_the_loader_refuses_says_why() {
         // SAFETY: the compiler has just made the image.
         unsafe { bench.device.module_load(&image) }.unwrap();
     }
-    // SAFETY: our own variable; the limit is lowered for the children alone, which inherit it.
+    // SAFETY: our own variable. We only lower the limit for the children, which inherit it.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
@@ -326,12 +326,12 @@ fn a_module_that_the_loader_refuses_says_why() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// The advice goes by what the loader cannot do, and not by its words, which are another library's.
+/// The advice must not depend on the loader's text, which belongs to another library.
 #[test]
 fn a_module_for_a_programs_first_libraries_is_told_from_a_damaged_one() {
     fn play() {
         let bench = Bench::with(options(), &compile(KERNELS));
-        // More thread-local memory than a program keeps back for libraries that come later.
+        // More thread-local memory than a program reserves for libraries that come later.
         let wants = "static thread_local char big[1 << 20] __attribute__((tls_model(\"initial-exec\")));\n\
                      extern \"C\" __global__ void uses(int* out) { out[0] = big[threadIdx.x]++; }";
         let image = compile(wants);
@@ -343,7 +343,7 @@ fn a_module_for_a_programs_first_libraries_is_told_from_a_damaged_one() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// Address space runs out for the loader alone: the image is in memory already.
+/// Only the loader runs out of address space, because the image is already in memory.
 #[test]
 fn a_module_that_finds_no_address_space_says_so() {
     fn play() {
@@ -363,7 +363,7 @@ fn a_module_that_finds_no_address_space_says_so() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// A thread's default stream is there for the destructors of its other variables, in whatever order they run.
+/// A thread's default stream must exist while the destructors of its other variables run, in whatever order.
 #[test]
 fn a_default_stream_is_there_until_its_thread_ends() {
     struct Late(Option<Bench>);

@@ -1,4 +1,4 @@
-//! Random numbers of `<curand_kernel.h>` are cuRAND's.
+//! The random numbers of `<curand_kernel.h>` must be cuRAND's.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -64,8 +64,8 @@ extern "C" __global__ void normal(double* sums) {
 }
 "#;
 
-/// The first numbers of ten subsequences with seed 1234 are the ten that the example of cuRAND's manual prints: with the
-/// default order its first numbers come from one subsequence each.
+/// cuRAND's manual has an example that prints ten numbers. With the default order its first numbers come from
+/// one subsequence each, so they are the first numbers of ten subsequences with seed 1234.
 #[test]
 fn xorwow_gives_the_numbers_of_curands_manual() {
     let bench = Bench::new(SOURCE);
@@ -80,7 +80,7 @@ fn xorwow_gives_the_numbers_of_curands_manual() {
     assert!(skipped.as_ref().chunks(2).all(|pair| pair[0] == pair[1]), "{:?}", skipped.as_ref());
 }
 
-/// The known answers are those that the generator's authors publish with Random123.
+/// The generator's authors publish these known answers with Random123.
 #[test]
 fn philox_gives_the_known_answers_of_its_authors() {
     let bench = Bench::new(SOURCE);
@@ -94,7 +94,7 @@ fn philox_gives_the_known_answers_of_its_authors() {
     assert!(skipped.as_ref().chunks(2).all(|pair| pair[0] == pair[1]), "{:?}", skipped.as_ref());
 }
 
-/// The numbers are those that cuRAND 13.0 gave on an H200 behind the same calls.
+/// cuRAND 13.0 returned these numbers on an H200 after the same calls.
 #[test]
 fn every_kind_draws_as_many_numbers_as_in_curand() {
     let bench = Bench::new(SOURCE);

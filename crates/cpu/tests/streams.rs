@@ -38,7 +38,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 
 #[test]
 fn two_kernels_of_two_streams_run_at_once() {
-    // With one worker too: each waits for the other to have begun.
+    // Also with one worker: each waits until the other has begun.
     for workers in [1, 2] {
         let (bench, [a, b]) = Bench::with_streams(options().workers(workers), &IMAGE);
         let (x, y) = (bench.flag(), bench.flag());
@@ -49,7 +49,7 @@ fn two_kernels_of_two_streams_run_at_once() {
     }
 }
 
-/// GPUs begin blocks in the order of their numbers, and scans in one pass rely on it.
+/// GPUs begin blocks in order, and single-pass scans rely on that.
 #[test]
 fn a_block_may_wait_for_the_blocks_before_it() {
     const BLOCKS: u32 = 20_000;
@@ -62,7 +62,7 @@ fn a_block_may_wait_for_the_blocks_before_it() {
             assert_eq!(done.load(Ordering::Relaxed), BLOCKS);
         };
         (0..4).for_each(|_| in_turn());
-        // With one worker less.
+        // One worker less.
         let (begun, go) = (bench.flag(), bench.flag());
         bench.launch(busy, "meet", 1, 1, args![begun, go]);
         await_flag(begun, 1);
@@ -110,7 +110,8 @@ fn a_wait_keeps_the_record_that_was_current() {
     bench.launch(a, "spin", 1, 1, args![first, 1u32]);
     bench.record(event, a);
     bench.wait(c, event);
-    // The event is recorded again, behind a kernel that does not end: the wait above is not for this record.
+    // The event is recorded again, after a kernel that does not end. The wait above must not be for this
+    // record.
     bench.launch(b, "spin", 1, 1, args![second, 1u32]);
     bench.record(event, b);
     first.store(1, Ordering::Release);
@@ -144,7 +145,8 @@ fn every_way_of_waiting_waits() {
                 bench.sync_event(event).unwrap();
                 assert_eq!(done.load(Ordering::SeqCst), 1, "{wait:?} returned early");
             });
-            // Long enough for the waiter to be past every stage of its policy; it must not return at any of them.
+            // Long enough for the waiter to pass every stage of its policy. It must not return at any of
+            // them.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(5) {
                 assert!(!waiter.is_finished());
@@ -193,13 +195,13 @@ fn a_destroyed_stream_finishes_its_work() {
 
 #[test]
 fn urgent_streams_go_first_where_they_queue() {
-    // One worker, kept busy, so that both streams queue.
+    // A single busy worker, so that both streams queue up.
     let bench = Bench::with(options().workers(1), &IMAGE);
     let StreamPriorities { least, greatest: most } = bench.device.info().limits.stream_priorities;
     let blocker = bench.stream();
     let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
-    // The watchdog adds a worker after a while; only an uninterrupted round says anything.
+    // The watchdog adds a worker after a while, so only a round that it did not disturb tells us anything.
     for _ in 0..200 {
         let x = bench.memory::<f32>(1);
         let (low, high) = (make(least), make(most));
@@ -226,7 +228,7 @@ fn a_stream_on_a_part_has_no_more_workers_than_it_was_given() {
         let (now, most) = (bench.memory::<u32>(1), bench.memory::<u32>(1));
         bench.launch(stream, "crowd", 2000, 1, args![&now, &most, 10_000]);
         bench.sync(stream).unwrap();
-        // SAFETY: the stream is alive, and not used after its end.
+        // SAFETY: the stream is alive, and not used after it was destroyed.
         let given = unsafe {
             let given = bench.device.stream_multiprocessors(stream);
             bench.device.stream_destroy(stream).unwrap();
@@ -239,7 +241,7 @@ fn a_stream_on_a_part_has_no_more_workers_than_it_was_given() {
         assert_eq!(given, Some(part));
         assert!((1..=part).contains(&most), "{most} blocks at once on {part} workers");
     }
-    // Others join sooner or later, on a busy machine perhaps not in the first launch.
+    // Other workers join sooner or later. On a busy machine that may not happen in the first launch.
     while most_at_once(StreamOptions::default()) == (1, None) {}
     assert_eq!(most_at_once(StreamOptions::default()).1, None);
 }
@@ -270,7 +272,8 @@ fn a_fault_reaches_all_waiters_and_drops_queued_work() {
             assert!(error.message().contains("`fails`"), "{error}");
         }
     });
-    // The kernels still spin: a device that is lost does not touch running work. The memory that they use is not freed.
+    // The kernels still spin, because a lost device does not touch running work. Their memory must not be
+    // freed.
     assert!(!bench.device.has_stopped());
     go.store(1, Ordering::Release);
     let begun = Instant::now();

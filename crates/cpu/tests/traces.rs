@@ -1,4 +1,4 @@
-//! Traces: each operation with a number ends once, and its times are those of its work.
+//! Traces: each numbered operation ends once, and its times are those of its work.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -51,7 +51,7 @@ fn traced<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
     (bench, streams)
 }
 
-/// Submits under a number.
+/// Submits something under a number.
 fn numbered<T>(bench: &Bench, number: u64, submit: impl FnOnce() -> T) -> T {
     bench.device.trace_enter(number);
     let value = submit();
@@ -59,7 +59,8 @@ fn numbered<T>(bench: &Bench, number: u64, submit: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Takes what was measured, and how much was lost. Of each operation one part is the last, and comes last.
+/// Takes what was measured, and how much was lost. Exactly one part of each operation is the last, and it
+/// comes last.
 fn take(bench: &Bench) -> (Vec<Part>, u64) {
     let mut parts: Vec<Part> = Vec::new();
     let lost = bench.device.trace_take(true, &mut |ran| {
@@ -74,7 +75,7 @@ fn take(bench: &Bench) -> (Vec<Part>, u64) {
     (parts, lost.unwrap())
 }
 
-/// Takes what was measured, of which nothing was lost: the operations with their works.
+/// Takes what was measured, and asserts that nothing was lost. Returns the operations and what they did.
 fn works(bench: &Bench) -> Vec<(u64, RanWork)> {
     let (parts, lost) = take(bench);
     assert_eq!(lost, 0);
@@ -153,7 +154,7 @@ fn only_what_runs_under_a_number_is_measured() {
     bench.device.trace_begin().unwrap();
     bench.launch(s, "append", 1, 1, args![&list, &count, 2]);
     append(3);
-    // Refused, captured, of another device, by another thread: none of them is the number's.
+    // These were refused, captured, or belong to another device or thread, so the number is not for them.
     numbered(&bench, 4, || bench.launch_with(s, "append", ONE, &mut []).unwrap_err());
     // SAFETY: the stream is alive, and what is captured does not run.
     unsafe {
@@ -185,7 +186,8 @@ fn only_what_runs_under_a_number_is_measured() {
     assert_eq!(works(&bench), []);
 }
 
-/// The worker that begins a launch is done before its helper. A node of a graph is shared as a stream's launch is.
+/// The worker that begins a launch is done before its helper. A graph's node is shared like a stream's
+/// launch.
 #[test]
 fn a_shared_launch_ends_with_its_last_worker() {
     let (bench, [s]) = traced();
@@ -279,10 +281,10 @@ fn graphs_are_measured_by_node() {
         assert_eq!((found, lost), (expected.to_vec(), 0));
         let [fill, a, b, joined, ..] = &parts[..] else { unreachable!() };
         assert!(fill.end <= a.start && a.start <= b.start && a.end.max(b.end) <= joined.start, "{parts:?}");
-        // Each ends when the other one has begun.
+        // Each ends only when the other has begun.
         assert!(b.start <= a.end, "{parts:?}");
     }
-    // A run without a number, between two that have one, is not measured.
+    // A run without a number, between two with one, is not measured.
     one.store(1, Ordering::Relaxed);
     // SAFETY: all is alive.
     unsafe { device.graph_launch(graph, s) }.unwrap();
@@ -290,7 +292,7 @@ fn graphs_are_measured_by_node() {
     assert_eq!(works(&bench), []);
 }
 
-/// The body of a graph's loop is measured each time.
+/// The body of a graph's loop is measured each time it runs.
 #[test]
 fn loops_of_graphs_are_measured_by_turn() {
     let (bench, [s]) = traced();
@@ -359,7 +361,7 @@ fn what_nobody_takes_is_bounded_and_counted() {
     assert_eq!(works(&bench), [(7, KERNEL)]);
 }
 
-/// A device that is lost has measured what ran, and nothing of what it dropped.
+/// A lost device has measured what ran, but nothing that it dropped.
 #[test]
 fn lost_device_leaves_no_operations_behind() {
     let (bench, [s, other]) = traced();

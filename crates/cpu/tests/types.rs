@@ -1,4 +1,4 @@
-//! Half-precision types, atomics and functions of the prelude, against Rust's.
+//! The prelude's half-precision types, atomics and functions, compared with Rust's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -59,7 +59,7 @@ extern "C" __global__ void bits(const unsigned* x, int* out) {
 "#;
 
 fn benches() -> impl Iterator<Item = Bench> {
-    // With the machine's conversions and without.
+    // With the machine's conversions and without them.
     static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         if cfg!(target_arch = "aarch64") {
             return vec![compile_for(KERNELS, "armv8-a", false)];
@@ -73,14 +73,14 @@ fn benches() -> impl Iterator<Item = Bench> {
     IMAGES.iter().map(|image| Bench::with(options(), image))
 }
 
-/// Returns floats around everything that rounding can get wrong.
+/// Returns floats around everything that rounding could get wrong.
 fn floats() -> Vec<f32> {
     let mut all =
         vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-45];
     for bits in 0..=u16::MAX {
         for value in [f16::from_bits(bits).to_f32(), bf16::from_bits(bits).to_f32()] {
             let bits = value.to_bits();
-            // The value, half a step on, and either side of that, for both types' steps.
+            // The value, half a step further, and both sides of that, for both types' steps.
             for step in [0, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001] {
                 all.push(f32::from_bits(bits.wrapping_add(step)));
             }
@@ -93,13 +93,13 @@ fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
-/// A 16-bit float as the crate `half` has it, with the names of its kernels.
+/// A 16-bit float from the crate `half`, with the names of its kernels.
 trait Narrow {
     const CONVERT: &str;
     const OPERATE: &str;
-    /// The number of operations that round once.
+    /// How many of the operations round once.
     const ROUND_ONCE: usize;
-    /// The magnitude below which `f32`'s own rounding comes first.
+    /// Below this magnitude `f32` itself rounds first.
     const LEAST: f32;
     fn widened(bits: u16) -> f32;
     fn rounded(value: f32) -> u16;
@@ -156,7 +156,7 @@ fn half_conversions_are_exact_and_round_to_nearest_even() {
     }
 }
 
-/// Returns the next of a repeatable stream of numbers.
+/// Returns the next number of a reproducible sequence.
 fn random(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -164,7 +164,8 @@ fn random(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// Returns the narrow value nearest to `exact`, ties to even, found by trying: `narrow` maps ordered bits to values.
+/// Finds the narrow value nearest to `exact` by trying; ties go to even. `narrow` maps ordered bits to
+/// values.
 fn nearest(exact: f64, low: u16, narrow: impl Fn(u16) -> f64) -> u16 {
     let candidates = low.saturating_sub(2)..=low.saturating_add(2);
     let distance = |bits: u16| (narrow(bits) - exact).abs();
@@ -188,8 +189,9 @@ fn check_arithmetic<T: Narrow>(bench: &Bench) {
     bench.sync(stream).unwrap();
     for (i, &double) in doubles.iter().enumerate() {
         let (a, b, c) = (value(0, i), value(1, i), value(2, i));
-        // Sums and products of halves are exact in double, but for a sum of far apart ones, where it does not
-        // matter; the fused one is too for these exponents whenever the result is near a tie.
+        // Sums and products of halves are exact in double, except the sum of numbers far apart, where it does
+        // not matter. With these exponents the fused operation is exact too whenever the result is near a
+        // tie.
         let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
         let named = ["+", "-", "*", "/", "fma", "double"].iter().zip(exact);
         for (k, (what, exact)) in named.take(T::ROUND_ONCE).enumerate() {

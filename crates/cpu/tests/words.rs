@@ -27,7 +27,8 @@ fn write(bench: &Bench, stream: RawStream, word: &AtomicU32, value: u32) -> Resu
     unsafe { bench.device.stream_write_value32(stream, address(word), value) }
 }
 
-/// There are fewer threads than streams that wait, whoever adds some: at most 4096 workers.
+/// There are fewer threads than waiting streams, even if workers are added, because there are at most 4096 of
+/// them.
 #[test]
 fn streams_that_wait_keep_no_worker() {
     let bench = Bench::with(options().workers(1), &IMAGE);
@@ -49,7 +50,7 @@ fn host_kernel_and_stream_end_a_wait_by_writing() {
         let (word, passed) = (bench.flag(), bench.event());
         wait(&bench, a, word, WaitValue::AtLeast(3)).unwrap();
         bench.record(passed, a);
-        // The stream is looked at when its word is not there yet.
+        // We look at the stream while its word does not have its value yet.
         write(&bench, b, word, 2).unwrap();
         bench.sync(b).unwrap();
         assert!(!bench.is_reached(passed));
@@ -80,7 +81,7 @@ fn wait_and_write_have_their_place_in_the_stream() {
     bench.sync(s).unwrap();
 }
 
-/// No worker is in the operation, so that nothing is left to wait for.
+/// No worker is in the operation, so there is nothing to wait for.
 #[test]
 fn wait_ends_with_its_device() {
     let (bench, [a, b]) = Bench::with_streams(options(), &IMAGE);

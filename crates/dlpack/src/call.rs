@@ -1,10 +1,10 @@
-//! Names of the user's calls in errors.
+//! Names the user's calls in errors.
 
 use std::panic::Location;
 
 use gpustream::{CallSite, Result};
 
-/// Names the user's call in an error of `outcome`, in place of the calls to `gpustream` that were made for it.
+/// Makes an error point at the user's call, instead of the `gpustream` call that we made for it.
 #[inline]
 #[track_caller]
 pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {

@@ -1,16 +1,16 @@
-//! Types of elements, and what the protocol calls them.
+//! Element types, and what DLPack calls them.
 
 use dlpack_rs::ffi::{DLDataType, DLDataTypeCode as Code};
 use gpustream::half::{bf16, f16};
 use gpustream::{Bool, Error, ErrorKind, Plain, Result};
 
-/// An element that the protocol has a name for: the numbers of 8 to 64 bits, with [`half`](gpustream::half)'s `f16` and `bf16`,
-/// and [`Bool`].
+/// An element type that DLPack knows: numbers of 8 to 64 bits, `f16` and `bf16` from
+/// [`half`](gpustream::half), and [`Bool`].
 pub trait Element: Plain + Send + Sync + sealed::Code {}
 
 mod sealed {
     pub trait Code {
-        /// The protocol's code for the kind of number.
+        /// DLPack's code for the kind of number.
         const CODE: u32;
     }
 }
@@ -34,12 +34,12 @@ elements! {
     Bool: kDLBool,
 }
 
-/// Returns the protocol's name for a type.
+/// Returns DLPack's name for a type.
 pub(crate) fn data_type<T: Element>() -> DLDataType {
     DLDataType { code: T::CODE as u8, bits: size_of::<T>() as u8 * 8, lanes: 1 }
 }
 
-/// Checks that a tensor's elements are of type `T`.
+/// Checks that a tensor's elements have type `T`.
 pub(crate) fn check<T: Element>(theirs: DLDataType) -> Result<()> {
     let ours = data_type::<T>();
     if (theirs.code, theirs.bits, theirs.lanes) == (ours.code, ours.bits, ours.lanes) {
@@ -61,7 +61,7 @@ pub(crate) fn check<T: Element>(theirs: DLDataType) -> Result<()> {
     ))
 }
 
-/// Returns the name that Python's libraries have for a type.
+/// Returns the name that Python libraries use for a type.
 fn name(of: DLDataType) -> String {
     let kind = match u32::from(of.code) {
         Code::kDLInt => "int",

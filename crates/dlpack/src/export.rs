@@ -1,4 +1,4 @@
-//! Tensors for other libraries.
+//! Exports tensors to other libraries.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,24 +21,25 @@ struct Exported<F> {
     strides: Vec<i64>,
     /// Given back when the deleter is called.
     memory: RawMemory,
-    /// Dropped after that.
+    /// Dropped after the memory.
     owner: Box<dyn Send>,
 }
 
-/// Makes a managed tensor of the buffer, for a consumer that works on `stream`: work that is enqueued there from now on
-/// comes after all uses of the buffer.
+/// Makes a managed tensor from the buffer, for a consumer that works on `stream`. Work that is enqueued there
+/// from now on comes after all earlier uses of the buffer.
 ///
-/// The memory is gpustream's again once the deleter is called, and is used again after everything that `stream` has been
-/// given by then. The deleter may be called on any thread, and does not block. It uses `stream`, so a stream that somebody
-/// else destroys must last until then: [`into_dlpack_with_owner`] keeps its owner.
+/// When the deleter is called, gpustream gets the memory back, and uses it again only after everything that
+/// `stream` has been given by then. The deleter may be called on any thread, and does not block. It uses
+/// `stream`, so if someone else may destroy that stream, call [`into_dlpack_with_owner`], which keeps its
+/// owner alive.
 ///
-/// On the CPU the protocol has no streams, so the call **blocks** until the buffer's uses are done. Otherwise the call does
-/// not block.
+/// On the CPU, DLPack has no streams, so this call **blocks** until the buffer's uses are done. On other
+/// devices it does not block.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] where the shape has more or fewer elements than the buffer,
-/// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Unsupported`] for a device of a backend
-/// that the protocol does not know.
+/// * [`ErrorKind::InvalidArgument`] if the shape does not have as many elements as the buffer.
+/// * [`ErrorKind::DeviceMismatch`] if the stream belongs to another device.
+/// * [`ErrorKind::Unsupported`] if DLPack does not know the device's backend.
 #[track_caller]
 pub fn into_dlpack<F: Form, T: Element>(
     buffer: Buffer<T>,
@@ -48,11 +49,11 @@ pub fn into_dlpack<F: Form, T: Element>(
     in_call("into_dlpack", export(buffer, shape, stream, ()))
 }
 
-/// As [`into_dlpack`]. The deleter drops `owner` once the memory has been given back and the tensor no longer uses `stream`:
-/// the object of another library that destroys the stream, say.
+/// Like [`into_dlpack`], but the deleter also drops `owner`, after it has given the memory back and the
+/// tensor no longer uses `stream`. Pass, for example, the object of another library that destroys the stream.
 ///
 /// # Errors
-/// As for [`into_dlpack`]. `owner` is dropped.
+/// Those of [`into_dlpack`]. `owner` is dropped then, too.
 #[track_caller]
 pub fn into_dlpack_with_owner<F: Form, T: Element>(
     buffer: Buffer<T>,
@@ -93,7 +94,7 @@ fn export<F: Form, T: Element>(
     let mut strides = shape.strides();
     let mut extents: Vec<i64> = shape.extents.iter().map(|extent| *extent as i64).collect();
     let tensor = DLTensor {
-        // The protocol wants no address of a tensor without elements.
+        // DLPack requires a null address for a tensor without elements.
         data: ptr::with_exposed_provenance_mut(if shape.len == 0 { 0 } else { memory.as_raw().0 }),
         device,
         ndim,
@@ -110,18 +111,19 @@ fn export<F: Form, T: Element>(
         memory,
         owner: Box::new(owner),
     })));
-    // SAFETY: the tensor is the first field of the box, which `delete` frees; its arrays are on the heap and lie there until then.
+    // SAFETY: the tensor is the first field of the box, which `delete` frees. Its arrays are on the heap and
+    // stay there until then.
     Ok(unsafe { Managed::from_raw(exported.cast()) })
 }
 
-/// The deleter of the tensors that are made here.
+/// The deleter of the tensors that we export.
 ///
 /// # Safety
-/// The pointer is to a tensor of [`into_dlpack`]'s that was not deleted.
+/// The pointer must be to a tensor from [`into_dlpack`] that has not been deleted.
 unsafe extern "C" fn delete<F: Form>(managed: *mut F) {
     // SAFETY: the caller's promise; the tensor is the first field of this box.
     let Exported { memory, owner, .. } = *unsafe { Box::from_raw(managed.cast::<Exported<F>>()) };
-    // Owners may panic when they are dropped, and so may what they panic with; C cannot unwind.
+    // Dropping an owner may panic, and dropping the panic's payload may panic again. But C cannot unwind.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(memory))).map_err(mem::forget);
     let _ = catch_unwind(AssertUnwindSafe(|| drop(owner))).map_err(mem::forget);
 }

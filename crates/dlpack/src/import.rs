@@ -1,4 +1,4 @@
-//! Tensors of other libraries.
+//! Imports tensors from other libraries.
 
 use std::fmt;
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::managed::{Form, Managed};
 use crate::place;
 use crate::shape::Shape;
 
-/// Device memory of another library's, with a shape. The elements are one run, in row-major order.
+/// Another library's device memory, with a shape. The elements are contiguous, in row-major order.
 ///
 /// Dropping the tensor returns at once. The deleter runs after the last use of the memory.
 pub struct Tensor<T> {
@@ -31,12 +31,12 @@ impl<T: Element> Tensor<T> {
         self.memory.len()
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
 
-    /// Returns whether the other library forbids writing.
+    /// Returns true if the other library forbids writing.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -49,7 +49,7 @@ impl<T: Element> Tensor<T> {
     /// Returns an exclusive view of all elements.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a tensor that is read-only.
+    /// [`ErrorKind::InvalidArgument`] if the tensor is read-only.
     #[track_caller]
     pub fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         if self.read_only {
@@ -68,30 +68,34 @@ impl<T> fmt::Debug for Tensor<T> {
     }
 }
 
-/// Takes memory of another library's in, without a copy, ready for work that is enqueued on `stream` from now on.
+/// Imports another library's memory without a copy. It is ready for work that you enqueue on `stream` from
+/// now on.
 ///
-/// The deleter runs once the tensor is dropped and its last use is done, on a thread of the library's; on an error, before
-/// the call returns. The call does not block.
+/// The deleter runs on one of the library's threads, after you have dropped the tensor and its last use is
+/// done. If there is an error, it runs before the call returns. The call does not block.
 ///
 /// # Safety
-/// * The tensor's memory is as it says, until the deleter is called.
-/// * The work on the memory that others have enqueued comes before work that is enqueued on `stream` from now on. A
-///   producer that was told the stream (`__dlpack__(stream=…)`) has seen to it; on the CPU, such work is done.
-/// * Until the tensor's uses are done, the others do not write memory that is read here, and do not touch memory that
-///   is written here. Work that they enqueue on `stream` comes after the uses that were enqueued there before, and may.
-///   Such memory is not taken in a second time either, since two tensors are not known to be one.
+/// * The tensor must describe its memory correctly until the deleter is called.
+/// * Work that others have enqueued on the memory must come before the work that you enqueue on `stream` from
+///   now on. If you told the producer the stream (`__dlpack__(stream=…)`), it has made sure of that. On the
+///   CPU such work must be done.
+/// * Until your uses of the tensor are done, others must not write memory that you read, nor touch memory
+///   that you write. They may enqueue work on `stream`, because it comes after the uses that were enqueued
+///   there before. For the same reason you must not import the same memory twice: we cannot know that two
+///   tensors overlap.
 ///
 /// # Errors
-/// [`ErrorKind::DeviceMismatch`] for a tensor of another device than the stream's; [`ErrorKind::InvalidArgument`] for
-/// elements of another type, for strides with gaps or in another order than row-major, and for a shape, an offset or an
-/// address that makes no sense; [`ErrorKind::Unsupported`] for another major version of the protocol.
+/// * [`ErrorKind::DeviceMismatch`] if the tensor is on another device than the stream.
+/// * [`ErrorKind::InvalidArgument`] if the elements have another type, if the strides have gaps or are not
+///   row-major, or if the shape, offset or address makes no sense.
+/// * [`ErrorKind::Unsupported`] if the tensor has another major version of DLPack.
 #[track_caller]
 pub unsafe fn from_dlpack<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> Result<Tensor<T>> {
     // SAFETY: handed on.
     in_call("from_dlpack", unsafe { import(stream, managed) })
 }
 
-/// Takes memory in, without naming the call.
+/// Imports a tensor, without naming the call in errors.
 ///
 /// # Safety
 /// As for [`from_dlpack`].
@@ -105,7 +109,7 @@ unsafe fn import<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> R
         usize::try_from(tensor.byte_offset).ok().and_then(|offset| tensor.data.addr().checked_add(offset));
     let start = start.filter(|start| start.checked_add(len * size_of::<T>()).is_some());
     let start = match start {
-        // An address of nothing means nothing.
+        // If there are no elements, the address does not matter.
         _ if len == 0 => 0,
         Some(start) if !tensor.data.is_null() => start,
         _ => {

@@ -1,8 +1,6 @@
-//! Device memory for other libraries, and theirs for [`gpustream`], without a copy: DLPack in both directions.
+//! Shares device memory between [`gpustream`] and other libraries without a copy, through DLPack.
 //!
-//! [DLPack](https://dmlc.github.io/dlpack/latest/) is a C struct with an address, a shape and a deleter. It comes in two
-//! forms, [`DLManagedTensor`] of versions up to 0.8 and [`DLManagedTensorVersioned`] of 1.x, and both are here. A
-//! [`Managed`] owns one of either; [`from_dlpack`] takes one in, and [`into_dlpack`] makes one:
+//! [DLPack](https://dmlc.github.io/dlpack/latest/) is a C struct with an address, a shape and a deleter. It comes in two forms, [`DLManagedTensor`] for versions up to 0.8 and [`DLManagedTensorVersioned`] for 1.x, and this crate supports both. A [`Managed`] owns a tensor of either form. [`from_dlpack`] imports one, and [`into_dlpack`] exports one:
 //!
 //! ```
 //! use gpustream::Device;
@@ -24,19 +22,19 @@
 //!
 //! # Order
 //!
-//! The protocol has one rule for order: the consumer names a stream, and the producer makes it wait for the work on the
-//! memory that it has enqueued. Here this is the stream that both functions take. The host does not wait, except for a
-//! tensor that is made on the CPU, where the protocol has no streams.
+//! DLPack has one rule for order: the consumer names a stream, and the producer must make that stream wait
+//! for the work that it has enqueued on the memory. Here it is the stream that you pass to both functions.
+//! The host does not wait, except when you export a tensor from the CPU, because DLPack has no streams there.
 //!
-//! The struct says nothing about the end of the consumer's work. So a consumer must have enqueued the last of it on that
-//! same stream when it calls the deleter, or on streams that the stream has waited for.
+//! The struct does not say when the consumer's work ends. So before a consumer calls the deleter, it must
+//! have enqueued all of its work on that same stream, or on streams that this stream waits for.
 //!
 //! # Deleters
 //!
-//! A deleter runs exactly once. The deleter of a tensor that was taken in runs on a thread of the library's, once the
-//! tensor is dropped and its last use is done; the deleter of a tensor that was refused runs before the call returns. A
-//! deleter may take its time, as NumPy's does, which waits for the interpreter's lock: no call of the library waits for
-//! a deleter.
+//! Each deleter runs exactly once. If you import a tensor, its deleter runs on one of the library's threads,
+//! after you have dropped the tensor and its last use is done. If we refuse the tensor, its deleter runs
+//! before the call returns. A deleter may be slow (NumPy's waits for the interpreter's lock), but none of the
+//! library's calls waits for it.
 #![warn(clippy::missing_errors_doc)]
 
 mod call;
@@ -47,7 +45,7 @@ mod managed;
 mod place;
 mod shape;
 
-/// The protocol's C structs and codes, of the crate `dlpack-rs`.
+/// DLPack's C structs and codes, from the crate `dlpack-rs`.
 pub use dlpack_rs::ffi;
 pub use dlpack_rs::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 pub use element::Element;

@@ -1,4 +1,5 @@
-//! Managed tensors: a description of memory with the deleter that gives the memory back, in the two forms of the protocol.
+//! Managed tensors, in both forms of DLPack: a description of memory, with a deleter that gives the memory
+//! back.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -22,30 +23,28 @@ impl Form for DLManagedTensorVersioned {}
 pub(crate) mod sealed {
     use super::{DLTensor, Deleter, NonNull, Result};
 
-    /// The fields of a form. Fields behind the version may be missing in a tensor of another major version, so fields
-    /// are read through the pointer, one by one.
+    /// The fields of a form. A tensor of another major version may lack the fields after the version, so we
+    /// read fields one by one through the pointer.
     pub trait Form: Sized + 'static {
         /// Makes a tensor that may be written.
         fn new(tensor: DLTensor, deleter: Deleter<Self>) -> Self;
-        /// Checks that the fields are those of the version that this crate knows.
+        /// Checks that we know the version, and therefore the fields.
         ///
         /// # Safety
-        /// The pointer is to a tensor of this form.
+        /// The pointer must be to a tensor of this form.
         unsafe fn check_version(this: NonNull<Self>) -> Result<()>;
-        /// Returns the deleter.
-        ///
         /// # Safety
-        /// The pointer is to a tensor of this form.
+        /// The pointer must be to a tensor of this form.
         unsafe fn deleter(this: NonNull<Self>) -> Option<Deleter<Self>>;
         /// Returns the description of the memory.
         ///
         /// # Safety
-        /// The pointer is to a tensor of this form, whose version was checked.
+        /// The pointer must be to a tensor of this form, whose version was checked.
         unsafe fn tensor(this: NonNull<Self>) -> DLTensor;
-        /// Returns whether the memory may not be written.
+        /// Returns true if the memory must not be written.
         ///
         /// # Safety
-        /// The pointer is to a tensor of this form, whose version was checked.
+        /// The pointer must be to a tensor of this form, whose version was checked.
         unsafe fn is_read_only(this: NonNull<Self>) -> bool;
     }
 }
@@ -97,7 +96,7 @@ impl sealed::Form for DLManagedTensorVersioned {
     }
 
     unsafe fn deleter(this: NonNull<Self>) -> Option<Deleter<Self>> {
-        // SAFETY: the caller's promise; this field has its place in every version.
+        // SAFETY: the caller's promise; every version has this field in the same place.
         unsafe { (&raw const (*this.as_ptr()).deleter).read() }
     }
 
@@ -113,33 +112,35 @@ impl sealed::Form for DLManagedTensorVersioned {
     }
 }
 
-/// An owned managed tensor, of another library's or made by [`into_dlpack`](crate::into_dlpack). Dropping it calls the
-/// deleter.
+/// An owned managed tensor, made by another library or by [`into_dlpack`](crate::into_dlpack). Dropping it
+/// calls the deleter.
 pub struct Managed<F: Form>(NonNull<F>);
 
-// SAFETY: the maker of the value vouches for a deleter that may run on any thread; the rest is only read.
+// SAFETY: whoever made this value promised that the deleter may run on any thread. Everything else is only
+// read.
 unsafe impl<F: Form> Send for Managed<F> {}
 
 impl<F: Form> Managed<F> {
-    /// Takes a managed tensor that another library made.
+    /// Takes ownership of a managed tensor that another library made.
     ///
     /// # Safety
-    /// `tensor` is a managed tensor of this form that belongs to the caller: nobody else calls its deleter. Until then its
-    /// fields stay as they are, and `shape` and `strides` have `ndim` numbers, or are null. The deleter may be called on any
-    /// thread.
+    /// `tensor` must be a managed tensor of this form that you own, so nothing else calls its deleter. Until
+    /// the deleter is called, its fields must not change, and `shape` and `strides` must each point to `ndim`
+    /// numbers or be null. The deleter must be callable on any thread.
     pub unsafe fn from_raw(tensor: NonNull<F>) -> Self {
         Self(tensor)
     }
 
-    /// Gives the tensor to another library, which calls its deleter.
+    /// Hands the tensor to another library, which must call its deleter.
     pub fn into_raw(self) -> NonNull<F> {
         ManuallyDrop::new(self).0
     }
 
-    /// Returns the description of the memory: its address, device, shape and type, with pointers into this tensor.
+    /// Returns the description of the memory: address, device, shape and type. Its pointers point into this
+    /// tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for a version that this crate does not know.
+    /// [`ErrorKind::Unsupported`] if this crate does not know the tensor's version.
     pub fn tensor(&self) -> Result<DLTensor> {
         // SAFETY: the tensor is alive, and its version is checked first.
         unsafe {
@@ -148,10 +149,10 @@ impl<F: Form> Managed<F> {
         }
     }
 
-    /// Returns whether the memory may not be written. Unversioned tensors cannot say so.
+    /// Returns true if the memory must not be written. Unversioned tensors cannot express that.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for a version that this crate does not know.
+    /// [`ErrorKind::Unsupported`] if this crate does not know the tensor's version.
     pub fn is_read_only(&self) -> Result<bool> {
         self.tensor()?;
         // SAFETY: the tensor is alive, and its version was checked.
@@ -161,7 +162,7 @@ impl<F: Form> Managed<F> {
 
 impl<F: Form> Drop for Managed<F> {
     fn drop(&mut self) {
-        // SAFETY: the tensor is alive and belongs to this value, so its deleter was not called yet.
+        // SAFETY: the tensor is alive and belongs to this value, so its deleter has not been called yet.
         unsafe {
             if let Some(deleter) = F::deleter(self.0) {
                 deleter(self.0.as_ptr());

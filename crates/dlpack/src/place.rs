@@ -1,9 +1,9 @@
-//! Devices, and what the protocol calls them.
+//! Devices, and what DLPack calls them.
 
 use dlpack_rs::ffi::{DLDevice, DLDeviceType as Type};
 use gpustream::{BackendName, Device, Error, ErrorKind, Result};
 
-/// Returns the protocol's name for a device, as `__dlpack_device__` has to.
+/// Returns DLPack's name for a device, as `__dlpack_device__` must return it.
 ///
 /// ```
 /// let device = gpustream_dlpack::device_of(&gpustream::Device::open("cpu")?)?;
@@ -12,7 +12,7 @@ use gpustream::{BackendName, Device, Error, ErrorKind, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for a device of a backend that the protocol does not know.
+/// [`ErrorKind::Unsupported`] if DLPack does not know the device's backend.
 pub fn device_of(device: &Device) -> Result<DLDevice> {
     let info = device.info();
     let (device_type, device_id) = match info.backend {
@@ -27,10 +27,10 @@ pub fn device_of(device: &Device) -> Result<DLDevice> {
     })
 }
 
-/// Checks that a tensor's memory is that of `device`.
+/// Checks that a tensor's memory is on `device`.
 pub(crate) fn check(theirs: DLDevice, device: &Device) -> Result<()> {
     let ours = device_of(device)?;
-    // Every number means the one CPU.
+    // There is only one CPU, whatever number a tensor gives it.
     let is_cpu = ours.device_type == Type::kDLCPU && theirs.device_type == Type::kDLCPU;
     if is_cpu || (theirs.device_type, theirs.device_id) == (ours.device_type, ours.device_id) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Shapes and strides: which tensors are one run of elements.
+//! Shapes and strides, and which tensors are contiguous.
 
 use dlpack_rs::ffi::DLTensor;
 use gpustream::{Error, ErrorKind, Result};
@@ -7,16 +7,16 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// The extents of a tensor, and how many elements there are in all.
+/// The extents of a tensor, and the total number of elements.
 pub(crate) struct Shape {
     pub(crate) extents: Box<[usize]>,
     pub(crate) len: usize,
 }
 
 impl Shape {
-    /// Checks that so many elements of `size` bytes can be in memory.
+    /// Checks that memory can hold this many elements of `size` bytes.
     pub(crate) fn new(extents: &[usize], size: usize) -> Result<Self> {
-        // An extent of zero makes the tensor empty, however large the others are.
+        // If one extent is zero, the tensor is empty, however large the others are.
         let len = if extents.contains(&0) {
             Some(0)
         } else {
@@ -32,10 +32,10 @@ impl Shape {
         }
     }
 
-    /// Reads the shape of a tensor that is one run of elements, the last extent's neighbours beside each other.
+    /// Reads the shape of a contiguous tensor in row-major order.
     ///
     /// # Safety
-    /// The tensor's arrays have `ndim` numbers, or are null.
+    /// Each of the tensor's arrays must have `ndim` numbers, or be null.
     pub(crate) unsafe fn of(tensor: &DLTensor, size: usize) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (shape, strides) =
@@ -58,17 +58,18 @@ impl Shape {
         }
     }
 
-    /// Returns the strides, in elements.
+    /// Returns the strides in elements.
     pub(crate) fn strides(&self) -> Vec<i64> {
         let mut strides = vec![1i64; self.extents.len()];
         for dimension in (1..strides.len()).rev() {
-            // No overflow where the tensor has elements; an empty one's strides mean nothing.
+            // If the tensor has elements, this cannot overflow. If it has none, its strides do not matter.
             strides[dimension - 1] = strides[dimension].wrapping_mul(self.extents[dimension] as i64);
         }
         strides
     }
 
-    /// Returns whether these strides are the shape's own. A stride over at most one element means nothing.
+    /// Returns true if these strides are the shape's own. In a dimension with at most one element, the stride
+    /// does not matter.
     fn is_contiguous(&self, strides: &[i64]) -> bool {
         let own = self.strides();
         let mut dimensions = self.extents.iter().zip(strides.iter().zip(&own));
@@ -76,10 +77,10 @@ impl Shape {
     }
 }
 
-/// Returns the `count` numbers at an address; `None` where there are none.
+/// Returns the `count` numbers at an address, or `None` if the address is null.
 ///
 /// # Safety
-/// There are so many numbers, or the address is null.
+/// There must be that many numbers, or the address must be null.
 unsafe fn numbers<'a>(address: *const i64, count: i32) -> Option<&'a [i64]> {
     match usize::try_from(count) {
         Ok(0) => Some(&[]),

@@ -1,5 +1,5 @@
-//! Draws made-up timelines into a folder, to look at and to try in a browser: `cargo run -p gpustream-timeline-view --example
-//! pictures -- FOLDER`.
+//! Draws made-up timelines into a folder, so that you can look at them and try them in a browser: `cargo run
+//! -p gpustream-timeline-view --example pictures -- FOLDER`.
 
 #[path = "../tests/made_up/mod.rs"]
 mod made_up;
@@ -19,7 +19,7 @@ fn main() -> std::io::Result<()> {
     let ways =
         ["sequential", "two streams", "4 pieces over two streams"].map(|way| (way, made_up::overlap(way)));
     let ways: Vec<(&str, &Timeline)> = ways.iter().map(|(way, made)| (*way, made)).collect();
-    // Labels come from programs, so nothing in them may do anything in a page.
+    // Labels come from programs, so they must not be able to do anything in a page.
     let mut hostile = made_up::timeline(1);
     let label = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1>";
     made_up::add(&mut hostile, 1, label, made_up::KERNEL, 0..1_000, 2_000..9_000);

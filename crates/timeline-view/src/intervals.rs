@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use gpustream_timeline::Nanos;
 
-/// A set of times: intervals in order, of which no two touch.
+/// A set of times: intervals in order that do not touch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Intervals {
     ranges: Vec<Range<Nanos>>,
-    /// The sum of the lengths of all intervals before each one.
+    /// For each interval, the total length of those before it.
     sums: Vec<Nanos>,
 }
 
@@ -43,28 +43,28 @@ impl Intervals {
         &self.ranges
     }
 
-    /// Returns the length of all intervals together.
+    /// Returns the total length.
     pub(crate) fn length(&self) -> Nanos {
         self.before(Nanos::MAX)
     }
 
-    /// Returns the times in any of the sets.
+    /// Returns the times that are in at least one of the sets.
     pub(crate) fn union<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
         sets.into_iter().flat_map(|set| set.ranges.iter().cloned()).collect()
     }
 
-    /// Returns the length of the times in both sets.
+    /// Returns the total length of the times that are in both sets.
     pub(crate) fn overlap(&self, other: &Self) -> Nanos {
         let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
         few.ranges.iter().map(|range| many.within(range)).sum()
     }
 
-    /// Returns the length of the times in the set and in `range`.
+    /// Returns the total length of the times in `range` that are in the set.
     pub(crate) fn within(&self, range: &Range<Nanos>) -> Nanos {
         self.before(range.end).saturating_sub(self.before(range.start))
     }
 
-    /// Returns the times of `range` that are not in the set.
+    /// Returns the times in `range` that are not in the set.
     pub(crate) fn complement(&self, range: Range<Nanos>) -> impl Iterator<Item = Range<Nanos>> {
         let starts = std::iter::once(range.start).chain(self.ranges.iter().map(|range| range.end));
         let ends = self.ranges.iter().map(|range| range.start).chain(std::iter::once(range.end));
@@ -74,7 +74,7 @@ impl Intervals {
             .filter(|gap| gap.start < gap.end)
     }
 
-    /// Returns the length of the times in the set that lie before `time`.
+    /// Returns the total length of the times before `time` that are in the set.
     fn before(&self, time: Nanos) -> Nanos {
         let at = self.ranges.partition_point(|range| range.start < time);
         let Some((range, sum)) = at.checked_sub(1).and_then(|at| self.ranges.get(at).zip(self.sums.get(at)))

@@ -1,8 +1,6 @@
-//! What is made of timelines: figures, pictures, and timelines again of the files that traces wrote.
+//! What you can make of timelines: figures, pictures, and timelines from trace files.
 //!
-//! [`gpustream`](https://docs.rs/gpustream) makes a [`Timeline`] while it traces a program, or writes the trace to a file.
-//! This crate is for those who look at them, and apart so that programs which are only traced do without it: it calls no driver,
-//! and knows no stream but by its number.
+//! [`gpustream`](https://docs.rs/gpustream) makes a [`Timeline`] while it traces a program, or writes the trace to a file. This crate is for looking at them. It is separate, so that programs that are only traced do not need it. It calls no driver, and a stream is just a number to it.
 //!
 //! | to | use |
 //! |---|---|

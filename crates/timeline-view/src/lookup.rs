@@ -1,4 +1,4 @@
-//! Finding records by the numbers that other records have for them.
+//! Finds records by number.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,11 +14,11 @@ pub(crate) struct Lookup<'a> {
     orders: HashMap<u64, Vec<StreamPosition>>,
 }
 
-/// An operation's place in the order of its stream.
+/// Where an operation is in its stream's order.
 struct StreamPosition {
     number: u64,
     operation: usize,
-    /// This operation, or the last one before it that has a time.
+    /// This operation, or if its time is unknown, the last one before it whose time is known.
     timed: Option<usize>,
 }
 
@@ -67,17 +67,17 @@ impl<'a> Lookup<'a> {
         self.timeline.streams.get(*self.streams.get(&id)?)
     }
 
-    /// Returns the device that an operation ran on, where the stream is known.
+    /// Returns the device that an operation ran on, if the stream is known.
     pub(crate) fn device_of(&self, operation: &Operation) -> Option<u32> {
         self.stream(operation.point.stream).map(|stream| stream.device)
     }
 
-    /// Returns the stream's name, or one made of its number: a file that was cut off may lack the stream.
+    /// Returns the stream's name. If a truncated file lacks the stream, makes a name from its number.
     pub(crate) fn stream_name(&self, id: u64) -> String {
         self.stream(id).map_or_else(|| format!("stream {id}"), |stream| stream.name.clone())
     }
 
-    /// Returns a device's place in the timeline.
+    /// Returns a device's index in the timeline.
     pub(crate) fn device_place(&self, id: u32) -> Option<usize> {
         self.devices.get(&id.into()).copied()
     }
@@ -86,7 +86,7 @@ impl<'a> Lookup<'a> {
         self.timeline.devices.get(self.device_place(id)?)
     }
 
-    /// Returns a thread's place in the timeline.
+    /// Returns a thread's index in the timeline.
     pub(crate) fn thread_place(&self, id: u64) -> Option<usize> {
         self.threads.get(&id).copied()
     }
@@ -96,7 +96,7 @@ impl<'a> Lookup<'a> {
         thread.map_or_else(|| format!("thread {id}"), |thread| thread.name.clone())
     }
 
-    /// Returns the streams that are listed, then those that only operations name.
+    /// Returns the listed streams, followed by those that only operations mention.
     pub(crate) fn stream_ids(&self) -> Vec<u64> {
         let mut ids: Vec<_> = self.timeline.streams.iter().map(|stream| stream.id).collect();
         let mut others: Vec<_> =
@@ -107,17 +107,18 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Returns the place of each record by its number.
+/// Returns the index of each record by its number.
 fn positions<T>(all: &[T], id: impl Fn(&T) -> u64) -> HashMap<u64, usize> {
     all.iter().enumerate().map(|(at, one)| (id(one), at)).collect()
 }
 
-/// Returns the time of an operation, where it is known and does not run backwards.
+/// Returns when an operation ran, if that is known and does not run backwards.
 pub(crate) fn ran(operation: &Operation) -> Option<Range<Nanos>> {
     operation.ran.clone().filter(|ran| ran.start <= ran.end)
 }
 
-/// Returns whether the pieces of an operation stand for it: it has some, and is nothing but them.
+/// Returns true if we should look at the pieces of an operation instead of the operation: it has some, and
+/// consists of nothing else.
 pub(crate) fn is_its_pieces(operation: &Operation) -> bool {
     let of_parts = matches!(
         operation.work,
@@ -126,12 +127,12 @@ pub(crate) fn is_its_pieces(operation: &Operation) -> bool {
     of_parts && !operation.pieces.is_empty()
 }
 
-/// Returns the shortest interval with both in it.
+/// Returns the shortest interval that contains both.
 pub(crate) fn around(one: Range<Nanos>, other: Range<Nanos>) -> Range<Nanos> {
     one.start.min(other.start)..one.end.max(other.end)
 }
 
-/// Returns the times between the first and the last thing that the timeline has: of operations, spans and instants.
+/// Returns the time from the first to the last thing in the timeline: operations, spans and instants.
 pub(crate) fn extent(timeline: &Timeline) -> Range<Nanos> {
     let operations = timeline.operations.iter().flat_map(|operation| {
         let pieces = operation.pieces.iter().map(|piece| piece.ran.clone());

@@ -1,4 +1,4 @@
-//! Text of reports: aligned columns, times, bytes and rates as people read them.
+//! Text for reports: aligned columns, and times, bytes and rates for people to read.
 //!
 //! ```
 //! use gpustream_timeline_view::text::{Bytes, Table, Time};
@@ -12,8 +12,8 @@ use std::fmt;
 pub use gpustream_hal::Bytes;
 use gpustream_timeline::Nanos;
 
-/// Rows of cells under titles, without a line break at the end. A column without any cell is left out, and a column most of
-/// whose cells are numbers is aligned to the right.
+/// Rows of cells under titles, without a line break at the end. We omit a column if all of its cells are
+/// empty, and align it to the right if most of its cells are numbers.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -25,23 +25,23 @@ impl Table {
         Self { rows: vec![titles.into_iter().map(str::to_owned).collect()] }
     }
 
-    /// Adds a row with a cell for each title.
+    /// Adds a row. It must have a cell for each title.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
         debug_assert_eq!(self.rows.last().map(Vec::len), self.rows.first().map(Vec::len));
     }
 
-    /// Returns whether there are only the titles.
+    /// Returns true if there are only titles.
     pub fn is_empty(&self) -> bool {
         self.rows.len() < 2
     }
 
-    /// Returns the cells of a column, its title first.
+    /// Returns the cells of a column, beginning with its title.
     fn column(&self, column: usize) -> impl Iterator<Item = &str> {
         self.rows.iter().map(move |row| row.get(column).map_or("", String::as_str))
     }
 
-    /// Returns a column's width, and whether the column is aligned to the right; `None` for one that is left out.
+    /// Returns a column's width, and true if it is aligned to the right. Returns `None` if we omit it.
     fn layout(&self, column: usize) -> Option<(usize, bool)> {
         let cells = || self.column(column).skip(1).filter(|cell| !cell.is_empty());
         let numbers = cells().filter(|cell| cell.starts_with(|first: char| first.is_ascii_digit())).count();
@@ -69,7 +69,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A length of time with three or four digits: `12.35 ms`, `870 ns`.
+/// A duration with three or four digits: `12.35 ms`, `870 ns`.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Nanos);
 
@@ -87,7 +87,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Bytes in a time, as gigabytes per second; nothing where no time passed.
+/// Bytes per time in gigabytes per second. Empty if no time passed.
 pub(crate) fn rate(bytes: u64, time: Nanos) -> String {
     if time == 0 || bytes == 0 {
         return String::new();
@@ -97,7 +97,7 @@ pub(crate) fn rate(bytes: u64, time: Nanos) -> String {
     if rate < 10.0 { format!("{rate:.2} GB/s") } else { format!("{rate:.1} GB/s") }
 }
 
-/// Part of a whole in percent; nothing where there is no whole.
+/// A part of a whole in percent. Empty if the whole is zero.
 pub(crate) fn percent(part: Nanos, whole: Nanos) -> String {
     if whole == 0 {
         return String::new();

@@ -1,5 +1,5 @@
-//! Records and files that nobody means well with: reports and pictures of them end without a panic, and reading takes a time that
-//! grows with the file.
+//! Malicious records and files: reports and pictures of them must not panic, and the time to read a file must
+//! only grow with its size.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Returns a number at an edge, or a small one.
+    /// Returns an extreme number, or a small one.
     fn odd(&mut self) -> u64 {
         const EDGES: [u64; 7] = [0, 1, u32::MAX as u64, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
         match self.below(10) {
@@ -163,7 +163,7 @@ fn written(records: &[Record]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Makes everything that is made of a timeline.
+/// Makes everything that can be made from a timeline.
 fn show(timeline: &Timeline) {
     assert!(!Report::of(timeline).to_string().is_empty());
     assert!(Picture::new(timeline).svg().starts_with("<svg"));
@@ -172,7 +172,7 @@ fn show(timeline: &Timeline) {
 
 #[test]
 fn any_records_and_files_have_reports_and_pictures() {
-    // A test of its own of many more: `HOSTILE=20000 cargo test -p gpustream-timeline-view --test hostile`.
+    // To test many more: `HOSTILE=20000 cargo test -p gpustream-timeline-view --test hostile`.
     let seeds = std::env::var("HOSTILE").map_or(300, |seeds| seeds.parse().unwrap());
     for seed in 1..=seeds {
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1);
@@ -190,7 +190,7 @@ fn any_records_and_files_have_reports_and_pictures() {
     }
 }
 
-/// Each record was looked for among all before it: so many take minutes then.
+/// If we searched all earlier records for each one, this many would take minutes.
 #[test]
 fn file_of_many_threads_streams_and_devices_is_read() {
     const COUNT: u32 = 60_000;

@@ -1,4 +1,4 @@
-//! Files in Perfetto's format: each is read as it was written, and one that ends early as far as it goes.
+//! Files in Perfetto's format: we must read what was written, and a truncated file as far as it goes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -30,7 +30,7 @@ proptest! {
         prop_assert_eq!(read(&file(&records)).unwrap(), Timeline::from_iter(records));
     }
 
-    /// Random changes are errors or other timelines, and nothing else.
+    /// Random changes must lead to errors or other timelines, but nothing else.
     #[test]
     fn damaged_file_is_no_panic(records in vec(any_records::record(), 1..6), changes in vec(any::<(usize, u8)>(), 1..4)) {
         let mut bytes = file(&records);
@@ -82,7 +82,7 @@ fn small_trace() -> Vec<Record> {
     ]
 }
 
-/// More strings than the file's table has room for, so that the file empties the table.
+/// More strings than the table has room for, so the writer must empty it.
 #[test]
 fn file_with_many_strings_is_read_as_it_was_written() {
     let labelled = |number| {
@@ -93,7 +93,7 @@ fn file_with_many_strings_is_read_as_it_was_written() {
     assert_eq!(read(&file(&records)).unwrap(), Timeline::from_iter(records));
 }
 
-/// Keeps the end of each call's bytes.
+/// Remembers where each call's bytes end.
 #[derive(Default)]
 struct Calls {
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ fn file_cut_anywhere_has_the_records_before_the_cut() {
 #[test]
 fn other_files_are_told_apart() {
     let json = br#"{"traceEvents": []}"#;
-    // Perfetto's own, with one packet that has a time alone.
+    // A file by Perfetto itself, with one packet that has only a time.
     let foreign = [0x0a, 0x02, 0x40, 0x01];
     for bytes in [&json[..], &foreign, b"\x0a"] {
         let expected = if bytes.len() == 1 { Ok(Timeline::default()) } else { Err(ReadError::NotATimeline) };
@@ -149,7 +149,7 @@ fn other_files_are_told_apart() {
     assert_eq!(read(&damaged), Err(ReadError::Damaged { at, what: "no packet begins here" }));
 }
 
-/// A disk with room for so many bytes.
+/// A disk with room for this many bytes.
 struct Disk {
     room: usize,
     held: Vec<u8>,
@@ -184,7 +184,8 @@ fn full_disk_is_one_error_and_a_file_that_opens() {
         let errors = results.iter().filter(|result| result.is_err()).count() + usize::from(end.is_err());
         assert_eq!(errors, 1, "a disk of {room} bytes");
         assert!(results.iter().skip(written + 1).all(|result| matches!(result, Ok(false))));
-        // One call for each record that fits, and two for the one that does not: what fits of it, and the error.
+        // One call for each record that fits, and two for the one that does not: for the part that fits, and
+        // for the error.
         assert!(disk.calls <= written + 2, "{} calls for {written} records", disk.calls);
         assert_eq!(read(&disk.held).unwrap(), Timeline::from_iter(records[..written].to_vec()));
     }

@@ -1,7 +1,7 @@
 //! Pictures of made-up timelines.
 //!
-//! Snapshots are in `tests/snapshots`. After a change that is meant, `BLESS=1 cargo test -p gpustream-timeline` writes
-//! them anew; then look at them.
+//! Snapshots are in `tests/snapshots`. If you changed them on purpose, run
+//! `BLESS=1 cargo test -p gpustream-timeline-view`, and then look at the result.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -19,14 +19,14 @@ fn tooltips(svg: &str) -> Vec<String> {
     titles.skip(1).filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
-/// Returns the texts that are seen.
+/// Returns the visible texts.
 fn texts(svg: &str) -> Vec<String> {
     let document = Document::parse(svg).unwrap();
     let texts = document.root_element().descendants().filter(|node| node.has_tag_name("text"));
     texts.filter_map(|node: Node<'_, '_>| node.text().map(str::to_owned)).collect()
 }
 
-/// Returns where the only text of these words is, from the top.
+/// Returns the distance from the top of the only text with these words.
 fn base_of(svg: &str, words: &str) -> f64 {
     let document = Document::parse(svg).unwrap();
     let mut texts =
@@ -156,7 +156,7 @@ fn many_operations_make_a_small_picture_that_counts_them_all() {
 #[test]
 fn no_picture_is_longer_than_a_mebibyte() {
     let mut made = made_up::many(60_000);
-    // 150 streams, of which each has labels as long as templates' are.
+    // 150 streams, each with labels as long as those of templates.
     let label = "x".repeat(300);
     for (at, operation) in made.operations.iter_mut().enumerate() {
         operation.point.stream = at as u64 % 150;

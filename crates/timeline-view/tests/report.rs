@@ -1,4 +1,4 @@
-//! Reports of made-up timelines, with figures reckoned by hand.
+//! Reports of made-up timelines, with figures that were calculated by hand.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -39,7 +39,7 @@ fn engines_streams_and_overlap_are_unions_and_bytes_are_sums() {
     let report = Report::of(&made);
     assert_eq!((report.total, report.unknown), (700, 1));
     let [device] = &report.devices[..] else { panic!("one device") };
-    // 100 to 400: there is always something.
+    // From 100 to 400 there is always something.
     assert_eq!((device.busy, device.idle), (300, 400));
     let engines: Vec<_> =
         device.engines.iter().map(|one| (one.engine, one.operations, one.bytes, one.busy)).collect();
@@ -60,7 +60,7 @@ fn engines_streams_and_overlap_are_unions_and_bytes_are_sums() {
     assert_eq!(streams, [(3, 120 + 100, 480), (2, 250, 450), (3, 70, 630)]);
     let [thread] = &report.threads[..] else { panic!("one thread") };
     assert_eq!((thread.operations, thread.submitting, thread.waiting, thread.busy), (8, 80, 620, 80));
-    // The host's 80, and 100 in the closure; the device's 300 are more.
+    // The host's 80, and 100 in the closure. The device's 300 are more.
     assert_eq!((report.host, report.device, report.remaining), (180, 300, 400));
     let labels: Vec<_> =
         report.labels.iter().map(|one| (&*one.label, one.count, one.time, one.bytes)).collect();
@@ -88,7 +88,7 @@ fn gap_is_the_hosts_when_the_submission_ended_late() {
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
     add(&mut made, 1, "second", KERNEL, 180..190, 200..300);
     assert_eq!(cause(&made), (Cause::HostLate, None));
-    // A span of the program's explains nothing: the host was late all the same.
+    // One of the program's spans explains nothing, because the host was late anyway.
     user(&mut made, 100..180, "load");
     assert_eq!(cause(&made), (Cause::HostLate, None));
     wait(&mut made, 20..140, 1, 1);
@@ -105,7 +105,7 @@ fn gap_is_an_allocations_when_it_kept_the_host() {
     let kind = SpanKind::Allocation { device: 0, bytes: 4096 };
     made.spans.push(Span { thread: 1, time: 110..175, label: "alloc".into(), place: line(5), kind });
     assert_eq!(cause(&made), (Cause::Allocation, Some("alloc".to_owned())));
-    // Another thread's does not keep this one.
+    // Another thread's allocation does not hold up this thread.
     made.spans[0].thread = 2;
     assert_eq!(cause(&made), (Cause::HostLate, None));
 }
@@ -117,7 +117,7 @@ fn gap_is_a_pageable_copys_when_it_is_next_or_kept_the_host() {
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
     add(&mut made, 1, "from a Vec", pageable, 30..210, 200..300);
     assert_eq!(cause(&made), (Cause::Pageable, Some("from a Vec".to_owned())));
-    // The copy is on another stream, and the thread was in its call.
+    // The copy is on another stream, but the thread was inside its call.
     let copy = made.operations.last_mut().unwrap();
     copy.point = Point { stream: 2, number: 1 };
     copy.submitted = 30..180;
@@ -132,7 +132,7 @@ fn gap_names_the_operation_of_another_stream_that_was_waited_for() {
     add(&mut made, 2, "long", KERNEL, 10..20, 20..195);
     add(&mut made, 2, "later", KERNEL, 20..30, 195..400);
     let next = add(&mut made, 1, "second", KERNEL, 30..40, 200..300);
-    // Nothing has the number 7: the last one up to it counts.
+    // No operation has the number 7, so the last one before it counts.
     next.after = vec![Point { stream: 2, number: 1 }];
     assert_eq!(cause(&made), (Cause::Operation, Some("long".to_owned())));
     let report = Report::of(&made);
@@ -140,7 +140,7 @@ fn gap_names_the_operation_of_another_stream_that_was_waited_for() {
     let culprit = gap.culprit.as_ref().unwrap();
     assert_eq!((culprit.stream.as_deref(), culprit.place.line), (Some("stream 2"), 21));
     assert!(report.to_string().contains("long (src/main.rs:21) on stream 2"), "{report}");
-    // Submitted after the other one's end, the host is the later of both.
+    // It was submitted after the other one's end, so the host was later.
     made.operations.last_mut().unwrap().submitted = 100..198;
     assert_eq!(cause(&made), (Cause::HostLate, None));
 }
@@ -172,7 +172,7 @@ fn gap_is_the_legacy_streams_when_an_operation_of_it_had_to_end() {
     assert_eq!(cause(&made), (Cause::Legacy, Some("on the default stream".to_owned())));
     made.streams[1].legacy = false;
     assert_eq!(cause(&made), (Cause::Device, None));
-    // The other way round: the legacy stream waits for the others.
+    // The other way round, the legacy stream waits for the others.
     made.streams[0].legacy = true;
     assert_eq!(cause(&made), (Cause::Legacy, Some("on the default stream".to_owned())));
 }
@@ -184,11 +184,11 @@ fn gap_is_the_engines_when_another_stream_kept_it_busy() {
     add(&mut made, 2, "other copy", copy(Direction::Up, 1), 10..20, 30..195);
     add(&mut made, 1, "copy", copy(Direction::Up, 1), 20..30, 200..300);
     assert_eq!(cause(&made), (Cause::Engine, Some("other copy".to_owned())));
-    // The last step's link is the engine, though nothing but the hardware made it wait.
+    // The last step's link is the engine, although only the hardware made it wait.
     let steps = Report::of(&made).path.steps;
     let steps: Vec<_> = steps.iter().map(|step| (step.operation, step.link, step.waited)).collect();
     assert_eq!(steps, [(1, Link::Host, 30), (2, Link::Engine, 5)]);
-    // Copies down have an engine of their own.
+    // Copies down have their own engine.
     made.operations[2].work = copy(Direction::Down, 1);
     assert_eq!(cause(&made), (Cause::Device, None));
 }
@@ -244,7 +244,7 @@ fn critical_path_follows_streams_arrows_and_waits() {
 #[test]
 fn times_that_contradict_each_other_end_the_path() {
     let mut made = timeline(2);
-    // Each waits for the other, and both at once.
+    // Each waits for the other, and both run at the same time.
     add(&mut made, 1, "a", KERNEL, 0..1, 10..20).after = vec![Point { stream: 2, number: 1 }];
     add(&mut made, 2, "b", KERNEL, 1..2, 10..20).after = vec![Point { stream: 1, number: 1 }];
     let backwards = std::ops::Range { start: 40, end: 30 };
@@ -263,7 +263,7 @@ fn printed_report_names_everything_once() {
 
 #[test]
 fn many_operations_are_no_quadratic_work() {
-    // Quadratic work would take hours: the test would be stopped.
+    // Quadratic work would take hours.
     let report = Report::of(&made_up::many(200_000));
     assert_eq!(report.streams.iter().map(|stream| stream.operations).sum::<u64>(), 200_000);
 }

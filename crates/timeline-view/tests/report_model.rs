@@ -1,4 +1,5 @@
-//! Reports of random timelines, against a model that looks at every nanosecond and at every pair of operations.
+//! Compares reports of random timelines with a model that looks at every nanosecond and every pair of
+//! operations.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -54,12 +55,12 @@ prop_compose! {
     }
 }
 
-/// Returns the nanoseconds of intervals.
+/// Returns the nanoseconds in intervals.
 fn cells(ranges: impl IntoIterator<Item = Range<Nanos>>) -> BTreeSet<Nanos> {
     ranges.into_iter().flatten().collect()
 }
 
-/// Returns the nanoseconds in which an operation ran that `wanted` says yes to.
+/// Returns the nanoseconds in which a `wanted` operation ran.
 fn ran(timeline: &Timeline, wanted: impl Fn(Engine) -> bool) -> BTreeSet<Nanos> {
     let operations = timeline.operations.iter().filter(|one| Engine::of(&one.work).is_some_and(&wanted));
     cells(operations.filter_map(|one| one.ran.clone()))
@@ -69,7 +70,7 @@ fn both(a: &BTreeSet<Nanos>, b: &BTreeSet<Nanos>) -> Nanos {
     a.intersection(b).count() as Nanos
 }
 
-/// Returns the lengths of the longest gaps between the first and the last nanosecond of a set.
+/// Returns the lengths of the longest gaps between the first and last nanosecond of a set.
 fn longest_gaps(busy: &BTreeSet<Nanos>) -> Vec<Nanos> {
     let pairs = busy.iter().zip(busy.iter().skip(1));
     let mut gaps: Vec<_> = pairs.map(|(a, b)| b - a - 1).filter(|&length| length > 0).collect();
@@ -78,14 +79,15 @@ fn longest_gaps(busy: &BTreeSet<Nanos>) -> Vec<Nanos> {
     gaps
 }
 
-/// Returns the operation that a point stands for, looking at all.
+/// Returns the operation that a point stands for, by looking at all of them.
 fn at(timeline: &Timeline, point: Point) -> Option<usize> {
     let all = timeline.operations.iter().enumerate();
     let upto = all.filter(|(_, one)| one.point.stream == point.stream && one.point.number <= point.number);
     upto.filter(|(_, one)| one.ran.is_some()).max_by_key(|(_, one)| one.point.number).map(|(at, _)| at)
 }
 
-/// Returns the copy that ended last before a copy that was ready could start, if their engine was mostly busy meanwhile.
+/// Returns the copy that ended last before a ready copy could start, if their engine was mostly busy in
+/// between.
 fn kept_busy(timeline: &Timeline, copy: usize, ready: Nanos) -> Option<usize> {
     let engine = Engine::of(&timeline.operations[copy].work)?;
     let start = timeline.operations[copy].ran.clone()?.start;

@@ -1,10 +1,11 @@
-//! Writes a made-up timeline in Perfetto's format, with one of everything that a file can show:
+//! Writes a made-up timeline in Perfetto's format. It contains one of everything that a file can show:
 //!
 //! ```console
 //! $ cargo run -p gpustream-timeline --example schedule -- schedule.pftrace
 //! ```
 //!
-//! The file opens in <https://ui.perfetto.dev>, and `scripts/perfetto/check.py` asks Perfetto's `trace_processor` about it.
+//! You can open the file in <https://ui.perfetto.dev>. `scripts/perfetto/check.py` runs Perfetto's
+//! `trace_processor` on it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -54,7 +55,8 @@ fn records() -> Vec<Record> {
     records
 }
 
-/// The operations, in an order in which the devices might tell of them: a stream's are in order, others are not.
+/// The operations, in an order in which the devices might report them. Only the operations of one stream are
+/// in order.
 fn device_work() -> Vec<Record> {
     let upload = |bytes| WorkKind::Copy { direction: Direction::Up, bytes, pageable: false };
     let kernel = WorkKind::Kernel { grid: [1024, 2, 1], block: [256, 1, 1] };
@@ -64,7 +66,7 @@ fn device_work() -> Vec<Record> {
     };
     let operation = |point, label, submitted, ran, work| made(point, label, MAIN, submitted, Some(ran), work);
     [
-        // Both wait for the first upload, and are known before it.
+        // Both wait for the first upload, but become known before it.
         Operation {
             after: vec![point(COPIES, 1)],
             ..operation(point(KERNELS, 1), "blur", 3_000..4_000, 30_000..50_000, kernel)
@@ -74,9 +76,9 @@ fn device_work() -> Vec<Record> {
             ..operation(point(CPU, 1), "count words", 5_000..5_500, 31_000..90_000, WorkKind::Host)
         },
         operation(point(COPIES, 1), "upload", 1_000..2_000, 10_000..30_000, upload(4 << 20)),
-        // The stream's next operation begins in the nanosecond in which the last one ended.
+        // The stream's next operation begins in the nanosecond in which the last one ends.
         operation(point(COPIES, 2), "upload", 2_000..3_000, 30_000..40_000, upload(2 << 20)),
-        // A join of four. The copies' stream has no operation 3: the point stands for the second.
+        // A join of four. The copies' stream has no operation 3, so that point means the second one.
         Operation {
             after: vec![point(KERNELS, 1), point(CPU, 1), point(COPIES, 3), point(COPIES, 1)],
             ..operation(point(KERNELS, 2), "merge", 6_000..7_000, 90_000..110_000, kernel)
@@ -132,7 +134,7 @@ fn host_work() -> Vec<Record> {
     vec![
         span("synchronize", 100_000..161_000, SpanKind::Wait(Some(point(DEFAULT, 1)))),
         span("alloc", 500..900, SpanKind::Allocation { device: 0, bytes: 6 << 20 }),
-        // The span is known after the submissions within it.
+        // The span becomes known only after the submissions inside it.
         span("frame", 400..200_000, SpanKind::User { fields: fields.clone() }),
         instant("download", 11_000, InstantKind::Future),
         instant("download", 162_000, InstantKind::Woken),
@@ -146,7 +148,7 @@ fn host_work() -> Vec<Record> {
     ]
 }
 
-/// Some moment of a clock that counts from the machine's start.
+/// An arbitrary moment on a clock that starts when the machine does.
 const START: Nanos = 3_600_000_000_000;
 
 fn at(time: Range<Nanos>) -> Range<Nanos> {

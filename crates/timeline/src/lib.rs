@@ -1,11 +1,10 @@
-//! Timelines: what devices and host threads did, and when, on one axis of time.
+//! Timelines: what devices and host threads did, and when, on one time axis.
 //!
-//! [`gpustream`](https://docs.rs/gpustream) makes them while it traces a program. This crate has the data alone: it calls no
-//! driver, and knows no stream but by its number. What is made of timelines, reports and pictures, is in
-//! `gpustream-timeline-view`.
+//! [`gpustream`](https://docs.rs/gpustream) makes them while it traces a program. This crate contains only the data: it calls no driver, and a stream is just a number to it. To make reports and pictures from timelines, use `gpustream-timeline-view`.
 //!
-//! A trace is a sequence of [`Record`]s, in the order in which they became known. Their receiver either writes
-//! each one down at once, by [`perfetto::Writer`], or keeps them in a [`Timeline`], which has a place for each kind.
+//! A trace is a sequence of [`Record`]s, in the order in which we learned of them. A receiver can either
+//! write each one to a file at once, with [`perfetto::Writer`], or keep them in a [`Timeline`], which sorts
+//! them by kind.
 #![forbid(unsafe_code)]
 
 pub mod perfetto;

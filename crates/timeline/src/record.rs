@@ -1,15 +1,15 @@
-//! The records that a trace is made of.
+//! The records of a trace.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Nanoseconds on the host's monotonic clock. The axis begins anywhere: only differences mean something.
+/// Nanoseconds on the host's monotonic clock. The origin is arbitrary, so only differences mean something.
 pub type Nanos = u64;
 
-/// One thing that a trace says.
+/// One thing that a trace tells you.
 ///
-/// A [`Device`], [`Stream`] or [`Thread`] comes before the first record that refers to it. Everything else comes when
-/// it is over, so that records are in no order of time.
+/// A [`Device`], [`Stream`] or [`Thread`] comes before the first record that refers to it. Everything else is
+/// recorded when it is over, so records are not sorted by time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Record {
@@ -21,123 +21,123 @@ pub enum Record {
     Thread(Thread),
     /// An operation that was submitted to a stream.
     Operation(Operation),
-    /// A stretch of time in which a thread waited, or was in a span of the program's.
+    /// A time in which a thread waited, or was inside one of the program's spans.
     Span(Span),
     /// A moment.
     Instant(Instant),
     /// The value of a counter from a moment on.
     Counter(Counter),
-    /// So many more records were lost, because they came faster than they could be kept.
+    /// This many more records were lost, because they came faster than we could keep them.
     Lost(u64),
 }
 
-/// A device of the program.
+/// A device that the program uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// The number by which other records refer to the device.
+    /// The number with which other records refer to the device.
     pub id: u32,
     /// Backend, ordinal and product: `cuda:0 NVIDIA H200`.
     pub name: String,
     /// The clock that measured when the device's operations ran.
     pub clock: Clock,
-    /// The most nanoseconds by which a time of that clock, as it stands in a record, is known to be off the host's: by the
-    /// comparison of the clocks at the beginning, or by an operation that ran before it was submitted. A later record of the
-    /// device has a greater value then.
+    /// How many nanoseconds this clock's times in records may be off the host's clock. We know this from
+    /// comparing the clocks at the beginning, or from an operation that seemed to run before it was
+    /// submitted. If it grows, a later record of the device has the larger value.
     pub error: Nanos,
-    /// The reason why times come from events, in one line: the obstacle that keeps the vendor's library from measuring.
-    /// Empty where times come from elsewhere.
+    /// Why times come from events, in one line: what keeps the vendor's library from measuring. Empty if
+    /// times do not come from events.
     pub reason: String,
 }
 
-/// The clock by which it is known when operations ran.
+/// How we know when operations ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Clock {
-    /// The host's own: the CPU backend runs operations on threads.
+    /// The host's own clock, because the CPU backend runs operations on threads.
     Host,
-    /// The activity records of NVIDIA's CUPTI.
+    /// Activity records from NVIDIA's CUPTI.
     Cupti,
-    /// The records of AMD's rocprofiler-sdk.
+    /// Records from AMD's rocprofiler-sdk.
     Rocprofiler,
-    /// Events with timestamps, recorded before and after each operation. They delay the device a little, and do not see
-    /// inside graphs.
+    /// Events with timestamps, recorded before and after each operation. They delay the device a little, and
+    /// cannot see inside graphs.
     Events,
 }
 
-/// A stream.
+/// A stream of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
-    /// The number by which other records refer to the stream; no other stream of the process has it.
+    /// The number with which other records refer to the stream. It is unique in the process.
     pub id: u64,
     /// The device's number.
     pub device: u32,
     /// `stream 3`, or `default stream`.
     pub name: String,
-    /// Whether the stream is the legacy default stream, which waits for other streams and makes them wait.
+    /// True if this is the legacy default stream, which waits for other streams and makes them wait.
     pub legacy: bool,
 }
 
 /// A thread of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// The number by which other records refer to the thread.
+    /// The number with which other records refer to the thread.
     pub id: u64,
     /// Its name, or `thread 3`.
     pub name: String,
 }
 
-/// A submission to a stream, where arrows begin and end.
+/// A submission to a stream. Arrows begin and end at points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The stream.
     pub stream: u64,
-    /// The submission's number in the stream, from 1. A point stands for everything up to it: where the trace has no
-    /// operation of that number, the last one before.
+    /// The submission's number in the stream, from 1. A point stands for everything up to it, so if the trace
+    /// has no operation with that number, it means the last one before.
     pub number: u64,
 }
 
-/// A place in the program's sources.
+/// A line in the program's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourceLine {
-    /// The file, as the compiler was given it.
+    /// The file, as the compiler got it.
     pub file: Cow<'static, str>,
-    /// The line, from 1; 0 where no line is known.
+    /// The line, from 1; 0 if it is not known.
     pub line: u32,
 }
 
 /// An operation that was submitted to a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The stream, and the number there.
+    /// The stream, and the number in it.
     pub point: Point,
-    /// The name of the kernel, or of the call.
+    /// The name of the kernel or call.
     pub label: Cow<'static, str>,
     /// The line that submitted the operation.
     pub place: SourceLine,
     /// The thread that submitted the operation.
     pub thread: u64,
-    /// The time that the call took on that thread.
+    /// When that thread was inside the call.
     pub submitted: Range<Nanos>,
-    /// The time in which the device ran the operation; `None` where that is not known, since the device failed or the
-    /// trace ended before.
+    /// When the device ran the operation. `None` if we do not know, because the device failed or the trace
+    /// ended first.
     pub ran: Option<Range<Nanos>>,
-    /// The operation's work.
+    /// What the operation does.
     pub work: WorkKind,
-    /// The operations of other streams that a wait before this one was for.
+    /// The operations on other streams that it waited for.
     pub after: Vec<Point>,
-    /// The parts that are known of the operation: the nodes of a graph, the kernels of another library.
+    /// What we know about its parts: the nodes of a graph, or another library's kernels.
     pub pieces: Vec<Piece>,
 }
 
-/// The work of an operation.
+/// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkKind {
     /// Runs a kernel.
     Kernel {
-        /// Blocks.
+        /// The number of blocks.
         grid: [u32; 3],
-        /// Threads of a block.
+        /// The number of threads in a block.
         block: [u32; 3],
     },
     /// Copies.
@@ -146,8 +146,8 @@ pub enum WorkKind {
         direction: Direction,
         /// Length in bytes.
         bytes: u64,
-        /// Whether the bytes come from memory that is not page-locked. The submission then begins when the host begins to bring
-        /// them to memory that is.
+        /// True if the memory is not page-locked. The submission then begins when the host begins to move the
+        /// bytes to page-locked memory.
         pageable: bool,
     },
     /// Fills memory with a value.
@@ -155,19 +155,19 @@ pub enum WorkKind {
         /// Length in bytes.
         bytes: u64,
     },
-    /// Calls a function of the host's.
+    /// Calls a function on the host.
     Host,
     /// Launches a graph.
     Graph {
-        /// The graph's nodes, as far as they are known.
+        /// How many nodes the graph has, as far as we know.
         operations: u32,
     },
-    /// Launches the graph that stands for several operations of a replayed step.
+    /// Launches the graph that replaces several operations of a replayed step.
     Step {
-        /// The operations.
+        /// How many operations it replaces.
         operations: u32,
     },
-    /// Calls of another library's.
+    /// Calls another library.
     External,
     /// Anything else: a wait for a flag, a prefetch.
     Other,
@@ -187,37 +187,37 @@ pub enum Direction {
     Peer,
 }
 
-/// A part of an operation, as the driver tells of it.
+/// A part of an operation, as the driver reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     /// The kernel's name, or the kind of the piece.
     pub label: Cow<'static, str>,
-    /// The time in which the device ran the piece.
+    /// When the device ran the piece.
     pub ran: Range<Nanos>,
-    /// The piece's work.
+    /// What the piece does.
     pub work: WorkKind,
 }
 
-/// A stretch of time on a thread.
+/// A time that a thread spent on something.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// The thread.
     pub thread: u64,
     /// The time.
     pub time: Range<Nanos>,
-    /// The name of the call, or of the program's span.
+    /// The name of the call or of the program's span.
     pub label: Cow<'static, str>,
     /// The line.
     pub place: SourceLine,
-    /// The reason.
+    /// What the thread spent it on.
     pub kind: SpanKind,
 }
 
-/// The reasons for which a thread spends time.
+/// What a thread may spend time on.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SpanKind {
-    /// The host waited until the operation was done.
+    /// The host waited until this operation was done.
     Wait(Option<Point>),
     /// An allocation reached the driver.
     Allocation {
@@ -226,7 +226,7 @@ pub enum SpanKind {
         /// Length in bytes.
         bytes: u64,
     },
-    /// The program said so.
+    /// A span of the program itself.
     User {
         /// Names and values.
         fields: Vec<(Cow<'static, str>, String)>,
@@ -244,7 +244,7 @@ pub struct Instant {
     pub label: Cow<'static, str>,
     /// The line.
     pub place: SourceLine,
-    /// The kind of the moment.
+    /// What happened.
     pub kind: InstantKind,
 }
 
@@ -260,14 +260,14 @@ pub enum InstantKind {
     HostClosure,
     /// The lint found something.
     Lint(String),
-    /// The program said so.
+    /// An event of the program itself.
     User {
         /// Names and values.
         fields: Vec<(Cow<'static, str>, String)>,
     },
 }
 
-/// The value of a counter of a device from a moment on.
+/// The value of a device's counter from a moment on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
     /// The device.

@@ -1,4 +1,4 @@
-//! The records of a trace, kept in memory, each with its kind.
+//! A trace in memory, with a list for each kind of record.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,25 +11,25 @@ use crate::{Counter, Device, Instant, Operation, Record, Span, Stream, Thread};
 pub struct Timeline {
     /// The devices.
     pub devices: Vec<Device>,
-    /// The streams, in the order in which they were first used.
+    /// The streams, ordered by their first use.
     pub streams: Vec<Stream>,
     /// The threads.
     pub threads: Vec<Thread>,
-    /// The operations, in the order in which they became known.
+    /// The operations, in the order in which we learned of them.
     pub operations: Vec<Operation>,
-    /// Waits and other stretches of time of threads.
+    /// Waits and other times of threads.
     pub spans: Vec<Span>,
-    /// Moments of threads.
+    /// Moments on threads.
     pub instants: Vec<Instant>,
     /// The values of counters.
     pub counters: Vec<Counter>,
-    /// The number of records that were lost.
+    /// How many records were lost.
     pub lost: u64,
 }
 
 impl Timeline {
-    /// Adds a record. A device, stream or thread that is known takes the new record's values; this looks for it among all of
-    /// them. [`extend`](Self::extend) takes many records, and no longer for each.
+    /// Adds a record. If the timeline already has this device, stream or thread, it takes the new values.
+    /// This searches all of them, so to add many records, use [`extend`](Self::extend), which does not.
     pub fn add(&mut self, record: Record) {
         match record {
             Record::Device(device) => put(&mut self.devices, device, |device, one| device.id == one.id),
@@ -39,7 +39,7 @@ impl Timeline {
         }
     }
 
-    /// Adds a record behind those of its kind.
+    /// Appends a record to the list of its kind.
     fn push(&mut self, record: Record) {
         match record {
             Record::Device(device) => self.devices.push(device),
@@ -54,7 +54,7 @@ impl Timeline {
     }
 }
 
-/// The places of a timeline's devices, streams and threads, for one that grows by many of them.
+/// Where a timeline's devices, streams and threads are in its lists. It makes adding many of them fast.
 #[derive(Default)]
 struct Index {
     devices: HashMap<u32, usize>,
@@ -65,7 +65,7 @@ struct Index {
 impl Index {
     fn of(timeline: &Timeline) -> Self {
         let mut known = Self::default();
-        // The first of several with one number is the one that is found.
+        // If several have the same number, we use the first.
         for (at, one) in timeline.devices.iter().enumerate() {
             known.devices.entry(one.id).or_insert(at);
         }
@@ -78,7 +78,7 @@ impl Index {
         known
     }
 
-    /// Adds a record to the timeline whose places these are.
+    /// Adds a record to the timeline that this is an index of.
     fn add(&mut self, timeline: &mut Timeline, record: Record) {
         match record {
             Record::Device(one) => put_at(self.devices.entry(one.id), &mut timeline.devices, one),
@@ -111,7 +111,7 @@ fn put<T>(known: &mut Vec<T>, new: T, is_same: impl Fn(&T, &T) -> bool) {
     }
 }
 
-/// Puts a record at the place of the one with its number, or behind the others.
+/// Replaces the record with the same number, or appends a new one.
 fn put_at<T, K>(place: Entry<'_, K, usize>, all: &mut Vec<T>, new: T) {
     let at = *place.or_insert(all.len());
     match all.get_mut(at) {

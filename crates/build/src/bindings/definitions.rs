@@ -1,4 +1,4 @@
-//! Structs and enums of a kernel file, in Rust.
+//! Writes a kernel file's structs and enums in Rust.
 
 use super::{ALLOW, write_docs};
 use crate::names::identifier;
@@ -16,7 +16,7 @@ pub(super) fn write(text: &mut String, definition: &Definition) {
     ));
 }
 
-/// Writes a struct with C's layout. Padding is a member, so that every byte of it has a value.
+/// Writes a struct with C's layout. Padding becomes a member, because every byte must have a value.
 fn write_struct(text: &mut String, definition: &Struct) {
     let Struct { name, size, align, .. } = definition;
     write_docs(text, "", &definition.docs, &format!("`{name}`, as the kernels declare it."));
@@ -52,19 +52,17 @@ fn write_struct(text: &mut String, definition: &Struct) {
     text.push_str("};\n");
 }
 
-/// Writes the member that fills a gap; its name is of its place.
+/// Writes the member that fills a gap. Its offset is part of its name.
 fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
     if from < to {
         let is_taken = |name: &str| definition.fields.iter().any(|field| field.name == name);
         let name = super::names::fresh(&format!("padding_{from}"), is_taken);
-        text.push_str(&format!(
-            "    /// Bytes without a meaning.\n    pub {name}: __gpustream::Padding<{}>,\n",
-            to - from
-        ));
+        text.push_str(&format!("    /// Padding.\n    pub {name}: __gpustream::Padding<{}>,\n", to - from));
     }
 }
 
-/// Writes an enum as a struct around its integer: device memory may hold values that have no name.
+/// Writes an enum as a struct around its integer. A Rust enum would be unsound, because device memory may
+/// hold values without a name.
 fn write_enum(text: &mut String, definition: &Enum) {
     let Enum { name, docs, repr, values, .. } = definition;
     write_docs(text, "", docs, &format!("`{name}`, as the kernels declare it; it may hold any integer."));

@@ -1,4 +1,4 @@
-//! The launchers of templates: one for all instances, with a trait that says which instance is meant.
+//! Launchers of templates: there is one for all instances, and a trait selects the instance.
 
 use super::ALLOW;
 use crate::names::{self, identifier};
@@ -8,7 +8,8 @@ use crate::types::ParamType;
 /// The trait of elements.
 const PLAIN: &str = "__gpustream::Plain";
 
-/// Returns the types of the file's templates that Rust has none for, such as functors: their names in C++ and in Rust.
+/// Returns the types in template arguments that Rust has no type for, such as functors: their names in C++
+/// and in Rust.
 pub(super) fn types(module: &Module) -> Vec<(&str, String)> {
     let mut types: Vec<(&str, String)> = Vec::new();
     for argument in module.functions().flat_map(|(_, instance)| &instance.arguments) {
@@ -21,7 +22,7 @@ pub(super) fn types(module: &Module) -> Vec<(&str, String)> {
     types
 }
 
-/// Writes a type for each of these [`types`].
+/// Writes a Rust type for each of these [`types`].
 pub(super) fn write_types(text: &mut String, types: &[(&str, String)]) {
     for (cpp, name) in types {
         text.push_str(&format!("/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
@@ -30,8 +31,8 @@ pub(super) fn write_types(text: &mut String, types: &[(&str, String)]) {
     }
 }
 
-/// Writes the trait that says which instance of a template is meant. The template's first type has the trait, or
-/// `Kernels` where the template has numbers alone; the other parameters are the trait's.
+/// Writes the trait that selects an instance of a template. The template's first type implements it, or
+/// `Kernels` if the template has only numbers. The other parameters are the trait's.
 pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     if kernel.template.is_empty() {
         return;
@@ -46,32 +47,32 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     };
     let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" };
     let rest = listed(kernel.template.iter().map(parameter), subject);
-    text.push_str(&format!("__gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
-         Safety\n/// `INSTANCE` is that of these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
+    text.push_str(&format!("__gpustream::__generated! {{\n/// The types or numbers that `{kernel_name}` was compiled for: {instances}.\n///\n/// # \
+         Safety\n/// `INSTANCE` must be the number of the instance with these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
          \"`{kernel_name}` was not compiled for {what}\", note = \"there are {instances}\")]\npub unsafe trait {name} \
-         [{rest}] [{supertrait}] {{\n    /// The number of the instance.\n    const INSTANCE: usize;\n}}\n}}\n"
+         [{rest}] [{supertrait}] {{\n    /// The index of the instance.\n    const INSTANCE: usize;\n}}\n}}\n"
     ));
     for (number, instance) in kernel.instances.iter().enumerate() {
         let subject_type = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
         let rest = listed(instance.arguments.iter().map(rust), subject);
-        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this place.\n__gpustream::__generated!(unsafe impl \
+        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this index.\n__gpustream::__generated!(unsafe impl \
              [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});\n"
         ));
     }
     text.push('\n');
 }
 
-/// Returns the place of the template's parameter that has the trait: the first type.
+/// Returns the index of the template parameter that implements the trait: the first type.
 fn subject(kernel: &Kernel) -> Option<usize> {
     kernel.template.iter().position(|parameter| parameter.constant.is_none())
 }
 
-/// Returns whether a type of the template is that of a launcher's values or elements.
+/// Returns true if a type of the template is the type of a launcher's values or elements.
 fn is_element(kernel: &Kernel, number: usize) -> bool {
     kernel.generics.contains(&Some(number))
 }
 
-/// Returns a list of all but the one at `but`.
+/// Joins all but the one at index `but` with commas.
 fn listed(all: impl Iterator<Item = String>, but: Option<usize>) -> String {
     let rest = all.enumerate().filter(|(at, _)| Some(*at) != but).map(|(_, one)| one);
     rest.collect::<Vec<_>>().join(", ")
@@ -84,7 +85,7 @@ fn parameter(Template { name, constant, .. }: &Template) -> String {
     }
 }
 
-/// Returns the type that has the trait, and the trait with its parameters, as launchers name them.
+/// Returns the type that implements the trait, and the trait with its parameters, as launchers name them.
 fn requirement(kernel: &Kernel) -> (String, String) {
     let subject = subject(kernel);
     let ty = subject.map_or_else(|| "Self".to_owned(), |at| names::parameter(&kernel.template[at].name));
@@ -92,7 +93,7 @@ fn requirement(kernel: &Kernel) -> (String, String) {
     (ty, format!("{}<{rest}>", trait_name(kernel)))
 }
 
-/// Returns the generic parameters of launchers, to be written between angle brackets.
+/// Returns the generic parameters of launchers, without angle brackets.
 pub(super) fn parameters(kernel: &Kernel) -> String {
     listed(kernel.template.iter().map(parameter), None)
 }
@@ -117,7 +118,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     bounds
 }
 
-/// Returns the expression of the loaded kernel.
+/// Returns the expression for the loaded kernel.
 pub(super) fn loaded(kernel: &Kernel) -> String {
     let field = super::names::field(&kernel.name);
     if kernel.template.is_empty() {
@@ -127,7 +128,7 @@ pub(super) fn loaded(kernel: &Kernel) -> String {
     format!("self.{field}[<{ty} as {requirement}>::INSTANCE]")
 }
 
-/// Returns the Rust type of a parameter's value or element.
+/// Returns the Rust type of a parameter's value or elements.
 pub(super) fn element(kernel: &Kernel, param: usize) -> String {
     if let Some(Some(generic)) = kernel.generics.get(param) {
         return names::parameter(&kernel.template[*generic].name);
@@ -156,7 +157,7 @@ fn rust(argument: &Argument) -> String {
     }
 }
 
-/// Returns a name of Rust's for a type of C++.
+/// Makes a Rust name from a C++ type.
 fn named(cpp: &str) -> String {
     let name: String = cpp
         .trim_start_matches(':')

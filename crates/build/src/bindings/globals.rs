@@ -1,10 +1,10 @@
-//! The methods of variables: one that finds the variable, and for constants one that sets it.
+//! Methods for variables: one that finds the variable, and for constants one that sets it.
 
 use super::write_docs;
 use crate::names::identifier;
 use crate::signature::{Global, GlobalType, Module};
 
-/// Returns the list of a module's variables, to be written between brackets.
+/// Returns the list of a module's variables, without brackets.
 pub(super) fn list(module: &Module) -> String {
     let entry = |global: &Global| {
         let memory = if global.constant { "Constant" } else { "Device" };
@@ -16,14 +16,14 @@ pub(super) fn list(module: &Module) -> String {
     module.globals.iter().map(entry).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the variables of which a run-time compiler must tell the symbols, with the C++ expressions of their addresses.
-/// The others have their names, or symbols of which no compiler tells.
+/// Returns the variables whose symbols a run-time compiler must report, with C++ expressions for their
+/// addresses. Other variables have their names as symbols, or symbols that no compiler reports.
 pub(super) fn addresses(module: &Module) -> impl Iterator<Item = (String, String)> {
     let within = module.globals.iter().filter(|global| global.path.contains("::") && !global.internal);
     within.map(|Global { path, .. }| (path.clone(), format!("&{path}")))
 }
 
-/// Writes the methods of a variable. One without a type has none.
+/// Writes the methods of a variable. A variable without a type has none.
 pub(super) fn write(text: &mut String, global: &Global) {
     let Some(GlobalType { element, len }) = &global.ty else { return };
     let Global { name, path, constant, docs, place, .. } = global;
@@ -38,15 +38,15 @@ pub(super) fn write(text: &mut String, global: &Global) {
         [
             "",
             "# Errors",
-            "`GlobalNotFound` where the loaded image has no such variable: a compiler may leave out a `static` one, or hide \
-             it from the driver.",
+            "`GlobalNotFound` if the loaded image has no such variable. A compiler may leave out a `static` one or hide it \
+             from the driver.",
         ]
         .map(str::to_owned),
     );
     text.push('\n');
     write_docs(text, "    ", &about, "");
     text.push_str(&format!("    #[track_caller]\n    pub fn {}(&self) -> __gpustream::Result<__gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
-         asserted the type, and kernels' authors vouch for all values of it.\n        \
+         asserted the type, and the kernels' author vouches for all of its values.\n        \
          __gpustream::__generated!(unsafe {{ __gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
         identifier(name),
     ));
@@ -63,10 +63,10 @@ pub(super) fn write(text: &mut String, global: &Global) {
         ),
         String::new(),
         "# Errors".to_owned(),
-        format!("As for [`{name}`](Self::{name}) and [`Global::upload`](__gpustream::Global::upload)."),
+        format!("Those of [`{name}`](Self::{name}) and [`Global::upload`](__gpustream::Global::upload)."),
     ];
     if len.is_some() {
-        about.push("`ArgumentMismatch` for another number of values.".to_owned());
+        about.push("`ArgumentMismatch` if the number of values differs.".to_owned());
     }
     text.push('\n');
     write_docs(text, "    ", &about, "");

@@ -1,4 +1,5 @@
-//! The index of a folder of bindings: a macro that knows the files by their names, for `gpustream::include_kernels!`.
+//! The index of a folder of bindings: a macro that finds the files by name, for
+//! `gpustream::include_kernels!`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
 
-/// The index's file. `include_kernels!` of `gpustream` has the name, too.
+/// The index's file name. `include_kernels!` in `gpustream` uses the same name.
 const FILE: &str = "kernels-by-gpustream-build.rs";
 
-/// The names in each folder. A build script may build several times, and only this run's names count: bindings of a file that
-/// the script no longer builds may still be there.
+/// The names in each folder. A build script may build several times, so we add them up. We only count this
+/// run's names, because bindings of a file that the script no longer builds may still be in the folder.
 static NAMES: Mutex<BTreeMap<PathBuf, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
 
-/// Adds the bindings of these names to the index of their folder.
+/// Adds bindings to the index of their folder.
 pub(crate) fn write<'a>(folder: &Path, names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut all = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.entry(folder.to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! One kernel's launchers: with the default shape that its contract gives, and with a shape that the caller gives.
+//! Writes a kernel's launchers: one with the default shape from its contract, and one that takes a shape.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,31 @@ use crate::names::{identifier, parameter};
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
 
-/// A kernel, and the names that its launchers use for themselves.
+/// A kernel, and the names that its launchers use for their own values.
 struct Names<'a> {
     kernel: &'a Kernel,
     stream: String,
     launch: String,
     config: String,
     args: Vec<String>,
-    /// The file and line of the kernel.
+    /// The kernel's file and line.
     place: &'a str,
 }
 
 impl Names<'_> {
-    /// Returns whether an argument is an `Option`.
+    /// Returns true if an argument is an `Option`.
     fn is_optional(&self, param: usize) -> bool {
         self.kernel.contract.optional.contains(&param)
     }
 
-    /// Returns the name of a value of the launcher's own, which no parameter has.
+    /// Returns a name for one of the launcher's own values that no parameter has.
     fn fresh(kernel: &Kernel, name: &str) -> String {
         fresh(name, |name| kernel.params.iter().any(|param| param.name == name))
     }
 }
 
-/// Writes the launchers of a kernel, which stands at `place`. `values` are the bindings' types that are values too.
+/// Writes the launchers of a kernel. `place` says where it is, and `values` are the types in the bindings
+/// that are values too.
 pub(super) fn write(text: &mut String, kernel: &Kernel, values: &[&str], place: &str) {
     let [stream, launch, config] = ["stream", "launch", "config"].map(|name| Names::fresh(kernel, name));
     let argument = |name: &str| {
@@ -53,14 +54,14 @@ pub(super) fn write(text: &mut String, kernel: &Kernel, values: &[&str], place: 
     }
 }
 
-/// Closes an `unsafe fn`, which a macro of the library writes: the user's crate may forbid it.
+/// Closes an `unsafe fn`. A macro of the library writes it, because the user's crate may forbid `unsafe`.
 fn write_tail(text: &mut String, kernel: &Kernel) {
     if !kernel.contract.safe {
         text.push_str("    }\n");
     }
 }
 
-/// Writes doc comment, attributes and signature, up to the opening brace.
+/// Writes the doc comment, attributes and signature, up to the opening brace.
 fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names<'_>) {
     let kernel = names.kernel;
     text.push('\n');
@@ -79,7 +80,8 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
     let shape = match covers {
         Some(covers) if !takes_launch => {
             let strided = strided(kernel, covers);
-            let how = if strided { "a grid of the device's choice that loops over" } else { "threads for" };
+            let how =
+                if strided { "a grid that the device chooses and that loops over" } else { "threads for" };
             format!("{how} `{}`", covers.text)
         }
         _ => "the given shape".to_owned(),
@@ -92,35 +94,36 @@ fn write_head(text: &mut String, method: &str, takes_launch: bool, names: &Names
         format!("The launch has {shape}. Does not block. The kernel is in {}.", names.place),
     ]);
     if !reads.is_empty() {
-        docs.push(format!("The kernel only reads {}, as its author promises.", list(reads)));
+        docs.push(format!("The author promises that the kernel only reads {}.", list(reads)));
     }
     if !optional.is_empty() {
         docs.push(format!(
-            "Without a value the kernel gets a null pointer: {}. Requirements about its length then hold.",
+            "If you pass `None`, the kernel gets a null pointer, and requirements on its length count as satisfied: {}.",
             list(optional)
         ));
     }
-    let blocks = "All blocks are on the device at once, since they wait for each other.";
-    let violated = "`ContractViolated` where a requirement does not hold.";
-    let unsupported = "`Unsupported` where the device has no cooperative launch.";
-    let promise = "The kernel states no contract: its work with these arguments in this shape must be sound.";
+    let blocks = "All blocks must be on the device at once, because they wait for each other.";
+    let violated = "`ContractViolated` if a requirement does not hold.";
+    let unsupported = "`Unsupported` if the device has no cooperative launches.";
+    let promise =
+        "The kernel has no contract. You must make sure that it is sound with these arguments in this shape.";
     for (applies, lines) in [
         (*cooperative, &[blocks][..]),
         (true, &["", "# Errors"]),
         (!requires.is_empty(), &[violated]),
-        (true, &["`InvalidLaunch` where the shape exceeds the device's limits."]),
+        (true, &["`InvalidLaunch` if the shape exceeds the device's limits."]),
         (*cooperative, &[unsupported]),
         (!safe, &["", "# Safety", promise]),
     ] {
         docs.extend(lines.iter().filter(|_| applies).map(|&line| line.to_owned()));
     }
     write_docs(text, "    ", &docs, "");
-    // Each function around a driver's call takes time.
+    // Each function around a driver's call costs time.
     text.push_str("    #[inline(always)]\n    #[track_caller]\n");
     let safety = if *safe { "" } else { "unsafe " };
     let parameters = match &*generic::parameters(kernel) {
         "" => String::new(),
-        // The macro of an `unsafe fn` cannot see where angle brackets end.
+        // The macro that writes an `unsafe fn` cannot see where angle brackets end.
         parameters if !*safe => format!(" [{parameters}]"),
         parameters => format!("<{parameters}>"),
     };
@@ -152,7 +155,8 @@ fn argument_type(kernel: &Kernel, param: usize) -> String {
             let mutable = is_written(kernel, param);
             let (traits, _) = memory(*volatile, mutable);
             let borrow = if mutable { "&mut " } else { "&" };
-            // `None` says nothing of a type, so that there must be only one.
+            // The type `None` would not tell us what it is an option of, so the parameter's type must be
+            // concrete.
             if kernel.contract.optional.contains(&param) {
                 return format!("::core::option::Option<{borrow}(dyn __gpustream::{traits}<{ty}> + '_)>");
             }
@@ -161,13 +165,13 @@ fn argument_type(kernel: &Kernel, param: usize) -> String {
     }
 }
 
-/// Returns whether the launcher needs a pointer's memory for itself.
+/// Returns true if the launcher needs exclusive access to a pointer's memory.
 fn is_written(kernel: &Kernel, param: usize) -> bool {
     let mutable = matches!(kernel.params[param].ty, ParamType::Pointer { mutable: true, .. });
     mutable && !kernel.contract.reads.contains(&param)
 }
 
-/// Returns the trait of the argument for a pointer, and its method.
+/// Returns the trait that a pointer's argument must implement, and its method.
 fn memory(volatile: bool, mutable: bool) -> (&'static str, &'static str) {
     match (volatile, mutable) {
         (false, false) => ("AsView", "view"),
@@ -177,7 +181,8 @@ fn memory(volatile: bool, mutable: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns whether the default shape is the device's choice. A stated block shape wins: the kernel may rely on it.
+/// Returns true if the device chooses the default shape. A block shape in the contract wins, because the
+/// kernel may rely on it.
 fn strided(kernel: &Kernel, covers: &Covers) -> bool {
     kernel.strided && covers.block.is_none()
 }
@@ -217,7 +222,7 @@ fn write_default(text: &mut String, covers: &Covers, names: &Names<'_>) {
     }
 }
 
-/// Evaluates one extent of `covers:`. Returns the name or expression of the result, a usize.
+/// Writes the evaluation of one extent of `covers:`. Returns a name or expression for the result, a usize.
 fn write_extent(text: &mut String, covers: &Covers, extent: &Expr, axis: &str, names: &Names<'_>) -> String {
     let kernel = names.kernel;
     if let Expr::Param(i) = extent
@@ -236,7 +241,7 @@ fn write_extent(text: &mut String, covers: &Covers, extent: &Expr, axis: &str, n
             ));
         }
     }
-    // An extent that is negative or overflows is a violation like any other.
+    // An extent that is negative or overflows violates the contract like any false condition.
     let clause = format!("a size to cover (`covers: {}`)", covers.text);
     text.push_str(&format!("            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
          }};\n            extent\n        }};\n",
@@ -250,8 +255,8 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     write_head(text, method, true, names);
     let Names { kernel, stream, launch, config, .. } = names;
     text.push_str(&format!("        if {launch}.is_empty() {{\n            return Ok(());\n        }}\n"));
-    // Each view is taken once: the same view is checked and launched, whatever the argument's own `view` answers next
-    // time.
+    // We ask each argument for its view only once. Otherwise an argument could show us one view for the check
+    // and another for the launch.
     for (number, arg) in names.args.iter().enumerate() {
         write_view(text, kernel, number, arg);
     }
@@ -298,7 +303,7 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         }
         args.push(match &param.ty {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
-                // C++ and Rust agree on a bool's two values; as a byte it is plain data.
+                // C++ and Rust agree on a bool's two values, and as a byte it is plain data.
                 text.push_str(&format!("        let {arg} = u8::from({arg});\n"));
                 format!("__gpustream::Arg::value(&{arg})")
             }
@@ -320,7 +325,7 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
         });
     }
     let safety = if kernel.contract.safe {
-        "the kernel's author says that it is sound where its requirements hold; they were just checked"
+        "the kernel's author says that it is sound if its requirements hold, and we just checked them"
     } else {
         "the caller promises that the kernel's work is sound"
     };
@@ -336,7 +341,7 @@ fn write_with(text: &mut String, method: &str, names: &Names<'_>) {
     write_tail(text, kernel);
 }
 
-/// Returns the template's arguments for a call of the other launcher.
+/// Returns the template's arguments for calling the other launcher.
 fn turbofish(kernel: &Kernel) -> String {
     let arguments = generic::arguments(kernel);
     if arguments.is_empty() { String::new() } else { format!("::<{arguments}>") }
@@ -359,7 +364,7 @@ fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
     }
 }
 
-/// Writes the error of a clause with the values that break it.
+/// Writes the error for a condition, with the values that violate it.
 fn violated(clause: &str, expressions: &[&Expr], names: &Names<'_>) -> String {
     let kernel = names.kernel;
     let mut values: Vec<(String, String)> = Vec::new();
@@ -373,7 +378,7 @@ fn violated(clause: &str, expressions: &[&Expr], names: &Names<'_>) -> String {
     format!("__gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
 }
 
-/// Returns a leaf as the contract writes it.
+/// Returns a value as the contract writes it.
 fn label(leaf: &Expr, kernel: &Kernel) -> String {
     const AXES: [&str; 3] = ["x", "y", "z"];
     match leaf {
@@ -386,8 +391,8 @@ fn label(leaf: &Expr, kernel: &Kernel) -> String {
     }
 }
 
-/// Returns an expression of type i128 in Rust. Arithmetic uses `?` on overflow, so the expression stands in a closure
-/// that returns an Option.
+/// Returns a Rust expression of type i128. It uses `?` on overflow, so it must be inside a closure that
+/// returns an Option.
 fn expression(expr: &Expr, names: &Names<'_>) -> String {
     match expr {
         Expr::Literal(value) => format!("{value}_i128"),

@@ -1,11 +1,11 @@
 //! Names in generated code.
 
-/// Returns the field of `Kernels` that holds a kernel: never a keyword, never `module`.
+/// Returns the field of `Kernels` for a kernel. The prefix keeps it apart from keywords and from `module`.
 pub(super) fn field(kernel: &str) -> String {
     format!("kernel_{kernel}")
 }
 
-/// Returns `name`, followed by as many underscores as it takes until nothing else has the name.
+/// Appends underscores to `name` until nothing else has that name.
 pub(super) fn fresh(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = name.to_owned();
     while is_taken(&name) {

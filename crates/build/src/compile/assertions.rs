@@ -1,9 +1,10 @@
-//! Assertions that a compiler's types are those from which the launchers were made.
+//! Assertions that the compiler sees the same types as our parser.
 //!
-//! The parser reads a file as it is written; macros, `#if` and `#pragma` may make a different file of it for each
-//! compiler. So these lines follow the file wherever it is compiled: in the translation unit of each backend, and in
-//! the source that travels with the launchers and is compiled at run time. The assertions need no header (run-time
-//! compilers have none) and use no name that a macro could stand for: each one is undefined first.
+//! The parser reads a file as written, but macros, `#if` and `#pragma` may turn it into something else for
+//! each compiler. If the launchers were then made for the wrong types, a launch would pass garbage. So these
+//! lines follow the file wherever it is compiled: in each backend's translation unit, and in the source that
+//! is compiled at run time. They need no header, because run-time compilers have none, and they undefine
+//! every name before they use it, because any name could be a macro.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use crate::signature::{Definition, Enum, Global, Module, Struct};
 use crate::types::{ParamType, ValueType};
 use crate::unit::{Unit, quoted};
 
-/// The text of types and their comparison. `gs_check_any` stands for any one of several types,
-/// `gs_check_address` for any pointer, and `gs_check_bytes` for anything. NVRTC has an `offsetof` of its own.
+/// How to write types and compare them. `gs_check_any` matches any one of several types, `gs_check_address`
+/// any pointer, and `gs_check_bytes` anything. NVRTC needs its own `offsetof`.
 const DECLARATIONS: &str = "\
 #if defined(__CUDACC_RTC__)
 #define gs_check_offset(gs_check_A, gs_check_B) __INTADDR__(&(((gs_check_A*)0)->gs_check_B))
@@ -71,17 +72,17 @@ struct gs_check_kernel<void (*)(gs_check_P...) noexcept> : gs_check_kernel<void 
 static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
 ";
 
-/// The file name that compilers print for lines that are not the user's.
+/// The file name that compilers print for lines that we wrote.
 pub(super) const CHECKS: &str = "checks-by-gpustream-build";
 
-/// Returns the assertions for a file's structs and kernels, which stand behind the file. An assertion about a kernel is
-/// reported at the kernel's lines of `file`.
+/// Returns the assertions about a file's structs and kernels, to append to the file. If an assertion about a
+/// kernel fails, the compiler reports it at that kernel's line of `file`.
 pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     let module = &unit.module;
     let mut text = DECLARATIONS.to_owned();
-    // The names of the types are the vendors', so that a file may define them where a vendor does not.
+    // These types belong to the vendors, so a file may define them itself for a compiler that lacks them.
     for (_, name) in &module.halves {
-        text.push_str(&format!("static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");\n"
+        text.push_str(&format!("static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: this compiler does not see a 16-bit type\");\n"
         ));
     }
     for (number, definition) in module.definitions.iter().enumerate() {
@@ -92,7 +93,7 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     }
     let file = quoted(file);
     let place = |offset: usize| format!("#line {} \"{file}\"\n", unit.source.position(offset).0);
-    // Types of the parameters may be those of the kernels' namespaces.
+    // Parameter types may come from the kernels' namespaces.
     let namespaces: BTreeSet<_> =
         module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
     let (scope, end) = if namespaces.is_empty() { ("", "") } else { ("namespace gs_check_scope {\n", "}\n") };
@@ -138,7 +139,8 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     format!("\n{instances}{place}{assumed}{undefined}{text}{place}")
 }
 
-/// Returns the instantiations of templates that are not in the file. They need the file's macros, and the keyword may be one.
+/// Returns the instantiations that the file does not contain itself. They come before the `#undef`s, because
+/// they may need the file's macros; even the keyword may be one.
 fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (kernel, instance) in module.functions() {
@@ -149,7 +151,7 @@ fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
     text
 }
 
-/// Returns every name in the assertions outside strings and directives, since any of them could be a macro's.
+/// Returns every name in the assertions, outside strings and directives. Any of them could be a macro.
 fn identifiers(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().map(|line| line.strip_prefix("#define ").unwrap_or(line));
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -171,7 +173,7 @@ fn write_enum(text: &mut String, definition: &Enum) {
     }
 }
 
-/// Returns a number as C++ has it, also the least one.
+/// Returns a number as a C++ literal. The smallest integer has none, so it becomes an expression.
 fn literal(value: i128) -> String {
     let bits = value as i64;
     if bits == i64::MIN { format!("{}ll - 1", bits + 1) } else { format!("{bits}ll") }
@@ -181,7 +183,7 @@ fn write_struct(text: &mut String, number: usize, definition: &Struct, module: &
     let name = &definition.cpp;
     let mut word = name.clone();
     if name.contains('<') {
-        // A macro would take the commas between the arguments for its own.
+        // A macro would split the name at the commas between its arguments.
         word = format!("gs_check_struct_{number}");
         text.push_str(&format!("typedef {name} {word};\n"));
     }
@@ -216,7 +218,7 @@ fn parameter(ty: &ParamType, module: &Module) -> String {
                 inner = element;
             }
             let scalar = qualified(!*mutable, *volatile, &value(inner, module));
-            // Arrays are written from the innermost one out.
+            // Arrays are written from the inside out.
             lens.iter().rev().fold(scalar, |of, len| format!("gs_check_array<{of}, {len}>::gs_check_type"))
                 + "*"
         }

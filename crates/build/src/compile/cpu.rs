@@ -1,7 +1,7 @@
-//! Kernels for the CPU: a shared object per instruction level, and one more for the backend's checked mode.
+//! Kernels for the CPU: one shared object per instruction level, and one more for checked mode.
 //!
-//! Checks of array bounds keep loops over arrays of known size from being vectorised, whether or not the result is
-//! used, so they have an image of their own. That image takes a sixth of the compile time, since it is not made to be
+//! Bounds checks keep loops over arrays of known size from being vectorised, even if nothing uses the result.
+//! So checked mode has an image of its own. It adds only a sixth to the compile time, because it need not be
 //! fast.
 
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::signature::{Global, Instance, Kernel};
 use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;
 
-/// The flags that keep kernels vectorised; without any one of these the loop over a block's threads stays scalar, up to
-/// 20 times slower. Strict aliasing, on by default, is needed too.
+/// These flags keep kernels vectorised. If any one of them is missing, the loop over a block's threads stays
+/// scalar and runs up to 20 times slower. Strict aliasing is needed too, but it is on by default.
 const VECTORISING: [&str; 6] = [
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -28,7 +28,7 @@ const VECTORISING: [&str; 6] = [
     "-fno-semantic-interposition",
 ];
 
-/// Flags for linking. The symbol table stays: the backend's checked mode finds shared arrays by it.
+/// Flags for linking. We keep the symbol table, because checked mode finds shared arrays in it.
 const LINK: [&str; 8] = [
     "-shared",
     "-static-libgcc",
@@ -40,11 +40,11 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-debug",
 ];
 
-/// The most bytes of the frame of a kernel that runs as loops, which holds the variables of all threads of a block: as many
-/// as the backend's stack has for the variables of one.
+/// The largest stack frame in bytes of a kernel that runs as loops. The frame holds the variables of all
+/// threads of a block, and the limit is what the backend's stack has for one thread's variables.
 const LARGEST_FRAME: &str = "-Werror=frame-larger-than=524288";
 
-/// The end, after an instruction level, of the name of the image for checked mode.
+/// What we append to the instruction level in the name of the image for checked mode.
 pub(crate) const CHECKED: &str = "-checked";
 
 pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
@@ -59,15 +59,16 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
 
     let mut flags: Vec<String> = Vec::new();
     flags.extend(["-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-Wno-unused-function"].map(str::to_owned));
-    // Functions that return vectors longer than the processor's are inlined.
+    // The warning is about functions that return vectors longer than the processor's, but these are all
+    // inlined.
     flags.push("-Wno-psabi".to_owned());
     flags.extend(VECTORISING.map(str::to_owned));
-    // Frames larger than the guard pages below a thread's stack are touched from the top down, so that one frame too
-    // many is a fault of its kernel and not a write beyond.
+    // A frame may be larger than the guard page below a thread's stack. This flag touches frames from the top
+    // down, so a stack overflow faults in its own kernel instead of writing past the guard page.
     flags.push("-fstack-clash-protection".to_owned());
     let level = level.strip_suffix(CHECKED).unwrap_or(level);
-    // Sanitizers that the environment asks for (`CXXFLAGS`) want a run-time library that is first in the program, and know
-    // nothing of the stacks that threads of a block have.
+    // Sanitizers from the environment (`CXXFLAGS`) need a run-time library that must come first in the
+    // program, and they do not know the stacks on which our threads run.
     flags.push("-fno-sanitize=all".to_owned());
     let own: &[&str] = if compiler.clang { &[] } else { &["-fno-gnu-unique", "-fno-extern-tls-init"] };
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
@@ -84,7 +85,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command.args(&flags).arg("-MD").arg("-MF").arg(&rule).arg("-c").arg(source).arg("-o").arg(&object);
         command
     };
-    // A step of its own, without the flags that compilers take for a wish about the whole program.
+    // Linking is a separate step, without flags that compilers would apply to the whole program.
     let link = || {
         let mut command = compiler.linker();
         command.arg(&object).args(LINK).arg("-o").arg(&image);
@@ -93,7 +94,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let commands = format!("{:?} {LARGEST_FRAME} {:?}", command(&source), link());
     let parts = [&*commands, &compiler.version, &text];
     let what = format!("the CPU ({level})");
-    // The forms that were left out, for later builds too.
+    // The loop forms that we left out, for later builds too.
     let left_out = image.with_extension("left-out");
     // The variables of the user's file, before the linker adds those of the compiler's library.
     let own_variables = image.with_extension("variables");
@@ -102,7 +103,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command.args(loops.any().then_some(LARGEST_FRAME));
         execute(command, unit, Backend::Cpu, &what)
     };
-    // Other levels may be reading the source, which is the same for all of them.
+    // All levels share this source, so other compilers may be reading it.
     let own_source = image.with_extension("cpp");
     let compile_own = |loops: &Loops, lines: Lines| {
         write_if_changed(&own_source, translation_unit(unit, loops, lines)?.as_bytes())?;
@@ -112,7 +113,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         let _ = fs::remove_file(&left_out);
         let log = match compile(&source, &loops) {
             Err(error) if loops.any() => {
-                // Forms are to blame only if the user's file compiles without them.
+                // We can only blame the loop forms if the user's file compiles without them.
                 compile_own(&Loops::default(), Lines::Users)?;
                 let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
                 write_if_changed(&left_out, names.join("\n").as_bytes())?;
@@ -120,7 +121,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
                 let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
                 let error = error.to_string();
                 let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
-                format!("{log}warning: no form as loops for {}: {first}\n", kernels.join(", "))
+                format!("{log}warning: no loop form for {}: {first}\n", kernels.join(", "))
             }
             result => result?,
         };
@@ -128,12 +129,12 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         write_if_changed(&own_variables, writable.join("\n").as_bytes())?;
         let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
         let _ = fs::remove_file(&object);
-        // The compiler ran in the folder of this process.
+        // The compiler ran in this process's folder.
         Ok((log, dependencies::take_rule(&rule, &env::current_dir()?)))
     })?;
     let names = fs::read_to_string(&left_out).unwrap_or_default();
     loops.leave_out(|name| names.lines().any(|line| line == name));
-    // The figures of that image would say nothing about the kernels that people run.
+    // Figures about the checked image would tell you nothing about the kernels that you run.
     let functions = unit.module.functions().filter(|_| !checked);
     let reports = functions.map(|function| report(unit, function, target, &image, &loops)).collect();
     // The module table has the program's names.
@@ -144,13 +145,13 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     Ok(Output::new(image, reports, outcome, log, writable))
 }
 
-/// Leaves out the forms that do not compile. Returns their names.
+/// Leaves out the forms that do not compile, and returns their names.
 fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<String>) -> Vec<String> {
     let mut names = Vec::new();
     while let Err(error) = compile(loops) {
         let error = error.to_string();
         let blamed = loops.leave_out(|name| error.contains(name));
-        // Where no form is named, any could be the cause.
+        // If the error names no form, any of them could be the cause.
         names.extend(if blamed.is_empty() { loops.leave_out(|_| true) } else { blamed });
         if !loops.any() {
             break;
@@ -160,7 +161,7 @@ fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<Strin
     names
 }
 
-/// Returns what is known of a kernel: how the threads of its blocks run.
+/// Returns what we know about a kernel: how the threads of its blocks run.
 fn report(
     unit: &Unit,
     function: (&Kernel, &Instance),
@@ -178,9 +179,8 @@ fn report(
     KernelReport { threads: Some(threads), ..KernelReport::new(unit, function, Backend::Cpu, target, image) }
 }
 
-/// Returns the user's file between the prelude and the module table, with the assertions against which the compiler's
-/// idea of the file is held. The headers of ours that the file includes come before it: a macro of the file could change
-/// them.
+/// Returns the user's file between the prelude and the module table, with the assertions about its types. Our
+/// own headers that the file includes come before it, because a macro in the file could change them.
 fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> {
     let mut text = String::from(
         "// Generated by gpustream-build.\n#include <gpustream/cpu/prelude.cuh>\n#include <gpustream/cpu/export.cuh>\n",
@@ -205,7 +205,7 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
         return Ok(text);
     }
     text.push_str(&checks(unit));
-    // The words of the module table, which could be the file's macros.
+    // The module table uses these words, and the file may define them as macros.
     for word in ["run", "params", "at", "count", "bytes", "visibility", "used"] {
         text.push_str(&format!("#undef {word}\n"));
     }

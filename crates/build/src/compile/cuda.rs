@@ -1,4 +1,4 @@
-//! Kernels for CUDA: a fat binary with a cubin per target and the PTX of the newest target.
+//! Kernels for CUDA: a fat binary with one cubin per target, and PTX for the newest target.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::unit::Unit;
 pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Common) -> Result<Output> {
     let name = &unit.module.name;
     let image = common.out_dir.join(format!("{name}.fatbin"));
-    // nvcc names the cubins it packs; they are wanted for their tables.
+    // nvcc chooses the names of the cubins that it packs. We need them for their tables.
     let keep = common.out_dir.join(format!("{name}.cuda"));
     let source = format!("{name}.nvcc.cu");
-    // nvcc reads the host code of CUDA, and not that of HIP.
+    // nvcc understands CUDA's host code, but not HIP's.
     let of_hip = unit.source.text.contains("<hip/") || unit.source.text.contains("\"hip/");
     let code = if of_hip { device_code(unit)? } else { include(unit)? };
     let text = write_unit(unit, &common.out_dir.join(&source), &code)?;
@@ -39,8 +39,8 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let beside = beside(unit).filter(|argument| of_hip && !argument.contains(SHELL));
     flags.extend(beside.map(|argument| format!("-Xcompiler={argument}")));
 
-    // nvcc hands its arguments to a shell, within quotes that leave some characters their meaning. So it runs in the
-    // output folder and gets names that lie there, whatever the folder itself is called.
+    // nvcc passes its arguments to a shell, in quotes that still let it interpret some characters. So we run
+    // it in the output folder and only use names relative to it, whatever the folder itself is called.
     let command = || {
         let mut command = Command::new(&nvcc.path);
         command.current_dir(&common.out_dir).args(&flags).arg("--keep-dir").arg(format!("{name}.cuda"));
@@ -98,7 +98,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     Ok(Output::new(image, reports, outcome, warnings, writable))
 }
 
-/// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.
+/// Returns the numbers of the targets without duplicates: `90` for `sm_90`, `90a` for `sm_90a`.
 fn numbers(archs: &[String]) -> Result<Vec<&str>> {
     let mut numbers = Vec::new();
     for arch in archs {
@@ -111,7 +111,7 @@ fn numbers(archs: &[String]) -> Result<Vec<&str>> {
             Some(number) if numbers.contains(&number) => {}
             Some(number) => numbers.push(number),
             None => {
-                return Err(Error::message(format!("`{arch}` is no CUDA target; they look like sm_80")));
+                return Err(Error::message(format!("`{arch}` is not a CUDA target; they look like sm_80")));
             }
         }
     }
@@ -122,8 +122,8 @@ fn sort_key(number: &str) -> u32 {
     number.trim_end_matches(char::is_alphabetic).parse().unwrap_or(0)
 }
 
-/// Returns the cubin that nvcc kept for a target: `k.sm_80.cubin`, `k.compute_80.cubin` or `k.compute_80.sm_80.cubin`,
-/// as the number of targets has it.
+/// Returns the cubin that nvcc kept for a target. It is called `k.sm_80.cubin`, `k.compute_80.cubin` or
+/// `k.compute_80.sm_80.cubin`, depending on how many targets there are.
 fn cubin(keep: &Path, number: &str) -> Option<PathBuf> {
     let parts = [format!("sm_{number}"), format!("compute_{number}")];
     keep.read_dir().ok()?.filter_map(|e| e.ok().map(|e| e.path())).find(|path| {
@@ -132,7 +132,7 @@ fn cubin(keep: &Path, number: &str) -> Option<PathBuf> {
     })
 }
 
-/// Deletes the files that nvcc keeps beside the cubins, which are a hundred times larger.
+/// Deletes the other files that nvcc keeps. They are a hundred times larger than the cubins.
 fn drop_intermediates(keep: &Path) {
     for entry in keep.read_dir().into_iter().flatten().flatten() {
         if entry.path().extension().is_none_or(|e| e != "cubin" && e != "ptx") {

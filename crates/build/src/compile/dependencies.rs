@@ -1,8 +1,9 @@
-//! The files that a compiler read, as the compiler itself tells.
+//! Which files a compiler read, according to the compiler.
 //!
-//! Headers are also found by their text, for the parser and for run-time compilers. That search does not know the macros
-//! behind `#include NAME`, the folders of `CPATH`, or the headers of the system. The compilers do, so what they read is
-//! noted at each compilation: cargo watches these files, and [stamps](super::stamp) look at them again.
+//! We also find headers by searching the text, for the parser and for run-time compilers. But that search
+//! does not evaluate a macro in `#include NAME`, and it does not know the folders in `CPATH` or the system's
+//! headers. The compiler does. So each compilation notes what the compiler read: cargo watches these files,
+//! and [stamps](super::stamp) check them again.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,8 +13,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Takes away the rule for `make` that a compiler wrote for `-MD`, and returns the files that the rule names. Relative ones lie
-/// in `folder`. There is no rule if a wrapper around the compiler drops the option.
+/// Reads and deletes the rule for `make` that a compiler wrote for `-MD`. Returns the files in the rule;
+/// relative ones are in `folder`. If a wrapper around the compiler drops the option, there is no rule.
 pub(super) fn take_rule(rule: &Path, folder: &Path) -> Vec<PathBuf> {
     let text = fs::read(rule).unwrap_or_default();
     let _ = fs::remove_file(rule);
@@ -32,7 +33,7 @@ pub(super) fn take_rule(rule: &Path, folder: &Path) -> Vec<PathBuf> {
                 bytes.next();
                 word.push(escaped);
             }
-            // Rules without dependencies follow, one for each header.
+            // Further rules without dependencies follow, one for each header.
             (b'\n', ..) => break,
             (b' ' | b'\t' | b'\r', ..) => words.push(Vec::new()),
             (byte, _, Some(word)) => word.push(byte),
@@ -44,8 +45,9 @@ pub(super) fn take_rule(rule: &Path, folder: &Path) -> Vec<PathBuf> {
     sorted(files.map(|word| folder.join(OsStr::from_bytes(word))))
 }
 
-/// Returns the files whose lines stand in the preprocessed texts (`*.ii`) of a folder. nvcc keeps such texts of each pass.
-/// With `-MD` it would preprocess once more, and leave out what an `#ifdef __CUDA_ARCH__` includes.
+/// Returns the files that the preprocessed texts (`*.ii`) in a folder come from. nvcc keeps such a text for
+/// each pass. We cannot use its `-MD`: it preprocesses once more, and misses what an `#ifdef __CUDA_ARCH__`
+/// includes.
 pub(super) fn of_preprocessed(texts: &Path, folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in texts.read_dir().into_iter().flatten().flatten() {
@@ -65,12 +67,12 @@ pub(super) fn of_preprocessed(texts: &Path, folder: &Path) -> Vec<PathBuf> {
             files.push(folder.join(OsStr::from_bytes(&path)));
         }
     }
-    // `<built-in>` and names that a `#line` makes up are no files.
+    // `<built-in>` and names from a `#line` are not files.
     files.retain(|file| file.is_file());
     sorted(files.into_iter())
 }
 
-/// Returns the file's name in a line `# 1 "name" 3 4`.
+/// Returns the file name in a line `# 1 "name" 3 4`.
 fn marked(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"# ")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -80,17 +82,17 @@ fn marked(line: &[u8]) -> Option<&[u8]> {
 }
 
 fn sorted(files: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    // Stamps list files by lines.
+    // A stamp lists one file per line.
     let mut files: Vec<_> = files.filter(|file| !file.as_os_str().as_bytes().contains(&b'\n')).collect();
     files.sort_unstable();
     files.dedup();
     files
 }
 
-/// Sums of files and folders during one build. Kernel files have most headers in common.
+/// Checksums of files and folders, cached during one build because kernel files share most headers.
 pub(crate) struct Sums {
     known: Mutex<HashMap<PathBuf, u64>>,
-    /// The folder of what the build writes.
+    /// The folder that the build writes to.
     out_dir: PathBuf,
 }
 
@@ -99,7 +101,7 @@ impl Sums {
         Self { known: Mutex::default(), out_dir }
     }
 
-    /// Returns a sum over the contents of files.
+    /// Returns a checksum of the files' contents.
     pub(super) fn of_files(&self, files: &[PathBuf]) -> u64 {
         let mut hasher = DefaultHasher::new();
         for file in files {
@@ -108,7 +110,7 @@ impl Sums {
         hasher.finish()
     }
 
-    /// Returns a sum over the names of the files below folders.
+    /// Returns a checksum of the names of all files below these folders.
     pub(super) fn of_names<'a>(&self, folders: impl Iterator<Item = &'a PathBuf>) -> u64 {
         let mut hasher = DefaultHasher::new();
         for folder in folders {
@@ -129,7 +131,8 @@ impl Sums {
         sum
     }
 
-    /// Hashes the names below a folder. Hidden folders and cargo's, which can be large, have no headers.
+    /// Hashes the names below a folder. Skips hidden folders and cargo's target folder, which can be large
+    /// and contain no headers.
     fn hash_names(&self, folder: &Path, hasher: &mut DefaultHasher) {
         let is_own = folder.canonicalize().is_ok_and(|folder| folder == self.out_dir);
         if is_own || folder.join("CACHEDIR.TAG").exists() {
@@ -139,7 +142,7 @@ impl Sums {
         entries.sort_unstable_by_key(DirEntry::file_name);
         for entry in entries.iter().filter(|entry| !entry.file_name().as_bytes().starts_with(b".")) {
             entry.file_name().hash(hasher);
-            // Links could lead back up.
+            // We do not follow links, because they could lead back up.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.hash_names(&entry.path(), hasher);
             }

@@ -1,4 +1,4 @@
-//! Kernels for HIP: a code object per target, and the bundle they are shipped in.
+//! Kernels for HIP: one code object per target, and the bundle that ships them.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn compile(
     let name = format!("{}.{}", unit.module.name, arch.replace(':', "."));
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
     let text = write_unit(unit, &common.out_dir.join(&source), &device_code(unit)?)?;
-    // As nvcc includes its own header: a kernel needs no include to be a kernel.
+    // nvcc includes its own header, and so do we here: a file without any include can still define a kernel.
     let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
         .map(str::to_owned)
         .to_vec();
@@ -34,7 +34,7 @@ pub(crate) fn compile(
         HipKind::Clang => {
             flags.push("--offload-device-only".to_owned());
             flags.push("-D__HIP_PLATFORM_AMD__".to_owned());
-            // The fourth format is read by every ROCm from 5.0 on; a new Clang's default is not.
+            // Every ROCm from 5.0 on reads the fourth format. A new Clang's default is newer.
             flags.push("-mcode-object-version=4".to_owned());
             if let Some(libs) = libs {
                 flags.push(format!("--rocm-device-lib-path={}", libs.display()));
@@ -48,7 +48,7 @@ pub(crate) fn compile(
     let rule = format!("{name}.d");
     flags.extend(["-MD", "-MF", &rule].map(str::to_owned));
 
-    // hipcc may be a script that has a shell run the compiler, as nvcc does.
+    // hipcc may be a script that lets a shell run the compiler, as nvcc does.
     let command = || {
         let mut command = Command::new(&compiler.path);
         command.current_dir(&common.out_dir).args(&flags).arg(&source).arg("-o").arg(&image);
@@ -91,11 +91,11 @@ pub(crate) fn compile(
     Ok(Output::new(object, reports, outcome, log, super::writable(&image, &bytes)?))
 }
 
-/// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,
-/// size and name, then the objects. An empty entry stands for the host.
+/// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries with
+/// offset, size and name, then the objects. The first entry is empty and stands for the host.
 pub(crate) fn bundle(unit: &Unit, objects: &[Image], common: &Common) -> Result<Image> {
     const MAGIC: &[u8; 24] = b"__CLANG_OFFLOAD_BUNDLE__";
-    /// Code objects are mapped, so each begins on a page.
+    /// Code objects are mapped into memory, so each begins on a page.
     const ALIGN: usize = 4096;
 
     let mut entries = vec![("host-x86_64-unknown-linux--".to_owned(), Vec::new())];

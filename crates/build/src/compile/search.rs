@@ -3,14 +3,15 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Variables with lists of folders, and with options.
+/// Variables that hold lists of folders, and variables that hold options.
 const FOLDERS: [&str; 2] = ["CPATH", "CPLUS_INCLUDE_PATH"];
 const OPTIONS: [&str; 3] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIPCC_COMPILE_FLAGS_APPEND"];
 
-/// Options that name a folder, in the same word or in the next.
+/// Options that name a folder, in the same word or the next one.
 const NAMING: [&str; 6] = ["-iquote", "-isystem", "-idirafter", "--include-path=", "--system-include=", "-I"];
 
-/// Returns the folders that these options and the variables that compilers read name, as far as there are such folders.
+/// Returns the existing folders that these options name, and those that the compilers' environment variables
+/// name.
 pub(crate) fn folders<'a>(options: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     let mut folders = named(options);
     for variable in OPTIONS {
@@ -31,13 +32,14 @@ fn named<'a>(mut options: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the folder that an option names, empty if it is the next word; `None` for an option of another kind.
+/// Returns the folder that an option names. Empty if the folder is the next word, `None` if this is another
+/// kind of option.
 fn folder_of(option: &str) -> Option<&str> {
     let rest = NAMING.iter().find_map(|naming| option.strip_prefix(naming))?;
     Some(rest.trim_start_matches('='))
 }
 
-/// Returns an option with the whole path of the folder that it names: some compilers run in the output folder.
+/// Makes the folder in an option absolute, because some compilers run in the output folder.
 pub(crate) fn absolute(option: &str) -> String {
     let folder = folder_of(option).filter(|folder| !folder.is_empty());
     match folder.map(|folder| (folder, std::path::absolute(folder))) {
@@ -46,9 +48,9 @@ pub(crate) fn absolute(option: &str) -> String {
     }
 }
 
-/// Returns whether cargo can watch a folder. It looks at everything below, so a folder around the package or the build's own
-/// output would be a reason to build again each time. So would a folder in that output, which the build script writes, and one
-/// that is not there.
+/// Returns true if cargo can watch a folder. Cargo looks at everything below it, so a folder that contains
+/// the package or the build's output would cause a new build every time. So would a folder inside the output,
+/// because the build script writes there, and one that does not exist.
 pub(crate) fn can_watch(folder: &Path, out_dir: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else { return false };
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Stamps by which an image is known to be still good: each names all that went into its image.
+//! Stamps tell us whether an image is still up to date: each lists everything that went into its image.
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,7 +12,7 @@ use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
 use crate::unit::Unit;
 
-/// Variables that compilers read themselves, so that no command line shows their values.
+/// Variables that compilers read themselves, so their values appear on no command line.
 pub(crate) const READ_BY_COMPILERS: [&str; 13] = [
     "CPATH",
     "CPLUS_INCLUDE_PATH",
@@ -29,23 +29,22 @@ pub(crate) const READ_BY_COMPILERS: [&str; 13] = [
     "CCC_OVERRIDE_OPTIONS",
 ];
 
-/// What is known of an image, whether this build or an earlier one made it.
+/// What we know about an image, whether this build or an earlier one made it.
 pub(super) struct Outcome {
-    /// The compiler's time, if it ran.
+    /// How long the compiler took, if it ran.
     pub(super) time: Option<Duration>,
-    /// The compiler's messages.
     pub(super) log: String,
-    /// The files that the compiler read.
     pub(super) dependencies: Vec<PathBuf>,
 }
 
-/// Calls `compile` unless the image there is already the one that it would make. `compile` returns the compiler's messages,
-/// and the files that it read. `parts` are the compiler's path and version, its arguments, and all else that decides the
-/// outcome; `complete` says whether everything is there that is kept beside the image.
+/// Calls `compile` unless the existing image is the one that it would make. `compile` returns the compiler's
+/// messages and the files that it read. `parts` are the compiler's path and version, its arguments, and
+/// whatever else decides the outcome. `complete` is false if something is missing that belongs next to the
+/// image.
 ///
-/// A stamp names the sum of everything that is known before a compilation, the sum of the files that the compiler read, these
-/// files, and the messages. The names in the folders that are searched count too: a header that appears there can stand in
-/// for another, or answer a `__has_include`.
+/// A stamp holds a checksum of everything that is known before compiling, a checksum of the files that the
+/// compiler read, the list of these files, and the messages. The file names in the searched folders count
+/// too, because a header that appears there can replace another one or change a `__has_include`.
 pub(super) fn unless_good(
     (image, complete): (&Path, bool),
     unit: &Unit,
@@ -75,12 +74,13 @@ pub(super) fn unless_good(
     {
         return Ok(outcome);
     }
-    // A build that is interrupted must not leave an old stamp beside a new image.
+    // If the build is interrupted, it must not leave an old stamp next to a new image.
     let _ = fs::remove_file(path);
     let (start, began) = (Instant::now(), SystemTime::now());
     let (log, dependencies) = compile()?;
     let time = start.elapsed();
-    // Nobody knows which text the compiler read of a file that was changed meanwhile.
+    // If a file was changed during the compilation, we cannot know which text the compiler read. Then we
+    // write no stamp.
     let is_new = |file: &PathBuf| fs::metadata(file).and_then(|m| m.modified()).is_ok_and(|at| at > began);
     if !dependencies.iter().filter(|file| !file.starts_with(&common.out_dir)).any(is_new) {
         let mut stamp = format!("{inputs}\n{:016x}\n", common.sums.of_files(&dependencies)).into_bytes();
@@ -95,7 +95,7 @@ pub(super) fn unless_good(
     Ok(Outcome { time: Some(time), log, dependencies })
 }
 
-/// Reads a stamp. Returns `None` if it is not that of these inputs, or if a file has changed since.
+/// Reads a stamp. Returns `None` if it belongs to other inputs or a file has changed since.
 fn read(stamp: &[u8], inputs: &str, common: &Common) -> Option<Outcome> {
     let mut rest = stamp;
     let mut line = || {

@@ -6,7 +6,7 @@ use super::Scope;
 use crate::diagnostic::Diagnostic;
 use crate::types::{ParamType, ValueType};
 
-/// An integer expression, which is evaluated in checked 128-bit arithmetic.
+/// An integer expression. Launchers evaluate it in checked 128-bit arithmetic.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expr {
     Literal(i128),
@@ -19,7 +19,7 @@ pub(crate) enum Expr {
     Binary(Operator, Box<Expr>, Box<Expr>),
 }
 
-/// The way in which a value follows another: whether it grows, or shrinks, where the other grows.
+/// How an expression depends on a value in it: whether it can rise, or fall, as the value rises.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Direction {
     pub(super) rises: bool,
@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// A value of the launch that a contract may name.
+/// A value of the launch that contracts may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchValue {
     Grid(usize),
@@ -58,12 +58,12 @@ impl Expr {
         self.values().iter().any(|leaf| matches!(leaf, Self::Launch(_)))
     }
 
-    /// Returns whether evaluating can overflow or divide by zero.
+    /// Returns true if evaluating can overflow or divide by zero.
     pub(crate) fn computes(&self) -> bool {
         matches!(self, Self::Negate(_) | Self::Binary(..))
     }
 
-    /// Returns how the value follows that of `leaf`, a length or a value of the launch.
+    /// Returns how the expression depends on `leaf`, a length or a value of the launch.
     pub(super) fn direction(&self, leaf: &Self) -> Direction {
         match self {
             Self::Literal(_) | Self::Param(_) | Self::Len(_) | Self::Launch(_) => {
@@ -75,7 +75,7 @@ impl Expr {
                 let right = match operator {
                     Operator::Add | Operator::Multiply => right,
                     Operator::Subtract | Operator::Divide => right.turned(),
-                    // The rest of a division says nothing of how large either side is.
+                    // The remainder of a division tells us nothing about the size of either side.
                     Operator::Remainder => return Direction::default(),
                 };
                 Direction { rises: left.rises || right.rises, falls: left.falls || right.falls }
@@ -83,7 +83,7 @@ impl Expr {
         }
     }
 
-    /// Returns every leaf that is not a literal, in source order.
+    /// Returns every leaf except literals, in source order.
     pub(crate) fn values(&self) -> Vec<&Self> {
         match self {
             Self::Literal(_) => Vec::new(),
@@ -97,7 +97,7 @@ impl Expr {
         }
     }
 
-    /// Returns the pointers, by number, of which the expression has the length.
+    /// Returns the indices of the pointers whose lengths the expression uses.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.values()
             .into_iter()
@@ -105,7 +105,7 @@ impl Expr {
     }
 }
 
-/// Splits a part of a text at commas outside parentheses.
+/// Splits part of a text at the commas outside parentheses.
 pub(crate) fn split_commas(text: &str, range: Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0_i32, range.start);
@@ -124,7 +124,7 @@ pub(crate) fn split_commas(text: &str, range: Range<usize>) -> Vec<Range<usize>>
     parts
 }
 
-/// Returns `range` without the white space at its ends; one character where nothing is left.
+/// Returns `range` without white space at its ends. If nothing is left, returns one character.
 pub(crate) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     let part = &text[range.clone()];
     let start = range.start + (part.len() - part.trim_start().len());
@@ -140,20 +140,21 @@ enum Token<'a> {
     End,
 }
 
-/// A recursive-descent parser over part of a source file.
+/// A recursive-descent parser for a part of a source file.
 pub(crate) struct Parser<'a> {
     scope: Scope<'a>,
     range: Range<usize>,
     at: usize,
-    /// The number of parentheses and signs around the parser's place.
+    /// How many parentheses and signs surround the current position.
     depth: u32,
 }
 
-/// The deepest nesting: the parser, and the compiler of the launcher, call themselves once a level.
+/// How deep expressions may nest. The limit protects the stack: the parser recurses once per level, and so
+/// does the Rust compiler when it reads the launcher.
 const MAX_DEPTH: u32 = 64;
 
-/// The symbols, longest first, so that `<=` is not read as `<`. The last few are no operators of the language; a
-/// message about the operator is better than one about a character.
+/// The symbols, longest first, so that `<=` is not read as `<`. The last few are not operators in contracts,
+/// but a message about an operator is clearer than one about a character.
 const SYMBOLS: [&str; 24] = [
     "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".",
     "=", "!", "&", "|", "[",
@@ -174,7 +175,7 @@ impl<'a> Parser<'a> {
         self.skip_space();
         let rest: &'a str = &self.scope.text[self.at..self.range.end];
         let Some(first) = rest.chars().next() else {
-            // The error points at the last character, which lies on this line.
+            // The error points at the last character, because that one is still on this line.
             return Ok((Token::End, self.at.saturating_sub(1).max(self.range.start)..self.at));
         };
         let take = |f: fn(char) -> bool| rest.find(|c| !f(c)).unwrap_or(rest.len());
@@ -220,7 +221,7 @@ impl<'a> Parser<'a> {
         Ok(None)
     }
 
-    /// Reads one of the six comparisons.
+    /// Reads a comparison.
     pub(crate) fn comparison(&mut self) -> Result<&'static str, Diagnostic> {
         if let Some(symbol) = self.accept(&["<=", ">=", "==", "!=", "<", ">"])? {
             return Ok(symbol);
@@ -228,12 +229,12 @@ impl<'a> Parser<'a> {
         let (token, range) = self.peek()?;
         Err(match token {
             Token::End => self.error(range, "a comparison is missing here"),
-            Token::Symbol("=") => self.scope.refuse(range, "`=` is no comparison", "write `==`"),
+            Token::Symbol("=") => self.scope.refuse(range, "`=` is not a comparison", "write `==`"),
             _ => self.error(range, "expected a comparison: < <= > >= == !="),
         })
     }
 
-    /// Refuses any text that is left.
+    /// Refuses any remaining text.
     pub(crate) fn finish(&mut self) -> Result<(), Diagnostic> {
         let (token, range) = self.peek()?;
         match token {
@@ -368,7 +369,7 @@ impl<'a> Parser<'a> {
         self.scope.refuse(
             range,
             format!("`{name}` is not a parameter of kernel `{}`", self.scope.kernel),
-            format!("names that can be used: {names}; and grid.x, block.x (y, z), shared"),
+            format!("you can use {names}, and grid.x, block.x (y, z), shared"),
         )
     }
 
@@ -386,7 +387,7 @@ impl<'a> Parser<'a> {
             return Err(self.scope.refuse(
                 range,
                 format!("`{name}` is not a pointer, so it has no length"),
-                format!("write `{name}` alone"),
+                format!("write `{name}` without `len`"),
             ));
         }
         self.close()?;
@@ -440,7 +441,7 @@ mod tests {
         Ok(expr)
     }
 
-    /// Returns the value that launchers compute: none where anything overflows or is divided by zero.
+    /// Returns the value that a launcher computes, or `None` if anything overflows or divides by zero.
     fn value(expr: &Expr) -> Option<i128> {
         Some(match expr {
             Expr::Literal(value) => *value,
@@ -462,7 +463,7 @@ mod tests {
         })
     }
 
-    /// Computes without trees, as a model: products from the left, then sums from the left.
+    /// A model without trees: multiplies from the left, then adds from the left.
     fn flat(first: (&str, i128), rest: &[(char, (&str, i128))]) -> Option<i128> {
         let (mut sum, mut sign, mut product) = (0_i128, '+', first.1);
         let close = |sum: i128, sign, product| match sign {

@@ -1,11 +1,11 @@
-//! Headers with the vendors' names, each where its vendor's compiler is not the one that reads the file.
+//! Headers with the vendors' names, for compilers that are not that vendor's own.
 //!
-//! On the CPU the words of device code are there without an include, so nearly all of these are empty. For AMD's
-//! compiler the headers of CUDA mean those of HIP, and for nvcc the other way round.
+//! On the CPU, device code needs no include for its built-in words, so nearly all of these headers are empty.
+//! For AMD's compiler, CUDA's headers include HIP's, and for nvcc the other way round.
 
 use crate::backend::Backend;
 
-/// The folder of a backend's headers with vendors' names, below that of the device headers.
+/// Returns the folder with vendors' headers for a backend, below the folder of the device headers.
 pub(crate) const fn folder(backend: Backend) -> &'static str {
     match backend {
         Backend::Cpu => "gpustream/cpu/vendor",
@@ -23,16 +23,17 @@ const CUDA_WORDS: &str = "device_launch_parameters.h vector_types.h vector_funct
     crt/device_functions.h";
 const HIP_WORDS: &str = "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h \
      hip/texture_types.h hip/hip_texture_types.h hip/surface_types.h";
-/// Libraries that host code alone uses.
+/// Libraries that only host code uses.
 const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsExt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
-/// Parts of CUDA's C++ library that kernels use. A folder of the user's may have them.
+/// Parts of CUDA's C++ library that kernels use. A folder of the user's may have the real ones.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
-/// Numbers of fewer than 16 bits.
+/// Floating-point types of less than 16 bits.
 const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";
-/// The parts of Thrust that host code alone uses. Parts that kernels use too, or that declarations name, are files.
+/// The parts of Thrust that only host code uses. The parts that kernels use or declarations mention are files
+/// of their own.
 const THRUST: &str = "copy fill sequence sort reduce scan transform \
     transform_reduce generate random device_malloc device_free for_each unique count extrema inner_product \
     execution_policy iterator/counting_iterator iterator/transform_iterator \
@@ -40,18 +41,18 @@ const THRUST: &str = "copy fill sequence sort reduce scan transform \
     adjacent_difference binary_search gather scatter partition remove replace set_operations merge tabulate logical \
     mismatch equal find detail/config system/cuda/execution_policy system/hip/execution_policy";
 
-/// Cooperative groups are in one header of ours, where they are not nvcc's.
+/// Cooperative groups. Unless the compiler is nvcc, they are all in one header of ours.
 const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
     cooperative_groups/memcpy_async.h";
 const HIP_GROUPS: &str = "hip/hip_cooperative_groups.h";
 
-/// HIP's words that CUDA's compilers do not have.
+/// HIP's words that CUDA's compilers lack.
 const HIP_ON_CUDA: &str = "typedef cudaTextureObject_t hipTextureObject_t;\ntypedef cudaSurfaceObject_t \
     hipSurfaceObject_t;\n#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];\n\
     #define HIP_DYNAMIC_SHARED_ATTRIBUTE";
 
-/// Returns the text of a vendor's header for run-time compilers, which have its contents built in and find no headers
-/// but those that travel with the source; `None` for any other name.
+/// Returns the text of a vendor's header for run-time compilers. They have its contents built in, but they
+/// only find headers that come with the source. Returns `None` for any other name.
 pub(crate) fn built_in(name: &str) -> Option<String> {
     let is_in =
         |lists: [&str; 2]| lists.iter().any(|names| names.split_whitespace().any(|other| other == name));
@@ -61,7 +62,7 @@ pub(crate) fn built_in(name: &str) -> Option<String> {
     is_in([CUDA_RUNTIME, CUDA_WORDS]).then(String::new)
 }
 
-/// Returns the headers that consist of one line: their paths below the folder of the device headers, and texts.
+/// Returns the headers that are one line long: path below the folder of the device headers, and text.
 pub(super) fn one_liners() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut add = |backend, names: &str, text: &str| {

@@ -1,7 +1,7 @@
-//! The things that the functions of a file use, themselves or through each other.
+//! What the functions of a file use, directly or through each other.
 //!
-//! They answer three questions: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; can it come
-//! to a barrier of the whole grid; and does it use dynamic shared memory.
+//! This answers three questions. Does a kernel loop with `GS_FOR_EACH*`, so that it is correct for any grid?
+//! Can it reach a barrier of the whole grid? Does it use dynamic shared memory?
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,24 +12,25 @@ use crate::names::{is_word, last_name};
 
 const LOOP: &str = "GS_FOR_EACH";
 
-/// The portable header's barrier of a grid.
+/// Our portable header's grid barrier.
 const GRID_BARRIER: &str = "grid_barrier";
-/// The names in the vendors' cooperative groups that stand for a grid, and that wait in it.
+/// Names in the vendors' cooperative groups that stand for a grid, and names that wait.
 const GRID_GROUPS: [&str; 4] = ["this_grid", "grid_group", "this_multi_grid", "multi_grid_group"];
 const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
 
 type Words = HashSet<String>;
 
-/// The identifiers in everything that has a name in a file and its headers.
+/// For every name that a file and its headers define, the identifiers in its definition.
 pub(super) struct Calls {
-    /// Bodies of functions.
+    /// Function bodies.
     functions: HashMap<String, Words>,
-    /// Functions with their heads, macros, types, and variables with a value: all that a name can stand for.
+    /// Everything that a name can stand for: functions with their heads, macros, types, and initialised
+    /// variables.
     all: HashMap<String, Words>,
 }
 
 impl Calls {
-    /// Reads the file and the user's own headers: their texts and roots.
+    /// Reads the file and the user's own headers, given as texts and root nodes.
     pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
         let mut calls = Self { functions: HashMap::new(), all: HashMap::new() };
         for (text, root) in texts {
@@ -38,19 +39,19 @@ impl Calls {
         calls
     }
 
-    /// Returns whether a kernel's body loops over elements, itself or through a function that it calls.
+    /// Returns true if a kernel's body loops over elements, directly or through a function that it calls.
     pub(super) fn loops(&self, text: &str, body: Node<'_>) -> bool {
         reached(text, body, &self.functions).iter().any(|word| word.starts_with(LOOP))
     }
 
-    /// Returns whether a kernel can come to a barrier of the whole grid.
+    /// Returns true if a kernel can reach a barrier of the whole grid.
     pub(super) fn meets(&self, text: &str, kernel: Node<'_>) -> bool {
         let words = reached(text, kernel, &self.all);
         let any = |of: &[&str]| of.iter().any(|word| words.contains(*word));
         words.contains(GRID_BARRIER) || any(&GRID_GROUPS) && any(&GROUP_WAITS)
     }
 
-    /// Returns the first of `names` that a kernel can come to.
+    /// Returns the first of `names` that a kernel can reach.
     pub(super) fn first_of<'n>(&self, text: &str, kernel: Node<'_>, names: &'n [String]) -> Option<&'n str> {
         if names.is_empty() {
             return None;
@@ -94,7 +95,7 @@ impl Calls {
     }
 }
 
-/// Returns the identifiers in `node`, and in everything that these stand for.
+/// Returns the identifiers in `node` and in everything that they stand for.
 fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words {
     let mut words = Words::new();
     identifiers(text, node, &mut words);
@@ -118,7 +119,7 @@ pub(crate) fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
     for leaf in descendants(node).filter(|node| node.child_count() == 0) {
         let text = &text[leaf.byte_range()];
         if leaf.kind() == "preproc_arg" {
-            // The body of a macro is one token.
+            // The body of a macro is a single token.
             words.extend(text.split(|c| !is_word(c)).map(str::to_owned));
         } else if leaf.kind().ends_with("identifier") {
             words.insert(text.to_owned());

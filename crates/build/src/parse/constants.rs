@@ -1,6 +1,5 @@
-//! Constant expressions of integers, as `#if`, array lengths and enumerators have them.
+//! Evaluates constant integer expressions, as they occur in `#if`, array lengths and enumerators.
 
-/// A name in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'a> {
     /// A name that stands for a value.
@@ -11,8 +10,8 @@ pub(crate) enum Name<'a> {
     Size(&'a str),
 }
 
-/// Returns the value of an expression, or `None` where the expression has no value that is known. `value` answers for
-/// names; one unknown operand does not matter where the other operand of `&&` or `||` decides.
+/// Returns the value of an expression, or `None` if we do not know it. `value` looks names up. An unknown
+/// operand of `&&` or `||` does not matter if the other operand decides.
 pub(crate) fn evaluate(text: &str, value: &mut dyn FnMut(Name<'_>) -> Option<i128>) -> Option<i128> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, value };
@@ -27,13 +26,13 @@ enum Token<'a> {
     Mark(&'a str),
 }
 
-/// Operators of several characters stand before those with which they begin.
+/// Longer operators come before their prefixes.
 const MARKS: [&str; 25] = [
     "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "::", "+", "-", "*", "/", "%", "<", ">", "&", "|", "^",
     "~", "!", "(", ")", "?", ":",
 ];
 
-/// The nesting at which an expression is given up.
+/// How deeply expressions may nest before we give up.
 const MAX_DEPTH: usize = 64;
 
 fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
@@ -78,7 +77,7 @@ struct Parser<'t, 'v> {
     value: &'v mut dyn FnMut(Name<'_>) -> Option<i128>,
 }
 
-/// The value of a part of an expression: `None` where it is unknown.
+/// The value of a part of an expression; `None` if unknown.
 type Value = Option<i128>;
 
 impl Parser<'_, '_> {
@@ -92,7 +91,8 @@ impl Parser<'_, '_> {
         found
     }
 
-    /// Parses operators that bind at least as strongly as `least`. Returns `None` where the text is no expression.
+    /// Parses operators that bind at least as strongly as `least`. Returns `None` if the text is not an
+    /// expression.
     fn expression(&mut self, least: u8) -> Option<Value> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -146,7 +146,7 @@ impl Parser<'_, '_> {
                 Some((self.value)(Name::Value(&name)))
             }
             Token::Mark("(") => {
-                // A cast to an integer changes no value that matters here.
+                // A cast to an integer type changes no value that matters here.
                 let start = self.at;
                 if let Some(words) = self.words_until_close()
                     && words.split(' ').all(|word| INTEGERS.contains(&word))
@@ -183,7 +183,7 @@ impl Parser<'_, '_> {
 const INTEGERS: [&str; 9] =
     ["int", "unsigned", "signed", "long", "short", "size_t", "uint32_t", "uint64_t", "int64_t"];
 
-/// Returns how strongly an operator of two operands binds.
+/// Returns how strongly a binary operator binds.
 fn strength(mark: &str) -> Option<u8> {
     Some(match mark {
         "?" => 1,

@@ -1,11 +1,11 @@
-//! The names that a file and its headers declare: types and constants, with their namespaces.
+//! The types and constants that a file and its headers declare, with their namespaces.
 
 use tree_sitter::Node;
 
 use super::types::{Place, Types};
 use super::{children, declarators, initialised, is_constant};
 
-/// The meaning of a name of the file or its headers.
+/// What a name of the file or its headers means.
 #[derive(Clone, Copy)]
 pub(super) enum Declared<'a> {
     /// A struct, a union or an enum.
@@ -22,18 +22,20 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The value of a constant or an enumerator.
+/// The value of a constant or enumerator.
 #[derive(Clone, PartialEq)]
 pub(super) enum Constant {
     /// An expression, and the namespaces and structs around it.
     Text(String, String),
     Value(i128),
-    /// The name is defined twice with different values. The file's `#if`s decide which one a compiler sees.
+    /// The name has two definitions with different values. A compiler sees one of them, depending on the
+    /// file's `#if`s.
     Ambiguous,
 }
 
 impl<'a> Types<'a> {
-    /// Notes the types and constants that a node declares, within namespaces and structs whose names end with `::`.
+    /// Records the types and constants that a node declares. `scope` holds the namespaces and structs around
+    /// it and ends with `::`.
     pub(super) fn gather(&mut self, place: Place<'a>, scope: &str) {
         let node = place.node;
         match node.kind() {
@@ -67,7 +69,7 @@ impl<'a> Types<'a> {
                     self.gather_children(place.at(body), &inner);
                 }
             }
-            // A function's own types mean nothing outside, nor do a template's. Broken text is read like any other.
+            // Types inside a function or a template mean nothing outside. We read broken text like any other.
             "function_definition" if !node.has_error() => {}
             "template_declaration" => self.gather_template(place, scope),
             _ => self.gather_children(place, scope),
@@ -80,13 +82,13 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Gathers what stands inside a struct, or the enumerators of an enum.
+    /// Gathers what is inside a struct, or the enumerators of an enum.
     fn gather_body(&mut self, body: Place<'a>, name: Option<&str>, scope: &str) {
         if body.node.kind() != "enumerator_list" {
             let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
             return self.gather_children(body, &inner);
         }
-        // They are known without the enum's name already.
+        // They are already known without the enum's name.
         for (enumerator, value) in self.enumerators(body, scope) {
             if let (Some(name), Some(value)) = (name, value) {
                 self.constants.insert(format!("{scope}{name}::{enumerator}"), Constant::Value(value));
@@ -109,7 +111,7 @@ impl<'a> Types<'a> {
             }
             return;
         }
-        // `typedef struct Tag { … } Name;`: kernels say `Name` more often.
+        // In `typedef struct Tag { … } Name;`, kernels usually say `Name`.
         let mut own_name = tag;
         for declarator in declarators(node) {
             let Some(name) = declarator_name(place.at(declarator)) else { continue };
@@ -131,7 +133,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Notes constants whose value is written beside them.
+    /// Records constants whose value is in their declaration.
     fn gather_constants(&mut self, place: Place<'a>, scope: &str) {
         let node = place.node;
         if !is_constant(&place.source.text, node) {
@@ -145,7 +147,7 @@ impl<'a> Types<'a> {
                 *known = Constant::Ambiguous;
             }
         };
-        // A member's value stands beside its declarator.
+        // A member's value is next to its declarator.
         if let (Some(name), Some(value)) =
             (node.child_by_field_name("declarator"), node.child_by_field_name("default_value"))
         {
@@ -154,7 +156,8 @@ impl<'a> Types<'a> {
         initialised(node).for_each(|(name, value)| note(name, value));
     }
 
-    /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
+    /// Records a type. If its name already has another meaning, records that too: which one a compiler sees
+    /// then depends on the file's `#if`s.
     fn declare(&mut self, name: &str, declared: Declared<'a>) {
         let known = self.declared.get(name);
         if known.is_some_and(|known| known.place().text() != declared.place().text()) {

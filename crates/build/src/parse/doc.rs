@@ -1,4 +1,4 @@
-//! Doc comments, and the contract lines in them.
+//! Doc comments and the contracts in them.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use super::visit;
 use crate::contract::{LineKind, line_kind};
 use crate::diagnostic::{Diagnostic, SourceFile};
 
-/// One line of a doc comment: its bytes in the file, without the comment's own marks.
+/// One line of a doc comment: its byte range in the file, without the comment marks.
 #[derive(Clone, Debug)]
 pub(super) struct DocLine {
     pub(super) range: Range<usize>,
     pub(super) contract: Option<(LineKind, usize)>,
 }
 
-/// A file's doc comments, joined where they follow each other without a gap.
+/// A file's doc comments. Comments that follow each other without a gap are joined.
 pub(super) struct Docs<'a> {
     pub(super) source: &'a SourceFile,
     blocks: Vec<Block>,
-    /// Contracts in ordinary comments, and where their comments end.
+    /// Contracts in ordinary comments, and the offsets at which those comments end.
     ordinary: Vec<(Range<usize>, usize)>,
-    /// The file, blank except for the text of its doc comments.
+    /// The file's text with everything blanked out except doc comments.
     pub(super) blanked: String,
 }
 
@@ -40,12 +40,12 @@ impl<'a> Docs<'a> {
             if node.kind() == "comment" {
                 comments.push(node.byte_range());
             }
-            // Comments inside a function are no documentation.
+            // Comments inside a function are not documentation.
             node.kind() != "compound_statement"
         });
         let mut blocks: Vec<Block> = Vec::new();
         let mut all: Vec<(Range<usize>, usize)> = Vec::new();
-        // A contract in the ordinary comments above what follows, and where they end.
+        // The contract in the ordinary comments above, and the offset at which they end.
         let mut ordinary: Option<(Range<usize>, usize)> = None;
         for range in comments {
             let Some(mut lines) = doc_lines(&source.text, range.clone()) else {
@@ -85,13 +85,14 @@ impl<'a> Docs<'a> {
         Vec::new()
     }
 
-    /// Returns the contract in an ordinary comment that ends directly above `start`.
+    /// Returns the contract in an ordinary comment directly above `start`.
     pub(super) fn ordinary_above(&self, start: usize) -> Option<Range<usize>> {
         let above = |end: usize| end <= start && adjacent(&self.source.text, end, start);
         self.ordinary.iter().find(|(_, end)| above(*end)).map(|(contract, _)| contract.clone())
     }
 
-    /// Returns an error for each contract line that belongs to no kernel: the line would silently check nothing.
+    /// Returns an error for each contract line that belongs to no kernel, because it would silently check
+    /// nothing.
     pub(super) fn unused_contracts(&self) -> Vec<Diagnostic> {
         let is_contract =
             |line: &DocLine| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _)));
@@ -99,7 +100,7 @@ impl<'a> Docs<'a> {
         let unused = unused.filter(|line| is_contract(line)).map(|line| {
             self.source.diagnostic(
                 line.range.clone(),
-                "this contract stands above no kernel",
+                "this contract is not above a kernel",
                 "put it directly above `extern \"C\" __global__`, with no blank line or other comment between",
             )
         });
@@ -107,7 +108,7 @@ impl<'a> Docs<'a> {
         let strays = split.filter_map(|block| block.stray.clone()).map(|range| {
             self.source.diagnostic(
                 range,
-                "this part of the contract stands in an ordinary comment, which nothing reads",
+                "this part of the contract is in an ordinary comment, which we do not read",
                 "begin each of its lines with `///`",
             )
         });
@@ -115,14 +116,14 @@ impl<'a> Docs<'a> {
     }
 }
 
-/// Returns the contract in a doc comment: each part with the text after its colon. A part goes on until the next part
-/// begins or the comment ends, so that no line is passed over.
+/// Returns the parts of the contract in a doc comment, each with the text after its colon. A part continues
+/// until the next one begins or the comment ends, so no line is ignored.
 pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {
     let mut parts: Vec<(LineKind, Range<usize>)> = Vec::new();
     for line in lines {
         match (line.contract, parts.last_mut()) {
             (Some((kind, after)), _) => parts.push((kind, line.range.start + after..line.range.end)),
-            // Only an error follows this line.
+            // The line above is an error, and one error is enough.
             (None, Some((LineKind::Misspelt, _)) | None) => {}
             (None, Some((_, range))) => range.end = line.range.end,
         }
@@ -130,7 +131,7 @@ pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {
     parts
 }
 
-/// Returns `text` with spaces for every byte outside `lines`, line breaks excepted.
+/// Replaces every byte outside `lines` with a space, except line breaks.
 fn blanked<'a>(text: &str, lines: impl Iterator<Item = &'a DocLine>) -> String {
     let blank = |text: &str, into: &mut String| {
         into.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
@@ -145,12 +146,12 @@ fn blanked<'a>(text: &str, lines: impl Iterator<Item = &'a DocLine>) -> String {
     result
 }
 
-/// Returns whether only white space with at most one line break lies between.
+/// Returns true if there is nothing in between except white space with at most one line break.
 fn adjacent(text: &str, end: usize, start: usize) -> bool {
     text.get(end..start).is_some_and(|gap| gap.trim().is_empty() && gap.matches('\n').count() <= 1)
 }
 
-/// Returns the first contract line of an ordinary comment.
+/// Returns the first contract line in an ordinary comment.
 fn stray(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let mut at = range.start;
     for line in text[range].split_inclusive('\n') {
@@ -175,7 +176,7 @@ fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
     {
         let mut at = range.start + 3;
         for line in inner.split_inclusive('\n') {
-            // The column of stars at the left is decoration.
+            // The column of stars on the left is decoration.
             let body = line.trim_end_matches('\n');
             let skipped = match body.trim_start().strip_prefix('*') {
                 Some(rest) if at != range.start + 3 => body.len() - rest.len(),
@@ -198,7 +199,7 @@ fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
     Some(lines)
 }
 
-/// Returns the lines before the contract, dedented and without blank ends, fit for rustdoc.
+/// Returns the lines before the contract for rustdoc: dedented, and without blank lines at the ends.
 pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
     let lines: Vec<&str> =
         lines.iter().take_while(|l| l.contract.is_none()).map(|l| text[l.range.clone()].trim_end()).collect();
@@ -216,7 +217,7 @@ pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
                     return format!("{line}text");
                 }
             } else if !in_code && line.starts_with("    ") {
-                // Four columns would make the line a code block, and the block a Rust doc test.
+                // Four spaces would make this a code block, and therefore a Rust doc test.
                 return format!("   {}", line.trim_start());
             }
             line.to_owned()

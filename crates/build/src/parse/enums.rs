@@ -1,4 +1,4 @@
-//! Enums: their values, and the integer that Rust has for one.
+//! Enums: their values, and the integer type that represents them in Rust.
 
 use super::children;
 use super::declared::Constant;
@@ -33,7 +33,7 @@ impl<'a> Types<'a> {
         let fits =
             |range: std::ops::RangeInclusive<i128>| values.iter().all(|(_, value)| range.contains(value));
         let repr = match fixed {
-            // The bytes of a bool are an integer, whatever they hold.
+            // The byte of a bool is an integer, whatever it holds.
             Some(Scalar::Bool) => Scalar::U8,
             Some(scalar) => scalar,
             None if scoped || fits(i32::MIN.into()..=i32::MAX.into()) => Scalar::I32,
@@ -44,7 +44,7 @@ impl<'a> Types<'a> {
         Ok(Enum { name: self.rust_name(cpp, place)?, cpp: cpp.to_owned(), docs, repr, values })
     }
 
-    /// Returns the enumerators of an enum with their values, `None` where one is unknown.
+    /// Returns the enumerators with their values; `None` if a value is unknown.
     pub(super) fn enumerators(&mut self, body: Place<'a>, scope: &str) -> Vec<(String, Option<i128>)> {
         let mut next = Some(0);
         let mut enumerators: Vec<(String, Option<i128>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Variables that kernels reach by name: `__constant__` and `__device__` memory.
+//! Variables that kernels access by name: `__constant__` and `__device__` memory.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::signature::{Global, GlobalType};
 use crate::types::Hazard;
 
 impl<'a> File<'a> {
-    /// Reads the variables of the file and its headers. Kernels have been read.
+    /// Reads the variables of the file and its headers. Call it after the kernels have been read.
     pub(super) fn globals(&mut self, parts: &'a Parts<'a>) -> Vec<Global> {
         let mut globals: Vec<(Global, Place<'a>)> = Vec::new();
         for part in &parts.files {
@@ -37,14 +37,14 @@ impl<'a> File<'a> {
     ) {
         match place.node.kind() {
             "declaration" => return self.global(place, context, globals),
-            // Variables inside of these have no address that a program could ask for.
+            // Variables in here have no address that a program could ask for.
             "function_definition"
             | "template_declaration"
             | "struct_specifier"
             | "class_specifier"
             | "union_specifier"
             | "ERROR" => return,
-            // Without braces the declaration is that of another file's variable.
+            // Without braces, this declares a variable of another file.
             "linkage_specification" if body_kind(place.node) == Some("declaration") => return,
             "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
                 context.conditional |= !is_include_guard(place.source, place.node);
@@ -56,7 +56,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Reads the variables of one declaration.
+    /// Reads the variables in one declaration.
     fn global(&mut self, place: Place<'a>, context: Context, globals: &mut Vec<(Global, Place<'a>)>) {
         let node = place.node;
         let words: Vec<&str> = children(node).into_iter().map(|child| place.at(child).text()).collect();
@@ -67,7 +67,7 @@ impl<'a> File<'a> {
         }
         for declarator in declarators(node) {
             let at = place.at(declarator);
-            // A static member of a class has a path, and may be private.
+            // A static member of a class has a path and may be private.
             let Some(name) = declarator_name(at).filter(|name| is_plain_name(name)) else {
                 continue;
             };
@@ -76,7 +76,7 @@ impl<'a> File<'a> {
                 Ok(Type { shape: Shape::Function | Shape::Reference, .. }) => continue,
                 Ok(ty) if ty.qualifiers().0 => continue,
                 Err(_) if is_constant(&place.source.text, node) => continue,
-                _ if context.conditional => Err("it stands in an `#if`".to_owned()),
+                _ if context.conditional => Err("it is inside an `#if`".to_owned()),
                 Ok(ty) => global_type(ty),
                 Err(why) => Err(why.message.clone()),
             };
@@ -88,7 +88,7 @@ impl<'a> File<'a> {
                 self.warn_in(place.source, declarator.start_byte(), &warning);
             }
             let path = scope(place) + name;
-            // A compiler may not see what stands in an `#if`.
+            // A compiler may not see what is inside an `#if`.
             if context.conditional || globals.iter().any(|(known, _)| known.path == path) {
                 continue;
             }
@@ -144,7 +144,7 @@ fn methods_of(global: &Global) -> Vec<String> {
     std::iter::once(global.name.clone()).chain(setter).collect()
 }
 
-/// Returns the type of a variable, or the reason for which the host cannot write good values by it.
+/// Returns the type of a variable, or why the host has no safe way to write it.
 fn global_type(ty: &Type) -> Result<GlobalType, String> {
     if ty.qualifiers().1 {
         return Err("it is volatile".to_owned());

@@ -1,4 +1,4 @@
-//! Struct templates, and the structs that they are for some arguments: `Vec<float, 3>`.
+//! Struct templates and their instances: `Vec<float, 3>`.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use crate::diagnostic::Diagnostic;
 use crate::signature::{Argument, Definition};
 use crate::types::ValueType;
 
-/// A struct template of the file or its headers.
+/// A struct template in the file or its headers.
 #[derive(Clone, Copy)]
 pub(super) struct StructTemplate<'a> {
-    /// The struct's own declaration.
+    /// The declaration of the struct itself.
     declaration: Place<'a>,
-    /// The list of the template's parameters.
+    /// The list of template parameters.
     parameters: Node<'a>,
 }
 
 impl<'a> Types<'a> {
-    /// Notes a struct template.
+    /// Records a struct template.
     pub(super) fn gather_template(&mut self, place: Place<'a>, scope: &str) {
         let declared = children(place.node)
             .into_iter()
@@ -45,7 +45,7 @@ impl<'a> Types<'a> {
         self.templates.insert(path, only.then_some(StructTemplate { declaration, parameters }));
     }
 
-    /// Returns the struct that a template is for the arguments that are written.
+    /// Returns the struct that a template makes for these arguments.
     pub(super) fn instance_of(&mut self, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
         let refuse = |why: &str| {
             place.refuse(
@@ -70,7 +70,7 @@ impl<'a> Types<'a> {
         if let Some(known) = self.known(&full) {
             return Ok(known);
         }
-        // Within the struct its own names count, and none of a kernel's template.
+        // Inside the struct only its own names count, not those of a kernel's template.
         let names = parameters.into_iter().map(|parameter| parameter.template.name);
         let own: HashMap<_, _> = names.zip(arguments).collect();
         let outer = std::mem::replace(&mut self.substituted, own);
@@ -82,7 +82,7 @@ impl<'a> Types<'a> {
         Ok(self.note(Definition::Struct(defined?)))
     }
 
-    /// Reads the arguments as they are written at `place`, and those that are left out.
+    /// Reads the arguments written at `place`, and fills in defaults for the rest.
     fn arguments(
         &mut self,
         parameters: &[Parameter],
@@ -113,7 +113,7 @@ impl<'a> Types<'a> {
             .collect()
     }
 
-    /// Notes the types that the names of a struct template's own stand for, as far as they are known.
+    /// Records the types that the struct template defines for itself, if we know them.
     fn own_types(&mut self, template: Place<'a>) {
         let body = template.node.child_by_field_name("body").map(children).unwrap_or_default();
         for alias in
@@ -137,7 +137,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Returns the name of an instance, with its arguments as parts of it: `ns::Vec_float_3` of `ns::Vec<float, 3>`.
+/// Makes a name for an instance that includes its arguments: `ns::Vec_float_3` for `ns::Vec<float, 3>`.
 pub(super) fn rust_name(cpp: &str) -> String {
     let (path, arguments) = cpp.split_once('<').unwrap_or((cpp, ""));
     let words = arguments.replace('-', "minus ");

@@ -1,4 +1,4 @@
-//! One kernel: its name, parameters and contract.
+//! Reads one kernel: its name, parameters and contract.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,23 +14,23 @@ use crate::names::last_name;
 use crate::signature::{Argument, Function, Instance, Kernel, Template};
 use crate::types::{Hazard, Param, ParamType, ValueType};
 
-/// The most parameters that fit the launcher's argument array on the stack.
+/// How many parameters fit into the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
 
-/// The most bytes of parameters: as many as CUDA allows, from 12.1 on.
+/// How many bytes the parameters may have. This is CUDA's limit, from 12.1 on.
 const MAX_PARAM_BYTES: usize = 32_764;
 
-/// Methods that every generated `Kernels` has.
+/// The methods that every generated `Kernels` has.
 pub(super) const RESERVED: [&str; 2] = ["load", "module"];
 
 impl<'a> File<'a> {
-    /// Reads a function definition or declaration with `__global__`.
+    /// Reads a definition or declaration of a `__global__` function.
     pub(super) fn kernel(&mut self, node: Node<'a>, keyword: Node<'a>, context: Context) {
         let source = self.source;
         let Some(declarator) = node.child_by_field_name("declarator") else {
             return self.unreadable(keyword);
         };
-        // `__global__ float* f()` nests the function's declarator in a pointer's.
+        // In `__global__ float* f()` the function's declarator is nested inside the pointer's.
         let mut function = declarator;
         while function.kind() != "function_declarator" {
             match function.child_by_field_name("declarator") {
@@ -42,12 +42,12 @@ impl<'a> File<'a> {
             return self.unreadable(keyword);
         };
         let Some(body) = node.child_by_field_name("body") else {
-            // A forward declaration; the definition counts.
+            // This is a forward declaration. The definition counts.
             let lines = self.docs.above(outermost(node).start_byte());
             if let Some((_, range)) = doc::contract(&lines).first() {
                 self.diagnostics.push(source.diagnostic(
                     range.clone(),
-                    "this contract stands above a declaration",
+                    "this contract is above a declaration",
                     "put it above the kernel's definition, which is what launchers are made from",
                 ));
             }
@@ -73,7 +73,7 @@ impl<'a> File<'a> {
         else {
             return;
         };
-        // The last instance is read first, so that the parameters that are kept are those of the first.
+        // We read the first instance last, because its parameters are the ones to keep.
         let (mut params, mut instances) = (Vec::new(), Vec::new());
         for (arguments, written) in arguments.into_iter().rev() {
             self.types.substitute(&template, &arguments);
@@ -95,7 +95,7 @@ impl<'a> File<'a> {
         }
         if let Some(range) = self.docs.ordinary_above(outermost(node).start_byte()) {
             let warning = format!(
-                "this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its lines with `///`"
+                "this looks like the contract of `{name}`, but we do not read ordinary comments; begin its lines with `///`"
             );
             self.warn(range.start, &warning);
         }
@@ -129,8 +129,9 @@ impl<'a> File<'a> {
         });
     }
 
-    /// Returns the most threads of a block: the first argument of `__launch_bounds__`. `None` if there is no bound, or if only a
-    /// compiler knows its value. Then nothing is refused here: a GPU's driver knows the bound of what it loaded.
+    /// Returns the largest block that the first argument of `__launch_bounds__` allows, in threads. Returns
+    /// `None` if there is no bound or only a compiler knows its value. Then we refuse nothing here, because
+    /// the GPU's driver knows the bound of what it loaded.
     fn launch_bound(&mut self, node: Node<'a>) -> Option<u32> {
         let bounds = child_of_kind(node, "launch_bounds")?;
         let first = named(bounds).into_iter().find(|argument| argument.kind() != "comment")?;
@@ -139,7 +140,8 @@ impl<'a> File<'a> {
         u32::try_from(value).ok().filter(|threads| *threads > 0)
     }
 
-    /// Refuses parameters that one launcher cannot take for all instances of a template. Memory is bytes then.
+    /// Refuses parameters that one launcher cannot take for all instances of a template. If it is memory, the
+    /// launcher takes bytes instead.
     fn check_instances(
         &mut self,
         params: &mut [Param],
@@ -169,7 +171,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Refuses a kernel with more bytes of parameters than any backend takes.
+    /// Refuses a kernel whose parameters have more bytes than some backend takes.
     fn check_size(&mut self, kernel: &str, name_node: Node<'a>, instances: &[Instance]) {
         let ends = instances.iter().filter_map(|instance| {
             let (offset, size) = *instance.param_table().last()?;
@@ -180,7 +182,7 @@ impl<'a> File<'a> {
             self.diagnostics.push(self.source.diagnostic(
                 name_node.byte_range(),
                 format!(
-                    "the parameters of kernel `{kernel}` have {bytes} bytes; the most is {MAX_PARAM_BYTES}"
+                    "the parameters of kernel `{kernel}` have {bytes} bytes; at most {MAX_PARAM_BYTES} are allowed"
                 ),
                 "pass a pointer, or set a `__constant__` variable",
             ));
@@ -198,7 +200,7 @@ impl<'a> File<'a> {
         Function { path, extern_c, types: types.join(", "), overloaded: false, shares_name }
     }
 
-    /// Reads the contract; a contract with mistakes is not looked at further.
+    /// Reads the contract. If it has mistakes, returns `None`, so nothing else is reported about it.
     fn contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
         let mut contract = Contract::default();
         let before = self.diagnostics.len();
@@ -209,7 +211,8 @@ impl<'a> File<'a> {
         (self.diagnostics.len() == before).then_some(contract)
     }
 
-    /// Refuses a contract that computes with a number of a template's type: launchers compute before they know the type.
+    /// Refuses a contract that computes with a number whose type the template chooses, because launchers
+    /// evaluate contracts before they know the type.
     fn check_generic(&mut self, contract: Option<&Contract>, params: &[Param], generics: &[Option<usize>]) {
         let Some(contract) = contract else { return };
         let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
@@ -225,7 +228,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Refuses a contract that promises less than a safe launcher needs.
+    /// Refuses a contract that promises too little for a safe launcher.
     fn check_contract(
         &mut self,
         contract: &Contract,
@@ -245,7 +248,7 @@ impl<'a> File<'a> {
             refuse(
                 name_node.byte_range(),
                 format!("`covers:` asks for blocks of {threads} threads, and `{name}` takes at most {most}"),
-                "write a smaller block behind `by`, or a larger __launch_bounds__".to_owned(),
+                "write a smaller block after `by`, or a larger __launch_bounds__".to_owned(),
             );
         }
         if let Some(index) = contract.covered_optional() {
@@ -264,9 +267,9 @@ impl<'a> File<'a> {
                 let pointer = &param.name;
                 refuse(
                     param.range.clone(),
-                    format!("nothing in the contract of `{name}` says how long `{pointer}` must be"),
+                    format!("the contract of `{name}` does not say how long `{pointer}` must be"),
                     format!(
-                        "add a condition such as `n <= len({pointer})`, or `0 <= len({pointer})` where the kernel \
+                        "add a condition such as `n <= len({pointer})`, or `0 <= len({pointer})` if the kernel \
                          touches none of it; without any `requires:` the launcher is an unsafe fn"
                     ),
                 );
@@ -277,8 +280,8 @@ impl<'a> File<'a> {
         {
             refuse(
                 name_node.byte_range(),
-                format!("nothing in the contract of `{name}` says how much dynamic shared memory `{array}` must have"),
-                "add a condition such as `4 * block.x <= shared`, or `0 <= shared` where the kernel touches none of \
+                format!("the contract of `{name}` does not say how much dynamic shared memory `{array}` must have"),
+                "add a condition such as `4 * block.x <= shared`, or `0 <= shared` if the kernel touches none of \
                  it; without any `requires:` the launcher is an unsafe fn"
                     .to_owned(),
             );
@@ -290,7 +293,8 @@ impl<'a> File<'a> {
                 refuse(
                     param.range.clone(),
                     format!("`{}` is volatile and restrict", param.name),
-                    "leave one of the two out: what may change at any time has other names".to_owned(),
+                    "leave one of the two out: memory that may change at any time has other pointers to it"
+                        .to_owned(),
                 );
             }
         }
@@ -304,7 +308,7 @@ impl<'a> File<'a> {
         ));
     }
 
-    /// Refuses a kernel that cannot be found in its place.
+    /// Refuses a kernel in a place where a program could not find it.
     fn check_place(&mut self, keyword: Node<'a>, name_node: Node<'a>, name: &str, context: Context) {
         let source = self.source;
         let mut refuse = |node: Node<'a>, message: String, help: String| {
@@ -327,14 +331,14 @@ impl<'a> File<'a> {
         if context.conditional {
             refuse(
                 name_node,
-                format!("kernel `{name}` stands in an #if, so it may be missing on some backends"),
+                format!("kernel `{name}` is inside an #if, so it may be missing on some backends"),
                 "move the #if into the kernel's body".to_owned(),
             );
         }
         if !is_plain_name(name) {
             refuse(
                 name_node,
-                format!("`{name}` is no plain name"),
+                format!("`{name}` is not a plain name"),
                 "name the kernel by one identifier".to_owned(),
             );
         }
@@ -380,7 +384,10 @@ impl<'a> File<'a> {
         if params.len() > MAX_PARAMS {
             self.diagnostics.push(source.diagnostic(
                 params[MAX_PARAMS].range.clone(),
-                format!("kernel `{kernel}` has {} parameters; the most is {MAX_PARAMS}", params.len()),
+                format!(
+                    "kernel `{kernel}` has {} parameters; at most {MAX_PARAMS} are allowed",
+                    params.len()
+                ),
                 "pass a struct by value",
             ));
         }
@@ -421,7 +428,7 @@ impl<'a> File<'a> {
                     "a kernel cannot take functions; choose by an integer parameter",
                 );
             }
-            // An array as a parameter is a pointer to its elements.
+            // An array parameter is a pointer to its elements.
             Shape::Pointer(element) | Shape::Array(element, _) => {
                 let (constant, volatile) = element.qualifiers();
                 ParamType::Pointer { element: element.element(), mutable: !constant, volatile }
@@ -435,7 +442,7 @@ impl<'a> File<'a> {
         Ok(Param { name, range: node.byte_range(), ty })
     }
 
-    /// Refuses a contract over memory for whose contents no condition can vouch.
+    /// Refuses a contract on memory whose contents no condition can vouch for.
     fn check_contents(&mut self, params: &[Param], types: &[ParamType]) {
         const UNSAFE: &str = "leave `requires:` out: the launcher is then an unsafe fn";
         for (param, ty) in params.iter().zip(types) {
@@ -470,7 +477,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Returns a parameter's declaration without its name and default.
+/// Returns a parameter's declaration without its name and default value.
 fn written_type(source: &SourceFile, param: Node<'_>) -> String {
     let end = param.child_by_field_name("default_value").map_or(param.end_byte(), |value| value.start_byte());
     let text = match param_name(param) {
@@ -482,7 +489,7 @@ fn written_type(source: &SourceFile, param: Node<'_>) -> String {
     text.trim_end().trim_end_matches('=').split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the template's parameter that is the type of a kernel's parameter, or of the memory that it points to.
+/// Returns the template parameter that is the type of a kernel's parameter, or of its elements.
 fn generic(
     source: &SourceFile,
     function: Node<'_>,
@@ -490,7 +497,7 @@ fn generic(
     template: &[Template],
     instances: &[Instance],
 ) -> Option<usize> {
-    // Elements that are arrays of the type are counted as arrays.
+    // If the elements are arrays of the type, we count arrays.
     if matches!(param.ty, ParamType::Pointer { element: ValueType::Array { .. }, .. }) {
         return None;
     }
@@ -498,7 +505,7 @@ fn generic(
     let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
     let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
     let number = template.iter().position(|parameter| parameter.name == ty)?;
-    // Memory of types that Rust has no name for is bytes.
+    // Memory of a type that Rust has no name for is bytes.
     let known =
         |instance: &Instance| matches!(instance.arguments[number], Argument::Type { ty: Some(_), .. });
     instances.iter().all(known).then_some(number)
@@ -509,7 +516,8 @@ fn param_name(param: Node<'_>) -> Option<Node<'_>> {
     param.child_by_field_name("declarator").map(declared).filter(|name| name.kind() == "identifier")
 }
 
-/// Returns the linkage specification that a lone kernel is wrapped in, above which its doc comment stands.
+/// Returns the linkage specification or template declaration around a kernel, because its doc comment is
+/// above that.
 fn outermost(node: Node<'_>) -> Node<'_> {
     match node.parent() {
         Some(parent)
@@ -527,8 +535,8 @@ pub(super) fn is_plain_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Gives launchers of different functions with one name names of their own: the namespaces come first, and overloads
-/// after the first are numbered.
+/// Gives launchers that would share a name distinct ones: we put the namespaces in front, and number
+/// overloads after the first.
 pub(super) fn tell_apart(kernels: &mut [Kernel]) {
     for i in 0..kernels.len() {
         let others = || kernels.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
@@ -549,7 +557,7 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
     }
 }
 
-/// Returns the names of all functions that are no kernels and no methods, without their namespaces.
+/// Returns the names of all functions that are neither kernels nor methods, without namespaces.
 pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
     let mut names = HashSet::new();
     for part in &parts.files {
@@ -560,7 +568,7 @@ pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
             {
                 names.insert(last_name(&part.source.text[name.byte_range()]).trim().to_owned());
             }
-            // A kernel's name cannot mean a function in a body.
+            // Inside a body, a kernel's name cannot mean another function.
             !matches!(node.kind(), "compound_statement" | "field_declaration_list")
         });
     }

@@ -1,9 +1,10 @@
-//! The text from which types are read: macros, conditions and includes of a file and of the user's own headers.
+//! The text that we read types from: macros, conditions and includes of a file and the user's own headers.
 //!
-//! This is no preprocessor: it expands nothing. It follows `#include`, notes what `#define` says, and leaves out
-//! what an `#if` excludes, where the condition depends on the user's own macros alone. A macro that neither the
-//! files nor the build's options define counts as undefined, unless its name is of those that compilers and vendors
-//! define. Each compiler asserts the types that result, so that a wrong guess is an error of the build.
+//! This is not a preprocessor, because it expands nothing. It follows `#include`, notes every `#define`, and
+//! drops what an `#if` excludes, if the condition depends only on the user's own macros. A macro counts as
+//! undefined if neither the files nor the build's options define it, unless its name looks like one that
+//! compilers or vendors define. If we guess wrong, the build fails, because each compiler asserts the
+//! resulting types.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -18,10 +19,10 @@ use crate::diagnostic::{Result, SourceFile};
 use crate::headers::{Included, includes};
 use crate::names::places_of;
 
-/// A header of the user's.
+/// One of the user's headers.
 pub(crate) struct Helper {
     pub(crate) source: SourceFile,
-    /// The places in the file and its headers that include this one.
+    /// Where the file and its headers include this one.
     pub(crate) included: Vec<Included>,
 }
 
@@ -31,40 +32,40 @@ impl Helper {
     }
 }
 
-/// One file as its types are read.
+/// One file, as we read its types.
 pub(super) struct Part<'s> {
     pub(super) source: &'s SourceFile,
-    /// The tree of the text that counts. Offsets are those of the file.
+    /// The tree of the text that counts. Offsets are the file's own.
     pub(super) tree: Tree,
 }
 
-/// The file and the headers that it includes, each before the part that includes it.
+/// The file and the headers that it includes. Each comes before the file that includes it.
 #[derive(Default)]
 pub(super) struct Parts<'s> {
     pub(super) files: Vec<Part<'s>>,
     pub(super) macros: Macros,
-    /// Names of headers in quotes that were not found.
+    /// Quoted headers that we did not find.
     pub(super) missing: Vec<String>,
-    /// Whether a kernel stands where an `#if` excludes it.
+    /// True if an `#if` excludes a kernel.
     pub(super) left_out_kernel: bool,
 }
 
-/// Everything that `#define` says.
+/// What all `#define`s say.
 #[derive(Default)]
 pub(super) struct Macros {
-    /// The macros in force at a place of the text; those with parameters have no value.
+    /// The macros at the current place of the text. Macros with parameters have no value.
     current: HashMap<String, Option<String>>,
-    /// All macros; `None` for one with parameters, or with more than one value.
+    /// All macros; `None` for a macro with parameters or several values.
     all: HashMap<String, Option<String>>,
-    /// Names that conditions ask about and that counted as undefined.
+    /// Names in conditions that we took to be undefined.
     assumed: RefCell<BTreeSet<String>>,
 }
 
-/// The depth of macros that stand for macros at which an expression is given up.
+/// How deeply macros may stand for macros before we give up on an expression.
 const MAX_DEPTH: usize = 32;
 
 impl Macros {
-    /// Returns the text that a name stands for, wherever it is defined.
+    /// Returns the text that a macro stands for, wherever it is defined.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.all.get(name)?.as_deref()
     }
@@ -77,7 +78,7 @@ impl Macros {
         self.current.insert(name.to_owned(), value);
     }
 
-    /// Returns whether an `#if` is true; `None` where that is up to a compiler.
+    /// Returns whether an `#if` is true; `None` if it depends on the compiler.
     fn condition(&self, text: &str, depth: usize) -> Option<i128> {
         if depth > MAX_DEPTH {
             return None;
@@ -105,7 +106,8 @@ impl Macros {
         Some(0)
     }
 
-    /// Returns the names that no compiler may have defined, since the file was read as if they were not.
+    /// Returns the names that must not be defined when a compiler reads the file, because we read it as if
+    /// they were not.
     pub(super) fn assumed(&self) -> Vec<String> {
         let assumed = self.assumed.borrow();
         let plain = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -113,7 +115,7 @@ impl Macros {
     }
 }
 
-/// Returns whether compilers, vendors' headers or ours may define a macro of this name.
+/// Returns true if compilers, vendors' headers or our own may define a macro of this name.
 fn is_foreign(name: &str) -> bool {
     const PREFIXES: [&str; 22] = [
         "_",
@@ -143,7 +145,8 @@ fn is_foreign(name: &str) -> bool {
 }
 
 impl<'s> Parts<'s> {
-    /// Reads `source` and those of `helpers` that it includes, in the order of a compiler. `defines` are the build's.
+    /// Reads `source` and the `helpers` that it includes, in the order in which a compiler would. `defines`
+    /// come from the build script.
     pub(super) fn read(
         source: &'s SourceFile,
         helpers: &'s [Helper],
@@ -159,7 +162,7 @@ impl<'s> Parts<'s> {
 
     /// Returns the root of the file's own tree.
     pub(super) fn root(&self) -> Node<'_> {
-        // Reading ends with the file itself.
+        // The file itself is read last.
         self.files[self.files.len() - 1].tree.root_node()
     }
 
@@ -186,7 +189,7 @@ impl<'s> Parts<'s> {
                             blank(&mut kept[at..end]);
                         }
                     } else if active && directive.starts_with("include") {
-                        // Names of files look like strings and comments, so they are read from the text itself.
+                        // File names look like strings and comments, so we read them from the original text.
                         let line = &text[at..end];
                         for written in includes(line).map(|at| &line[at]) {
                             let helper = helpers.iter().find(|h| h.is_included(&source.path, written));
@@ -212,14 +215,14 @@ impl<'s> Parts<'s> {
             }
             at = end;
         }
-        // Whole lines were replaced, and by spaces.
+        // We only replaced whole lines, and only with spaces.
         let kept = String::from_utf8_lossy(&kept);
         self.files.push(Part { source, tree: tree(&readable(&kept))? });
         Ok(())
     }
 
-    /// Follows a directive that begins, goes on with or ends a condition; returns whether its outcome is known, and
-    /// `None` for another directive.
+    /// Follows a directive that begins, continues or ends a condition. Returns whether we know its outcome,
+    /// or `None` for any other directive.
     fn conditional(&self, directive: &str, open: &mut Vec<Condition>, active: bool) -> Option<bool> {
         let word = directive.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(directive.len());
         let (word, rest) = directive.split_at(word);
@@ -240,7 +243,7 @@ impl<'s> Parts<'s> {
             "endif" => return Some(open.pop()?.known),
             _ => return None,
         };
-        // Within text that is left out, everything is.
+        // Inside excluded text, everything is excluded.
         let opened = if active { opened } else { Some(0) };
         let mut condition = Condition { active: true, taken: false, known: true };
         condition.next(opened);
@@ -264,27 +267,27 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// An `#if` whose `#endif` has not come yet.
+/// An `#if` that is still open.
 struct Condition {
-    /// Whether the text of the present branch counts.
+    /// True if the text of this branch counts.
     active: bool,
-    /// Whether an earlier branch was certainly the one.
+    /// True if an earlier branch was definitely taken.
     taken: bool,
-    /// Whether every condition so far was known.
+    /// True if we knew every condition so far.
     known: bool,
 }
 
 impl Condition {
-    /// Begins a branch, taken where `value` is true and no earlier one was.
+    /// Begins the next branch. It is taken if `value` is true and no earlier branch was.
     fn next(&mut self, value: Option<i128>) {
         self.known &= value.is_some();
         self.active = value != Some(0);
-        // Behind a condition that only compilers know, no branch is certain.
+        // After a condition that only compilers know, no branch is certain.
         self.taken |= self.known && self.active;
     }
 }
 
-/// Returns the end of the line that begins at `start`, continuation lines included.
+/// Returns the end of the line that begins at `start`, including continuation lines.
 fn logical_line(text: &str, start: usize) -> usize {
     let mut at = start;
     loop {
@@ -296,7 +299,7 @@ fn logical_line(text: &str, start: usize) -> usize {
     }
 }
 
-/// Replaces everything but line breaks by spaces.
+/// Replaces everything except line breaks with spaces.
 fn blank(bytes: &mut [u8]) {
     for byte in bytes {
         if *byte != b'\n' {
@@ -305,7 +308,7 @@ fn blank(bytes: &mut [u8]) {
     }
 }
 
-/// Returns the text with spaces for comments and for what strings contain; offsets stay.
+/// Returns the text with comments and the contents of strings replaced by spaces. Offsets stay the same.
 fn without_comments(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut at = 0;
@@ -318,7 +321,7 @@ fn without_comments(text: &str) -> String {
                 while end < bytes.len() && bytes[end] != *quote && bytes[end] != b'\n' {
                     end += if bytes[end] == b'\\' && bytes.get(end + 1) != Some(&b'\n') { 2 } else { 1 };
                 }
-                // A quote in a number such as 1'000 begins nothing.
+                // The quote in a number such as 1'000 begins no character literal.
                 (end.min(bytes.len()), 1)
             }
             _ => {
@@ -337,7 +340,8 @@ fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
     rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
 }
 
-/// Words that the grammar does not know, and that change no type; some take arguments in parentheses.
+/// Words that the grammar does not know and that change no type. The flag says whether the word takes an
+/// argument in parentheses.
 const UNREAD: [(&str, bool); 7] = [
     (HIP_DYNAMIC_SHARED, true),
     ("__restrict__", false),
@@ -350,7 +354,7 @@ const UNREAD: [(&str, bool); 7] = [
 
 const LAUNCH_BOUNDS: &str = "__launch_bounds__";
 
-/// Returns the text with spaces for words that the grammar would stumble over; offsets stay.
+/// Returns the text with spaces in place of words that confuse the grammar. Offsets stay the same.
 pub(crate) fn readable(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (word, argument) in UNREAD {
@@ -362,7 +366,7 @@ pub(crate) fn readable(text: &str) -> String {
             }
         }
     }
-    // The grammar knows two arguments of `__launch_bounds__`. The third, which is about clusters, comes last.
+    // The grammar only knows two arguments of `__launch_bounds__`. The third, about clusters, comes last.
     for at in places_of(text, LAUNCH_BOUNDS) {
         let start = at + LAUNCH_BOUNDS.len();
         let Some(end) = closing(text, start) else { continue };
@@ -378,7 +382,7 @@ pub(crate) fn readable(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the end of the parentheses that begin behind `from`, on the same line.
+/// Returns the end of the parentheses that begin after `from` on the same line.
 pub(super) fn closing(text: &str, from: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text[from..].char_indices() {

@@ -1,9 +1,9 @@
-//! The part of a file that its kernels can reach.
+//! Finds the part of a file that its kernels can reach.
 //!
-//! Many CUDA files hold kernels and the host code that launches them. A host compiler that makes kernels for the CPU
-//! can read neither `<<<…>>>` nor the vendor's host interface, and kernels need neither. So functions and variables
-//! that no device code names are left out there. Names decide, without scopes or overloads: a name too many keeps a
-//! function too many.
+//! Many CUDA files contain kernels together with the host code that launches them. When a host compiler
+//! builds kernels for the CPU, it cannot read `<<<…>>>` or the vendor's host interface, and the kernels need
+//! neither. So we leave out functions and variables that no device code names. We compare names without
+//! scopes or overloads, which is safe: at worst we keep a function that nobody needs.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,20 +15,20 @@ use super::{children, declarators, declared, descendants, is_constant, named, pr
 use crate::diagnostic::{Error, Result, SourceFile};
 use crate::names::last_name;
 
-/// The words that make a declaration one of the device's.
+/// Words that make a declaration part of the device code.
 const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
 
-/// The beginnings of the names of the vendors' host interfaces, which a capital letter follows.
+/// Prefixes of names in the vendors' host interfaces. A capital letter follows them.
 const HOST: [&str; 19] = [
     "cuda", "hip", "cu", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft", "curand", "cusolver",
     "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
 ];
 
-/// Returns the text of a file without what only host code needs, at unchanged lines and columns. `None` where nothing
-/// is left out.
+/// Returns the text of a file without what only host code needs. Lines and columns do not change. Returns
+/// `None` if there is nothing to leave out.
 ///
 /// # Errors
-/// A kernel that launches kernels, which only CUDA has.
+/// A kernel that launches kernels, because only CUDA supports that.
 pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
     let text = &*source.text;
     let tree = tree(&preprocess::readable(text))?;
@@ -40,7 +40,7 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
             for launch in descendants(node).filter(|inner| inner.kind() == "kernel_call_syntax") {
                 launches.push(source.diagnostic(
                     launch.byte_range(),
-                    "a kernel that launches kernels is for CUDA alone",
+                    "a kernel that launches kernels only works with CUDA",
                     "launch from the Rust program, or leave the other backends out for this file",
                 ));
             }
@@ -64,11 +64,11 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
     for range in left_out {
         blank(&mut rest, range);
     }
-    // Only whole characters were replaced, each byte by a space.
+    // We only replaced whole characters, byte by byte, with spaces.
     Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
 }
 
-/// Replaces what the range holds by spaces, but for line ends and directives.
+/// Replaces a range with spaces, except for line breaks and directives.
 fn blank(text: &mut [u8], range: Range<usize>) {
     let mut directive = false;
     let mut line_start =
@@ -91,30 +91,30 @@ fn blank(text: &mut [u8], range: Range<usize>) {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A function, or a variable that is no constant.
+    /// A function, or a variable that is not a constant.
     Use,
-    /// Anything else: it is left out only if it needs the vendors' host interfaces.
+    /// Anything else. We leave it out only if it needs the vendors' host interfaces.
     Other,
 }
 
-/// A declaration outside of functions and classes.
+/// A declaration outside functions and classes.
 struct Item {
     range: Range<usize>,
     kind: Kind,
     names: HashSet<String>,
     words: HashSet<String>,
-    /// Whether it launches kernels, which no device code does.
+    /// True if it launches kernels, which device code never does.
     launches: bool,
 }
 
 struct Items<'a> {
     text: &'a str,
     list: Vec<Item>,
-    /// The words of what stays in any case.
+    /// The words in everything that we keep in any case.
     roots: HashSet<String>,
-    /// The names of kernels. No device code calls a kernel, nor a host function that has the same name.
+    /// The names of kernels. Device code never calls a kernel, nor a host function of the same name.
     kernels: HashSet<String>,
-    /// The words of each macro.
+    /// The words in each macro.
     macros: HashMap<String, HashSet<String>>,
 }
 
@@ -164,7 +164,7 @@ impl Items<'_> {
         }
     }
 
-    /// Notes a declaration; `inner` is that without what stands around it.
+    /// Records a declaration. `inner` is the declaration without its wrappers.
     fn item(&mut self, node: Node<'_>, inner: Node<'_>) {
         let text = &self.text[node.byte_range()];
         if DEVICE.iter().any(|word| text.contains(word)) {
@@ -201,7 +201,7 @@ impl Items<'_> {
         name.split('<').next().unwrap_or_default().trim().to_owned()
     }
 
-    /// Returns the ranges of the declarations that are left out.
+    /// Returns the ranges of the declarations to leave out.
     fn unreached(&self) -> Vec<Range<usize>> {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, item) in self.list.iter().enumerate() {
@@ -223,7 +223,7 @@ impl Items<'_> {
                 new.extend(self.list[index].words.iter().map(String::as_str));
             }
         }
-        // A name that is gone takes others with it.
+        // If we leave out a name, whatever uses it must go too.
         let stays = |item: &Item, kept: bool, gone: &HashSet<&str>| {
             let needs_host = || item.words.iter().any(|word| is_host(word) || gone.contains(&**word));
             kept || item.kind == Kind::Other && !needs_host()
@@ -245,7 +245,7 @@ impl Items<'_> {
     }
 }
 
-/// Returns whether the name is one of a vendor's host interface.
+/// Returns true if the name belongs to a vendor's host interface.
 fn is_host(word: &str) -> bool {
     HOST.iter().any(|prefix| {
         word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))

@@ -9,7 +9,7 @@ use super::kernel::is_plain_name;
 use super::preprocess::closing;
 use super::{child_of_kind, has_word, visit};
 
-/// Returns the names of such arrays in these texts with their roots, each once.
+/// Returns the names of these arrays, each once. The texts come with their root nodes.
 pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for (text, root) in texts {
@@ -18,15 +18,14 @@ pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// HIP's macro, which takes the type and the name.
+/// HIP's macro. It takes the type and the name.
 pub(super) const HIP_DYNAMIC_SHARED: &str = "HIP_DYNAMIC_SHARED";
 
-/// Returns whether a text declares shared memory.
 pub(super) fn is_in(text: &str) -> bool {
     text.contains("__shared__") || text.contains(HIP_DYNAMIC_SHARED)
 }
 
-/// Returns the uses of HIP's macro in a text: their places, types and names.
+/// Returns every use of HIP's macro in a text: its place, type and name.
 pub(crate) fn hip_arrays(text: &str) -> impl Iterator<Item = (Range<usize>, &str, &str)> {
     text.match_indices(HIP_DYNAMIC_SHARED).filter_map(|(at, word)| {
         let open = at + word.len();
@@ -43,7 +42,8 @@ fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
         if node.kind() != "declaration" || !is_extern_shared(text, node) {
             return true;
         }
-        // Searched for, not walked down to: `__align__(16)` is unknown to the grammar and garbles the rest.
+        // We search for the declarator instead of walking down to it, because the grammar does not know
+        // `__align__(16)` and garbles what follows.
         visit(node, &mut |node| {
             let name = node.child_by_field_name("declarator").filter(|_| node.kind() == "array_declarator");
             names.extend(name.map(|name| text[name.byte_range()].to_owned()));

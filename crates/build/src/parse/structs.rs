@@ -1,4 +1,4 @@
-//! Structs and unions that kernels take: their layout, and the obstacles to their being plain data.
+//! Structs and unions that kernels take: their layout, and what keeps them from being plain data.
 
 use tree_sitter::Node;
 
@@ -11,7 +11,7 @@ use crate::signature::{Field, Struct};
 use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {
-    /// Lays a struct or a union out as C does, and refuses members that have no place in Rust.
+    /// Lays out a struct or union as C does, and refuses members that have no counterpart in Rust.
     pub(super) fn define(&mut self, cpp: &str, place: Place<'a>) -> Result<Struct, Diagnostic> {
         let node = place.node;
         if let Some(base) = child_of_kind(node, "base_class_clause") {
@@ -31,7 +31,7 @@ impl<'a> Types<'a> {
             } else if private && !members.is_empty() {
                 return Err(place.at(member).refuse(
                     format!(
-                        "this member of `{cpp}` is private, so no check could tell where a compiler places it"
+                        "this member of `{cpp}` is private, so we cannot check where a compiler places it"
                     ),
                     "make it public",
                 ));
@@ -68,7 +68,7 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Returns the alignment that is written before or behind a struct's body.
+    /// Returns the alignment that is written before or after a struct's body.
     fn alignment(&mut self, place: Place<'a>) -> Result<Option<usize>, Diagnostic> {
         let (node, text) = (place.node, &place.source.text);
         let body = node.child_by_field_name("body").map_or(node.byte_range(), |body| body.byte_range());
@@ -104,7 +104,7 @@ impl<'a> Types<'a> {
         Ok(largest)
     }
 
-    /// Returns the fields that a member of a struct declares; none for a function or a type.
+    /// Returns the fields that a member declares. Functions and types declare none.
     fn member(&mut self, place: Place<'a>, of: &str) -> Result<Vec<Field>, Diagnostic> {
         let member = place.node;
         let text = place.text();
@@ -197,13 +197,13 @@ impl<'a> Types<'a> {
     }
 }
 
-/// The largest alignment that is carried over: memory for kernels has at least as much.
+/// The largest alignment that we support. Memory for kernels always has at least this alignment.
 const MAX_ALIGN: usize = 128;
 
-/// The size of a struct at which it is given up.
+/// The size at which we give up on a struct.
 pub(crate) const MAX_SIZE: usize = 1 << 40;
 
-/// Returns the one field of a union, as Rust has it.
+/// Returns the single field that represents a union in Rust.
 fn words(size: usize, align: usize) -> Field {
     let word =
         [Scalar::U64, Scalar::U32, Scalar::U16].into_iter().find(|word| align.is_multiple_of(word.size()));
@@ -220,7 +220,7 @@ fn words(size: usize, align: usize) -> Field {
     }
 }
 
-/// Returns whether a function's declarator is one of a pointer to a function.
+/// Returns true if a function's declarator belongs to a pointer to a function.
 fn is_pointer(node: Node<'_>) -> bool {
     node.child_by_field_name("declarator").is_some_and(|inner| inner.kind().contains("parenthesized"))
 }

@@ -1,7 +1,8 @@
-//! Kernel templates: their parameters, and the arguments that they are compiled for.
+//! Kernel templates: their parameters, and the arguments that we compile them for.
 //!
-//! An instance is asked for in one of four places: a `types:` line above the template, an explicit instantiation in the
-//! file, a launch with all its arguments in the file's host code, or the build script.
+//! You can ask for an instance in four places: in a `types:` line above the template, with an explicit
+//! instantiation in the file, with a launch in the file's host code that spells out all arguments, or in the
+//! build script.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,12 +16,12 @@ use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
 use crate::types::Scalar;
 
-/// The remedy for an argument that is neither a type nor a number.
+/// The help for an argument that is neither a type nor a number.
 const NO_ARGUMENT: &str = "write a type, or a number as a literal";
 
-/// The name and arguments of an instance that someone asks for.
+/// An instance that was asked for: name and arguments.
 pub(super) struct Wanted {
-    /// The name with its namespaces, as far as they are written.
+    /// The name with its namespaces, as far as they were written.
     path: String,
     arguments: Vec<String>,
     place: Place,
@@ -35,14 +36,14 @@ enum Place {
     Script,
 }
 
-/// The instances that one template is compiled for.
+/// The instances to compile one template for.
 pub(super) struct Instances {
     pub(super) template: Vec<Template>,
-    /// Arguments, and whether the file instantiates them itself.
+    /// The arguments, and whether the file instantiates them itself.
     pub(super) arguments: Vec<(Vec<Argument>, bool)>,
 }
 
-/// Returns what the file's own text asks for, and then the build script.
+/// Returns what the file's own text asks for, followed by what the build script asks for.
 pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
     let mut all = Vec::new();
     let constants = constants(source, root);
@@ -78,7 +79,7 @@ fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
         return Some(function);
     }
     match &source.text[function.byte_range()] {
-        // The last may stand around the kernel's name within the others.
+        // The last one may wrap the kernel's name inside the others.
         "hipLaunchKernelGGL" | "hipLaunchKernel" | "HIP_KERNEL_NAME" => {
             call.child_by_field_name("arguments")?.named_child(0)
         }
@@ -86,7 +87,7 @@ fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
     }
 }
 
-/// Returns the constants of all functions with their values; `None` for a name with more than one value.
+/// Returns the constants of all functions with their values; `None` if a name has several values.
 fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Option<&'s str>> {
     let mut constants = HashMap::new();
     let text = |node: Node<'_>| &source.text[node.byte_range()];
@@ -99,7 +100,7 @@ fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Opt
     constants
 }
 
-/// Returns the instance that a declarator or the function of a call names.
+/// Returns the instance that a declarator, or the function in a call, names.
 fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wanted> {
     while node.kind() == "function_declarator" {
         node = node.child_by_field_name("declarator")?;
@@ -116,7 +117,7 @@ fn by_text(text: &str, place: Place) -> Option<Wanted> {
     Some(Wanted { path: path.trim().to_owned(), arguments, place })
 }
 
-/// Splits at the commas outside brackets.
+/// Splits a text at the commas outside brackets.
 pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     text.split(move |c| {
@@ -131,23 +132,23 @@ pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
-/// A parameter of a template, with the value that it has where nobody gives another.
+/// A template parameter, with its default if it has one.
 pub(super) struct Parameter {
     pub(super) template: Template,
     pub(super) default: Option<String>,
 }
 
-/// The choices of `types:` lines for a parameter, or for several that are chosen together.
+/// What `types:` lines list for a parameter, or for several that are chosen together.
 struct List {
-    /// The parameters' places in the template.
+    /// The parameters' indices in the template.
     parameters: Vec<usize>,
-    /// Each has a value for every one of `parameters`.
+    /// Each choice has a value for every one of `parameters`.
     choices: Vec<Vec<Argument>>,
 }
 
 impl<'a> File<'a> {
-    /// Returns the functions that a kernel is compiled to, by the arguments of its template; nothing where there are
-    /// none, which has been said then.
+    /// Returns the functions that a kernel is compiled to, each with the template's arguments. If there are
+    /// none, returns nothing and has already reported why.
     pub(super) fn instances(
         &mut self,
         kernel: Node<'a>,
@@ -164,7 +165,7 @@ impl<'a> File<'a> {
             self.diagnostics.extend(listed.into_iter().map(|range| {
                 self.source.diagnostic(
                     range,
-                    format!("kernel `{plain}` is no template"),
+                    format!("kernel `{plain}` is not a template"),
                     "leave `types:` out",
                 )
             }));
@@ -186,8 +187,8 @@ impl<'a> File<'a> {
         None
     }
 
-    /// Returns the instances of a template; nothing where one was refused. `listed` is the text of the kernel's `types:`
-    /// lines.
+    /// Returns the instances of a template, or nothing if one was refused. `listed` is the text of the
+    /// kernel's `types:` lines.
     fn of_template(
         &mut self,
         declaration: Node<'a>,
@@ -239,7 +240,7 @@ impl<'a> File<'a> {
             let (message, help) = if texts.len() == parameters.len() {
                 match arguments(&mut self.types, &parameters, &texts) {
                     Ok(arguments) => {
-                        // A name that is no type here may be a parameter of the host's own template.
+                        // A name that is not a type here may be a parameter of the host code's own template.
                         let unknown =
                             |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
                         if !matches!(place, Place::Launched) || !arguments.iter().any(unknown) {
@@ -251,11 +252,15 @@ impl<'a> File<'a> {
                 }
             } else {
                 (
-                    format!("`{path}<{}>` gives not all {} arguments", texts.join(", "), parameters.len()),
+                    format!(
+                        "`{path}<{}>` does not give all {} arguments",
+                        texts.join(", "),
+                        parameters.len()
+                    ),
                     "write them all",
                 )
             };
-            // Host code may leave arguments to deduction, and use names of templates of its own.
+            // Host code may leave arguments to deduction and use names from its own templates.
             if !matches!(place, Place::Launched) {
                 failed.push(source.diagnostic(range, message, help));
             }
@@ -297,7 +302,7 @@ fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Param
             let name = name_of(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
             let Some((constant, of_enum)) = field("type").and_then(|ty| types.number(place.at(ty))) else {
                 return refuse(
-                    &format!("`{name}` is no integer, bool, enum or type"),
+                    &format!("`{name}` is not an integer, bool, enum or type"),
                     "such a parameter has no counterpart in Rust: choose by an integer",
                 );
             };
@@ -314,7 +319,8 @@ fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Param
     Ok(Parameter { template, default })
 }
 
-/// Reads one `types:` line, such as `T = float, double, tile = 16, 32` or `(T, Sum) = (float, double), (int, int64_t)`.
+/// Reads one `types:` line, such as `T = float, double, tile = 16, 32` or
+/// `(T, Sum) = (float, double), (int, int64_t)`.
 fn list(
     source: &SourceFile,
     text: &str,
@@ -322,7 +328,7 @@ fn list(
     (types, parameters): (&mut Types<'_>, &[Parameter]),
     lists: &mut Vec<List>,
 ) -> Option<Diagnostic> {
-    // Both are of one text, so that the difference is a place in it.
+    // Both are slices of one text, so their difference is an offset in it.
     let place = |part: &str| {
         let start = part.as_ptr() as usize - text.as_ptr() as usize;
         start..start + part.len()
@@ -355,7 +361,10 @@ fn list(
                 let listed = |at: &usize| lists.iter().any(|list| list.parameters.contains(at));
                 if let Some(twice) = chosen.iter().copied().find(listed) {
                     let name = &parameters[twice].template.name;
-                    return refuse(place(part), format!("`{name}` is listed alone and together with others"));
+                    return refuse(
+                        place(part),
+                        format!("`{name}` is listed both alone and together with others"),
+                    );
                 }
                 lists.push(List { parameters: chosen, choices: Vec::new() });
             }
@@ -385,7 +394,7 @@ fn list(
     }
 }
 
-/// Returns the parts of `(a, b)`, or the text itself where it is not one in parentheses.
+/// Returns the parts of `(a, b)`, or the text itself if it is not in parentheses.
 fn tuple(text: &str) -> Vec<&str> {
     match text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
         Some(inner) => split(inner).collect(),
@@ -393,7 +402,8 @@ fn tuple(text: &str) -> Vec<&str> {
     }
 }
 
-/// Returns every choice of one value for each parameter, or the message and the remedy where a parameter has none.
+/// Returns every combination of values for the parameters. If a parameter has no values, returns a message
+/// and help.
 fn products(
     types: &mut Types<'_>,
     parameters: &[Parameter],
@@ -439,7 +449,7 @@ fn arguments(
     pairs.map(|(parameter, text)| argument(types, &parameter.template, text, types.end)).collect()
 }
 
-/// Returns arguments as launchers tell them apart: `long` and `long long` are one type in Rust.
+/// Returns the arguments as launchers distinguish them, so `long` and `long long` are one type.
 fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
     arguments.iter().map(|argument| match argument {
         Argument::Type { ty: Some(ty), .. } => ty.rust(),
@@ -447,7 +457,7 @@ fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Reads an argument for a parameter of a template, which is written at `place`.
+/// Reads an argument for a template parameter. `place` is where it was written.
 pub(super) fn argument<'a>(
     types: &mut Types<'a>,
     template: &Template,
@@ -457,14 +467,14 @@ pub(super) fn argument<'a>(
     match template.constant {
         None => match types.named(text, place) {
             (cpp, ty) if is_type(text) => Ok(Argument::Type { cpp, ty }),
-            _ => Err(format!("`{text}` for `{}` is no type", template.name)),
+            _ => Err(format!("`{text}` for `{}` is not a type", template.name)),
         },
         Some(scalar) => match types.evaluate(text, &types::scope(place)) {
             Some(value) => {
                 let value = if scalar == Scalar::Bool { i128::from(value != 0) } else { value };
                 Ok(Argument::Constant { value, scalar, of_enum: template.of_enum.clone() })
             }
-            None => Err(format!("`{text}` for `{}` is no number", template.name)),
+            None => Err(format!("`{text}` for `{}` is not a number", template.name)),
         },
     }
 }

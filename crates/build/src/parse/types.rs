@@ -1,5 +1,5 @@
-//! C++ types that Rust can name: scalars, short vectors, enums, structs, and aliases of these, from the file and from the
-//! user's own headers.
+//! C++ types that Rust can name: scalars, short vectors, enums, structs, and aliases of these, from the file
+//! and the user's own headers.
 
 use std::collections::HashMap;
 
@@ -49,11 +49,11 @@ pub(super) enum Shape {
     Value(ValueType),
     Void,
     Pointer(Box<Type>),
-    /// Elements and their number, which a parameter may leave out.
+    /// The element type, and the length. A parameter may leave the length out.
     Array(Box<Type>, Option<usize>),
     Function,
     Reference,
-    /// A type that has no name in Rust, and the reason.
+    /// A type without a name in Rust, and the reason.
     Refused(Box<Diagnostic>),
 }
 
@@ -62,7 +62,7 @@ impl Type {
         Self { shape, constant: false, volatile: false }
     }
 
-    /// Returns whether such memory is constant and volatile; an array is what its elements are.
+    /// Returns whether such memory is constant and whether it is volatile. An array is what its elements are.
     pub(super) fn qualifiers(&self) -> (bool, bool) {
         let (constant, volatile) = match &self.shape {
             Shape::Array(element, _) => element.qualifiers(),
@@ -71,7 +71,7 @@ impl Type {
         (constant || self.constant, volatile || self.volatile)
     }
 
-    /// Returns the type of memory that holds such values. A type without a name in Rust is bytes.
+    /// Returns the type of memory that holds such values. If the type has no name in Rust, it is bytes.
     pub(super) fn element(self) -> ValueType {
         match self.shape {
             Shape::Value(value) => value.stored(),
@@ -87,37 +87,37 @@ impl Type {
     }
 }
 
-/// The types that a file and its headers declare, resolved as they are asked for.
+/// The types that a file and its headers declare. We resolve them when they are needed.
 pub(super) struct Types<'a> {
     pub(super) declared: HashMap<String, Declared<'a>>,
     /// Names with a second, different definition.
     pub(super) ambiguous: HashMap<String, Place<'a>>,
     macros: &'a Macros,
-    /// The values of constants and enumerators, as they are written, and the namespaces around them.
+    /// The values of constants and enumerators as written, and the namespaces around them.
     pub(super) constants: HashMap<String, Constant>,
     /// Namespaces that a `using` opens.
     pub(super) opened: Vec<String>,
-    /// The names that compilers have for types of other names: the tag of a struct with a typedef.
+    /// What compilers call types that have another name here: the tag of a struct with a typedef.
     pub(super) tags: Vec<(String, String)>,
-    /// The headers that were read and those in quotes that were not found.
+    /// The headers that we read, and the quoted ones that we did not find.
     headers: (Vec<String>, Vec<String>),
     docs: Vec<doc::Docs<'a>>,
-    /// The structs and enums that kernels refer to, each behind those that it contains.
+    /// The structs and enums that kernels refer to. Each comes after the ones it contains.
     pub(super) used: Vec<Definition>,
-    /// The names of 16-bit floating-point types that kernels refer to.
+    /// The names of the 16-bit floating-point types that kernels refer to.
     pub(super) halves: Vec<(Scalar, String)>,
-    /// The names that are being resolved, against cycles.
+    /// The names that we are resolving right now, to detect cycles.
     open: Vec<String>,
-    /// Struct templates, by their names; `None` for one with a specialisation or a second definition.
+    /// Struct templates by name; `None` if there is a specialisation or a second definition.
     pub(super) templates: HashMap<String, Option<StructTemplate<'a>>>,
-    /// The arguments for which a template's parameters stand while an instance's declaration is read, and the types that
-    /// the names of a struct template's own stand for.
+    /// What names stand for while we read the declaration of an instance: the template's arguments, and the
+    /// types that a struct template defines for itself.
     pub(super) substituted: HashMap<String, Argument>,
     /// The file's own scope.
     pub(super) end: Place<'a>,
 }
 
-/// The depth of constants that stand for constants at which an expression is given up.
+/// How deeply constants may stand for constants before we give up on an expression.
 const MAX_DEPTH: usize = 32;
 
 impl<'a> Types<'a> {
@@ -159,7 +159,7 @@ impl<'a> Types<'a> {
         doc::text_lines(&place.source.text, &lines)
     }
 
-    /// Returns the value of a constant expression that stands within `scope`.
+    /// Returns the value of a constant expression inside `scope`.
     pub(super) fn evaluate(&mut self, text: &str, scope: &str) -> Option<i128> {
         self.evaluate_to(text, scope, 0)
     }
@@ -189,7 +189,8 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Looks a name up in `scope`, in those around it, and in those that a `using` opens. Returns its full name too.
+    /// Looks a name up in `scope`, in the scopes around it, and in those that a `using` opens. Also returns
+    /// its full name.
     pub(super) fn in_scope<T>(
         &self,
         name: &str,
@@ -215,7 +216,7 @@ impl<'a> Types<'a> {
             .find_map(|full| Some((full.clone(), look(self, &full)?)))
     }
 
-    /// Returns the type of a declaration: of its type node with its qualifiers, and of its declarator.
+    /// Returns the type of a declaration, from its type node, its qualifiers and its declarator.
     pub(super) fn declaration(
         &mut self,
         place: Place<'a>,
@@ -225,17 +226,17 @@ impl<'a> Types<'a> {
             return Err(place.refuse("a declaration without a type", "write `type name`"));
         };
         let mut ty = self.base(place.at(base));
-        // Qualifiers beside the type belong to it; those of a pointer are inside its declarator.
+        // Qualifiers next to the type belong to it. A pointer's qualifiers are inside its declarator.
         qualify(&mut ty, place);
         self.declarator(ty, place, declarator)
     }
 
-    /// Returns the type at the root of a declaration; one without a name in Rust is `Refused`.
+    /// Returns the type at the root of a declaration, `Refused` if it has no name in Rust.
     fn base(&mut self, place: Place<'a>) -> Type {
         self.resolve_type(place).unwrap_or_else(|why| Type::of(Shape::Refused(Box::new(why))))
     }
 
-    /// Applies pointers, arrays and the like to a type, from the outside in.
+    /// Applies pointers, arrays and so on to a type, from the outside in.
     fn declarator(
         &mut self,
         mut ty: Type,
@@ -278,13 +279,14 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Has a template's parameters stand for these types from here on.
+    /// From now on, a template's parameters stand for these arguments.
     pub(super) fn substitute(&mut self, template: &[Template], arguments: &[Argument]) {
         let names = template.iter().map(|parameter| parameter.name.clone());
         self.substituted = names.zip(arguments.iter().cloned()).collect();
     }
 
-    /// Returns the type that is written at `place`, if it is one that a kernel can take, and its name at the end of the file.
+    /// Returns the name at the end of the file for a type written at `place`, and the type itself if a kernel
+    /// can take it.
     pub(super) fn named(&mut self, text: &str, place: Place<'a>) -> (String, Option<ValueType>) {
         let ty = match self.resolve_name(text, place).map(|ty| ty.shape) {
             Ok(Shape::Value(value)) => Some(value.stored()),
@@ -303,7 +305,7 @@ impl<'a> Types<'a> {
         (cpp, ty)
     }
 
-    /// Returns the name that a name stands for where macros are undefined.
+    /// Returns what a name stands for after following macros.
     fn behind_macros<'t>(&'t self, mut name: &'t str) -> &'t str {
         for _ in 0..MAX_DEPTH {
             match self.macros.text(name) {
@@ -314,7 +316,8 @@ impl<'a> Types<'a> {
         name
     }
 
-    /// Returns the integer type, bool or enum that a type node stands for: the scalar, and the enum in C++.
+    /// Returns the integer type, bool or enum that a type node stands for: its scalar, and the enum's C++
+    /// name.
     pub(super) fn number(&mut self, place: Place<'a>) -> Option<(Scalar, Option<String>)> {
         match self.resolve_type(place).ok()?.shape {
             Shape::Value(ValueType::Scalar(scalar)) if scalar.is_integer() || scalar == Scalar::Bool => {
@@ -377,20 +380,20 @@ impl<'a> Types<'a> {
         }
         let scope = scope(place);
         let declared = self.in_scope(&name, &scope, |types, name| types.declared.get(name).copied());
-        // A tag stands for the typedef's name.
+        // A tag means the typedef's name.
         let tagged = |types: &Self, name: &str| {
             let (typedef, _) = types.tags.iter().find(|(_, tag)| tag == name)?;
             Some((typedef.clone(), *types.declared.get(typedef)?))
         };
         let declared = declared.or_else(|| Some(self.in_scope(&name, &scope, tagged)?.1));
         let builtin = Scalar::from_cpp(&name).filter(|scalar| {
-            // A file may declare such a name anew, and also by itself: `using size_t = std::size_t`.
+            // A file may declare such a name itself, even in terms of itself: `using size_t = std::size_t`.
             matches!(scalar, Scalar::F16 | Scalar::Bf16)
                 || declared.as_ref().is_none_or(|(full, _)| self.open.contains(full))
         });
         if let Some(scalar) = builtin {
             if matches!(scalar, Scalar::F16 | Scalar::Bf16) {
-                // With its namespace, as the compilers' checks spell it.
+                // We keep the namespace, because the assertions must spell it.
                 let spelled = (scalar, text.split_whitespace().collect::<String>());
                 if !self.halves.contains(&spelled) {
                     self.halves.push(spelled);
@@ -423,7 +426,7 @@ impl<'a> Types<'a> {
         let definition = match declared {
             Declared::Alias(aliased, declarator) => {
                 let ty = match declarator {
-                    // The qualifiers of a typedef stand beside its type.
+                    // The qualifiers of a typedef are next to its type.
                     Some(_) => self.declaration(aliased.at(parent(aliased.node)), declarator)?,
                     None => self.resolve_type(aliased)?,
                 };
@@ -440,20 +443,20 @@ impl<'a> Types<'a> {
         Ok(self.note(definition))
     }
 
-    /// Returns a struct or an enum that was resolved before.
+    /// Returns a struct or enum that was already resolved.
     pub(super) fn known(&self, full: &str) -> Option<Type> {
         let known = self.used.iter().find(|known| known.cpp() == full)?;
         Some(Type::of(Shape::Value(known.value())))
     }
 
-    /// Notes a struct or an enum that a kernel refers to.
+    /// Records a struct or enum that a kernel refers to.
     pub(super) fn note(&mut self, definition: Definition) -> Type {
         let ty = Type::of(Shape::Value(definition.value()));
         self.used.push(definition);
         ty
     }
 
-    /// Resolves a name, unless it is being resolved already.
+    /// Resolves a name, unless we are already resolving it.
     pub(super) fn resolving<T>(
         &mut self,
         name: &str,
@@ -469,7 +472,7 @@ impl<'a> Types<'a> {
         resolved
     }
 
-    /// Returns the type that a macro stands for: names, qualifiers and stars.
+    /// Returns the type that a macro stands for. It may consist of names, qualifiers and stars.
     fn resolve_macro(&mut self, name: &str, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
         let spaced = text.replace('*', " * ");
         let (mut words, mut stars, mut constant, mut volatile) = (Vec::new(), 0, false, false);
@@ -487,7 +490,7 @@ impl<'a> Types<'a> {
             && inner.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | ' '));
         if !named {
             return Err(place.refuse(
-                format!("the macro `{name}` stands for `{text}`, which is no type's name"),
+                format!("the macro `{name}` stands for `{text}`, which is not the name of a type"),
                 "write the type, or a typedef of it",
             ));
         }
@@ -500,7 +503,7 @@ impl<'a> Types<'a> {
         Ok(ty)
     }
 
-    /// Returns the name of a type in Rust, which no other type that kernels use has.
+    /// Returns a Rust name for a type that no other type in use has.
     pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
         // The arguments of a template become parts of the name.
         let cpp = if cpp.contains('<') { &super::instances::rust_name(cpp) } else { cpp };
@@ -517,7 +520,7 @@ impl<'a> Types<'a> {
         Ok(name)
     }
 
-    /// Returns the error about a type that nothing declares.
+    /// Returns the error for a type that nothing declares.
     fn unknown(&self, name: &str, place: Place<'a>) -> Diagnostic {
         let (read, missing) = &self.headers;
         let list = |names: &[String]| match names {
@@ -540,7 +543,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// The longest array that is taken for one.
+/// The longest array that we accept.
 const MAX_LENGTH: usize = 1 << 32;
 
 /// Returns the size of a type that needs no declaration.
@@ -565,7 +568,7 @@ fn qualify(ty: &mut Type, place: Place<'_>) {
     }
 }
 
-/// Returns the namespaces and structs around a node, with `::` behind each.
+/// Returns the namespaces and structs around a node, each followed by `::`.
 pub(super) fn scope(place: Place<'_>) -> String {
     let mut scope = String::new();
     let mut node = place.node;
@@ -577,7 +580,7 @@ pub(super) fn scope(place: Place<'_>) -> String {
         if named && let Some(name) = outer.child_by_field_name("name") {
             scope = format!("{}::{scope}", place.at(name).text());
         }
-        // A function may be defined outside of its namespace, by its path.
+        // A function may be defined outside its namespace, by its path.
         if outer.kind() == "function_definition"
             && let Some(name) = function_name(outer)
             && let Some((path, _)) = place.at(name).text().rsplit_once("::")
@@ -589,7 +592,8 @@ pub(super) fn scope(place: Place<'_>) -> String {
     scope
 }
 
-/// Returns the name without `std::` and `gs::`, its integer words in one order: `long unsigned int` is `unsigned long`.
+/// Returns the name without `std::` and `gs::`, with its integer words in a fixed order: `long unsigned int`
+/// becomes `unsigned long`.
 fn canonical(text: &str) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let name = joined.trim_start_matches("::");

@@ -1,4 +1,4 @@
-//! The notes of AMD code objects.
+//! The notes in AMD code objects.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::ParamTable;
 /// `NT_AMDGPU_METADATA`.
 const METADATA: u32 = 32;
 
-/// The notes of a code object on one kernel.
+/// What a code object's notes say about a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) params: ParamTable,
@@ -23,7 +23,7 @@ pub(crate) struct Kernel {
     pub(crate) sgprs: u32,
     /// Bytes of code.
     pub(crate) code_size: u64,
-    /// The number of spilled registers.
+    /// How many registers were spilled.
     pub(crate) spills: u32,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
     Err("the code object has no notes".to_owned())
 }
 
-/// Returns the symbols of a code object's variables that the driver finds.
+/// Returns the symbols of a code object's variables, as far as the driver can find them.
 pub(crate) fn variables(code_object: &[u8]) -> Vec<String> {
     let Ok(file) = ElfFile64::<Endianness>::parse(code_object) else { return Vec::new() };
     super::variables(file.dynamic_symbols())
@@ -108,7 +108,7 @@ mod tests {
     use super::super::tests::{damaged, elf};
     use super::*;
 
-    /// Returns a code object with one kernel of two parameters, and a hidden one.
+    /// Returns a code object with a kernel that has two parameters and a hidden one.
     fn code_object() -> Vec<u8> {
         let text = |text: &str| Value::from(text);
         let arg = |offset: u64, size: u64, kind: &str| {

@@ -8,12 +8,12 @@ use super::ParamTable;
 
 /// `EIATTR_KPARAM_INFO`: one record per parameter.
 const KPARAM_INFO: u8 = 0x17;
-/// `EIATTR_KPARAM_INFO_V2`: the same, of kernels with more than 4096 bytes of parameters.
+/// `EIATTR_KPARAM_INFO_V2`: the same, for kernels with more than 4096 bytes of parameters.
 const KPARAM_INFO_V2: u8 = 0x45;
-/// `EIFMT_SVAL`: the record's 16-bit value is the length of a payload that follows.
+/// `EIFMT_SVAL`: the record's 16-bit value is the length of the payload after it.
 const FORMAT_SVAL: u8 = 4;
 
-/// The tables of a cubin on one kernel.
+/// What a cubin's tables say about a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) params: ParamTable,
@@ -53,7 +53,7 @@ fn records(mut data: &[u8]) -> Option<ParamTable> {
         if matches!(attribute, KPARAM_INFO | KPARAM_INFO_V2) {
             let half = |at: usize| Some(u16::from_le_bytes(payload.get(at..at + 2)?.try_into().ok()?));
             let last = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?);
-            // The first version has flags below the size.
+            // The first version keeps flags in the bits below the size.
             let size = if attribute == KPARAM_INFO { last >> 18 } else { last };
             params.push((half(4)?, usize::from(half(6)?), size as usize));
         }
@@ -63,7 +63,7 @@ fn records(mut data: &[u8]) -> Option<ParamTable> {
     Some(params.into_iter().map(|(_, offset, size)| (offset, size)).collect())
 }
 
-/// The report of ptxas on one kernel for one target.
+/// What ptxas reports about a kernel for one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) registers: u32,
@@ -101,7 +101,7 @@ fn number_before(line: &str, words: &str) -> Option<u32> {
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Returns the log without the lines that [`resources`] reads, to show as the compiler's warnings.
+/// Returns the log without the lines that [`resources`] reads. The rest are the compiler's warnings.
 pub(crate) fn warnings(log: &str) -> String {
     let chatter =
         |line: &str| line.starts_with("ptxas info") || line.trim_start().starts_with("0 bytes stack frame");
@@ -152,7 +152,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         assert_eq!(records(&[1, 2, 3, 4]), Some(Vec::new()));
     }
 
-    /// The table of nvcc 13.0 on a kernel that takes a struct of 8192 bytes, a pointer and an int.
+    /// The table that nvcc 13.0 writes for a kernel that takes a struct of 8192 bytes, a pointer and an int.
     const LARGE: [u8; 56] = [
         4, 0x37, 4, 0, 0x82, 0, 0, 0, 4, 0x45, 12, 0, 0, 0, 0, 0, 2, 0, 8, 0x20, 4, 0, 0, 0, 4, 0x45, 12, 0,
         0, 0, 0, 0, 1, 0, 0, 0x20, 8, 0, 0, 0, 4, 0x45, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0,
@@ -164,7 +164,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         assert_eq!(records(&LARGE[..55]), None);
     }
 
-    /// Returns a cubin with one kernel of two parameters.
+    /// Returns a cubin with a kernel that has two parameters.
     fn cubin() -> Vec<u8> {
         let mut info = Vec::new();
         for (ordinal, offset, size) in [(1_u16, 8_u16, 4_u32), (0, 0, 8)] {

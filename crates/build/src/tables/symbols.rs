@@ -1,4 +1,4 @@
-//! The symbols under which compilers put kernels into images.
+//! Finds the symbols under which compilers put kernels into images.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
@@ -7,7 +7,7 @@ use crate::parse::templates::split;
 use crate::signature::{Argument, Global, Instance, Kernel, Module, ends_in};
 use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 
-/// Returns the one of an image's `symbols` that is this function.
+/// Returns which of an image's `symbols` is this function.
 pub(crate) fn find<'a>(
     (kernel, instance): (&Kernel, &Instance),
     module: &Module,
@@ -29,7 +29,7 @@ pub(crate) fn find<'a>(
         [] => {
             others.sort_unstable();
             Err(format!(
-                "no kernel `{key}` in it; name the types as the compiler does: it has {}",
+                "it has no kernel `{key}`, only {}; name the types as the compiler does",
                 others.join(", ")
             ))
         }
@@ -37,7 +37,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// Returns the one of an image's `symbols` of variables that is this variable, if there is just one. nvcc puts internal
+/// Returns which of an image's `symbols` is this variable, if there is exactly one. nvcc puts internal
 /// variables into namespaces of their own.
 pub(crate) fn find_variable<'a>(global: &Global, symbols: &'a [String]) -> Option<&'a str> {
     let is = |symbol: &&String| {
@@ -57,16 +57,17 @@ pub(crate) fn find_variable<'a>(global: &Global, symbols: &'a [String]) -> Optio
     found.next().filter(|_| found.next().is_none()).map(|symbol| &**symbol)
 }
 
-/// The relation of a symbol to a function.
+/// How a symbol relates to a function.
 enum Named {
-    /// The function's own.
+    /// It is this function.
     It,
-    /// Another instance of its template, as it is demangled.
+    /// It is another instance of the function's template, demangled.
     Other(String),
     Not,
 }
 
-/// Compares a symbol. A kernel that a header has declared `extern "C"` has its plain name.
+/// Compares a symbol with a function. If a header declared the kernel `extern "C"`, its symbol is its plain
+/// name.
 fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) -> Named {
     let function = &kernel.function;
     let plain = function.name();
@@ -74,7 +75,7 @@ fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) ->
     if function.extern_c || symbol == plain {
         return when(symbol == plain);
     }
-    // Demangling is slow, and most symbols are other kernels'.
+    // Demangling is slow, and most symbols belong to other kernels.
     if !symbol.starts_with("_Z") || !symbol.contains(plain) {
         return Named::Not;
     }
@@ -100,7 +101,7 @@ fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) ->
     if same { Named::It } else { Named::Other(path) }
 }
 
-/// Returns whether an argument of a template, as a demangler writes it, is this one.
+/// Returns true if `text`, a demangled template argument, means this one.
 fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
     match argument {
         Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
@@ -116,7 +117,7 @@ fn demangled(symbol: &str, options: DemangleOptions) -> Option<String> {
     Symbol::new(symbol).ok()?.demangle_with_options(&options).ok()
 }
 
-/// Returns whether a function, written with the types of its parameters, takes what the kernel takes.
+/// Returns true if a demangled function takes what the kernel takes.
 fn takes(signature: &str, kernel: &Kernel, module: &Module) -> bool {
     let types = signature.rsplit_once('(').map_or("", |(_, types)| types.trim_end_matches(')'));
     let types: Vec<&str> = types.split(", ").filter(|ty| !ty.is_empty() && *ty != "void").collect();
@@ -124,7 +125,7 @@ fn takes(signature: &str, kernel: &Kernel, module: &Module) -> bool {
         && types.iter().zip(&kernel.params).all(|(ty, param)| fits(ty, &param.ty, module))
 }
 
-/// Returns whether a type, as a demangler writes it, is the parameter's.
+/// Returns true if a demangled type is the parameter's.
 fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
     match param {
         ParamType::Value(value) => is(ty, value, module),
@@ -143,7 +144,7 @@ fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
     }
 }
 
-/// Returns whether a type is HIP's template of vectors, with these lanes: `HIP_vector_type<unsigned char, 4u>`.
+/// Returns true if a type is HIP's vector template with these lanes: `HIP_vector_type<unsigned char, 4u>`.
 fn is_hip_vector(ty: &str, lane: Scalar, lanes: usize) -> bool {
     let inner = ty.strip_prefix("HIP_vector_type<").and_then(|rest| rest.strip_suffix('>'));
     let Some((of, count)) = inner.and_then(|inner| inner.rsplit_once(',')) else { return false };
@@ -152,12 +153,12 @@ fn is_hip_vector(ty: &str, lane: Scalar, lanes: usize) -> bool {
     is_lane && count.trim().trim_end_matches('u') == lanes.to_string()
 }
 
-/// Returns whether a type, as a demangler writes it, is this one.
+/// Returns true if a demangled type is this one.
 fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
     let ends = |name: &str| ends_in(ty, name);
     match value {
         ValueType::Scalar(scalar) if scalar.cpp().is_empty() => {
-            // A file may call the type by an alias; compilers do not.
+            // A file may use an alias, but compilers print the real name.
             let aliases: &[&str] = match scalar {
                 Scalar::F16 => &["__half", "_Float16", "half"],
                 _ => &["__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16", "__bf16", "bfloat16"],
@@ -166,7 +167,7 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
                 || module.halves.iter().any(|(half, name)| half == scalar && ends(name))
         }
         ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
-        // A vector may be a typedef of another.
+        // A vector may be a typedef of another one.
         ValueType::Vector { cpp, lane, lanes, .. } => {
             ends(cpp)
                 || is_hip_vector(ty, *lane, *lanes)

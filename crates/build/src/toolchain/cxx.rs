@@ -9,7 +9,7 @@ use super::{Missing, run, why_not_there};
 const HOW: &str = "Install g++ 11 or newer, or clang++ 15 or newer: `apt-get install g++` on Debian and Ubuntu, \
                    `dnf install gcc-c++` on Fedora. The variable CXX names another one.";
 
-/// A C++ compiler that makes kernels for the CPU.
+/// A C++ compiler for CPU kernels.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CxxCompiler {
@@ -17,27 +17,27 @@ pub struct CxxCompiler {
     pub path: PathBuf,
     /// The first line of `--version`.
     pub version: String,
-    /// Whether the compiler is Clang, which takes some flags differently.
+    /// True if the compiler is Clang, because some flags differ.
     pub clang: bool,
-    /// The target that the compiler compiles for, `x86_64-unknown-linux-gnu` and so on.
+    /// The target that it compiles for, for example `x86_64-unknown-linux-gnu`.
     pub target: String,
     spelling: Spelling,
     tool: cc::Tool,
 }
 
-/// How a compiler wants to hear of an instruction level.
+/// How a compiler spells instruction levels.
 #[derive(Clone, Copy, Debug)]
 enum Spelling {
-    /// That of GCC and Clang.
+    /// As GCC and Clang do.
     Usual,
-    /// That of `zig c++`.
+    /// As `zig c++` does.
     Zig,
 }
 
 impl Spelling {
     const ALL: [Self; 2] = [Self::Usual, Self::Zig];
 
-    /// Returns the option for a level of [`CxxCompiler::levels`].
+    /// Returns the option for one of [`CxxCompiler::levels`].
     fn march(self, level: &str) -> String {
         match (self, level) {
             (Self::Usual, "aarch64") => "-march=armv8-a".to_owned(),
@@ -49,11 +49,12 @@ impl Spelling {
 }
 
 impl CxxCompiler {
-    /// Finds the compiler for `target` as crate `cc` does: `CXX` and its variants with the target's name, else
-    /// `c++` or the target's cross compiler. `None` is the build script's target, or this machine.
+    /// Finds the compiler for `target` as the crate `cc` does: `CXX` and its variants with the target's name,
+    /// otherwise `c++` or the target's cross compiler. `None` means the build script's target, or this
+    /// machine.
     ///
     /// # Errors
-    /// [`Missing`] where there is none or it does not run.
+    /// [`Missing`] if there is no such compiler or it does not run.
     pub fn find(target: Option<&str>) -> Result<Self, Missing> {
         let host = env::var("HOST").unwrap_or_else(|_| this_machine());
         let target =
@@ -75,7 +76,7 @@ impl CxxCompiler {
             macros(&tool, march.as_deref()).is_ok()
         });
         let Some(spelling) = found else {
-            // The program that is named may be no compiler at all, and many programs take any option without a word.
+            // The program may not be a compiler at all, and many programs accept any option silently.
             let why = macros(&tool, None).err().unwrap_or_else(|| {
                 let options = Spelling::ALL.map(|spelling| levels.first().map(|level| spelling.march(level)));
                 format!(
@@ -94,28 +95,31 @@ impl CxxCompiler {
         Ok(Self { path, version, clang: tool.is_like_clang(), target, spelling, tool })
     }
 
-    /// Has cargo run the build script again when a variable changes that the search for the compiler looks at. The crate that
-    /// searches knows them: `CXX`, `CXXFLAGS` and their kin with the target's name.
+    /// Makes cargo run the build script again if a variable changes that the search for a compiler reads:
+    /// `CXX`, `CXXFLAGS` and their variants with the target's name. The crate `cc` knows them all and prints
+    /// them.
     pub(crate) fn watch_variables() {
         if let (Ok(target), Ok(host)) = (env::var("TARGET"), env::var("HOST")) {
-            // Only the lines that it prints for cargo are wanted; a missing compiler was reported where it was needed.
+            // We only want the lines that it prints. A missing compiler was already reported to whoever
+            // needed it.
             let _ = search(&target, &host).cargo_metadata(true).try_get_compiler();
         }
     }
 
-    /// Returns the flags that the compiler's environment variables ask for.
+    /// Returns the flags from the compiler's environment variables.
     pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
         self.tool.args().iter().filter_map(|flag| flag.to_str())
     }
 
-    /// Returns the compiler with the flags that its environment variables ask for.
+    /// Returns the compiler's command, including the flags from its environment variables.
     pub(crate) fn command(&self) -> Command {
         self.tool.to_command()
     }
 
-    /// Returns the compiler for a link, with those flags of the environment that choose a target or a tool chain. Others are
-    /// for compiling. In a link they can change the program that loads the image: with `-ffast-math` g++ 12 adds code that
-    /// turns denormals off for the thread that loads it, and with `-fsanitize=address` a library that must come first.
+    /// Returns the command for linking. Of the environment's flags, we keep only those that choose a target
+    /// or a toolchain. The rest are meant for compiling, and when linking they can change the program that
+    /// loads the image: `-ffast-math` makes g++ 12 add code that turns denormals off for the loading thread,
+    /// and `-fsanitize=address` needs a library that must come first.
     pub(crate) fn linker(&self) -> Command {
         const KEPT: [&str; 9] =
             ["-m", "-B", "-L", "-Wl,", "--target", "--sysroot", "-fuse-ld", "-stdlib", "--gcc-toolchain"];
@@ -132,7 +136,7 @@ impl CxxCompiler {
         command
     }
 
-    /// Returns the instruction levels that this compiler's target has.
+    /// Returns the instruction levels of this compiler's target.
     pub fn levels(&self) -> &'static [&'static str] {
         levels(&self.target)
     }
@@ -140,7 +144,7 @@ impl CxxCompiler {
     /// Returns the options for one of these levels.
     pub(crate) fn options(&self, level: &str) -> Vec<String> {
         let mut options = vec![self.spelling.march(level)];
-        // It turns assertions off wherever it optimises.
+        // `zig c++` turns assertions off when it optimises.
         if matches!(self.spelling, Spelling::Zig) && !self.flags().any(|flag| flag.starts_with("-DNDEBUG")) {
             options.push("-UNDEBUG".to_owned());
         }
@@ -158,7 +162,7 @@ fn levels(target: &str) -> &'static [&'static str] {
     }
 }
 
-/// Asks a program for the macros of C++, which it has if it is a compiler and takes the option.
+/// Asks a program for C++'s predefined macros. It prints them if it is a compiler that accepts the option.
 fn macros(tool: &cc::Tool, option: Option<&str>) -> Result<(), String> {
     let mut command = tool.to_command();
     let output =
@@ -173,7 +177,7 @@ fn macros(tool: &cc::Tool, option: Option<&str>) -> Result<(), String> {
     ))
 }
 
-/// Returns the search for a compiler as crate `cc` does it.
+/// Returns a search for a compiler with the crate `cc`.
 fn search(target: &str, host: &str) -> cc::Build {
     let mut search = cc::Build::new();
     search.cpp(true).target(target).host(host).opt_level(3);
@@ -181,9 +185,9 @@ fn search(target: &str, host: &str) -> cc::Build {
     search
 }
 
-/// Returns the triple of this Linux machine, outside of a build script.
+/// Returns this Linux machine's triple, for use outside a build script.
 fn this_machine() -> String {
-    // A musl system has its loader under this name.
+    // This file is the loader of a musl system.
     let arch = env::consts::ARCH;
     let musl = fs::exists(format!("/lib/ld-musl-{arch}.so.1")).unwrap_or(false);
     format!("{arch}-unknown-linux-{}", if musl { "musl" } else { "gnu" })

@@ -1,4 +1,4 @@
-//! AMD's compiler, or a plain Clang in its place.
+//! AMD's compiler, or a plain Clang instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,21 +7,21 @@ use super::{Missing, ask, is_program, on_path, place, program, run, why_not_ther
 use crate::diagnostic::{Error, Result as BuildResult};
 use crate::headers::write_if_changed;
 
-const HOW: &str = "Install ROCm (hipcc or amdclang++), or on Debian a newer clang beside its HIP packages: \
+const HOW: &str = "Install ROCm (hipcc or amdclang++), or on Debian a newer clang next to its HIP packages: \
                    `scripts/setup.sh hip` of this project, or `apt-get install hipcc rocm-device-libs \
                    libamdhip64-dev clang-19 lld-19`. The variables HIPCC and ROCM_PATH name another place. Without \
                    a compiler, kernels are compiled at run time by HIPRTC.";
 
-/// The oldest Clang that is tried under its own name; older ones lack most of the targets.
+/// The oldest Clang that we try. Older ones lack most of the targets.
 const OLDEST_CLANG: u32 = 17;
 const NEWEST_CLANG: u32 = 22;
 
-/// The kind of a program that compiles for AMD.
+/// Which kind of program compiles for AMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HipKind {
-    /// AMD's driver script or its own build of Clang, which knows where headers and device libraries are.
+    /// AMD's driver script or its own build of Clang. It knows where its headers and device libraries are.
     Rocm,
-    /// A distribution's Clang, which must be told.
+    /// A distribution's Clang. We must tell it where they are.
     Clang,
 }
 
@@ -31,15 +31,15 @@ pub enum HipKind {
 pub struct HipCompiler {
     /// The executable.
     pub path: PathBuf,
-    /// The kind of the program.
+    /// Which kind of program it is.
     pub kind: HipKind,
-    /// The line of `--version` that names the Clang inside.
+    /// The line of `--version` that names the Clang version inside.
     pub version: String,
-    /// The place where the program was found: a variable's name, `PATH`, or a folder.
+    /// Where we found the program: a variable's name, `PATH`, or a folder.
     pub found_by: String,
-    /// The folder of device libraries, where the compiler must be told.
+    /// The folder with the device libraries, if we must tell the compiler.
     pub device_libs: Option<PathBuf>,
-    /// Whether the program belongs to an installation of ROCm or was chosen by a variable.
+    /// True if the program belongs to a ROCm installation or a variable named it.
     pub system: bool,
 }
 
@@ -47,17 +47,17 @@ struct Candidate {
     path: PathBuf,
     kind: HipKind,
     found_by: String,
-    /// Whether this is the user's explicit choice: if it does not do, nothing else is tried.
+    /// True if you chose this program explicitly. If it does not work, we try no other.
     binding: bool,
     system: bool,
 }
 
 impl HipCompiler {
-    /// Finds a compiler that can build for all of `targets` (`gfx90a` and so on). Looks in `HIPCC`, `ROCM_PATH`,
-    /// `HIP_PATH`, `/opt/rocm`, `PATH`, then for a plain Clang of version 17 or newer.
+    /// Finds a compiler that can build for all of `targets` (`gfx90a` and so on). Looks in `HIPCC`,
+    /// `ROCM_PATH`, `HIP_PATH`, `/opt/rocm`, `PATH`, and then for a plain Clang of version 17 or newer.
     ///
     /// # Errors
-    /// [`Missing`] with all that was tried, and what each could not do.
+    /// [`Missing`] with everything that we tried, and what each compiler could not do.
     pub fn find(targets: &[&str]) -> Result<Self, Missing> {
         match Self::search(targets)? {
             (compiler, left_out) if left_out.is_empty() => Ok(compiler),
@@ -75,16 +75,16 @@ impl HipCompiler {
         }
     }
 
-    /// Finds a compiler as [`find`](Self::find) does. Where no compiler can build for all of `targets`, returns the
-    /// first that can build for some, and those that it cannot build for.
+    /// Finds a compiler as [`find`](Self::find) does. If no compiler can build for all of `targets`, returns
+    /// the first one that can build for some, and the targets that it cannot build for.
     ///
     /// # Errors
-    /// [`Missing`] where no compiler can build for any.
+    /// [`Missing`] if no compiler can build for any of them.
     pub fn search<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
         Self::search_among(candidates(), targets)
     }
 
-    /// Searches only installations of ROCm and the programs that variables name: quick where there are none.
+    /// Searches only ROCm installations and the programs that variables name. Fast if there are none.
     pub(crate) fn search_system<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
         Self::search_among(candidates().into_iter().filter(|c| c.system).collect(), targets)
     }
@@ -129,14 +129,14 @@ impl HipCompiler {
         targets.iter().copied().filter(|target| self.check(&[target]).is_ok()).collect()
     }
 
-    /// Asks the driver for the commands that it would run: the driver refuses unknown targets and missing device
-    /// libraries at once.
+    /// Asks the compiler driver which commands it would run. It refuses unknown targets and missing device
+    /// libraries at once, so this is cheap.
     fn check(&self, targets: &[&str]) -> Result<(), String> {
         let mut command = Command::new(&self.path);
         command.args(["-###", "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc"]);
         command.args(targets.iter().map(|target| format!("--offload-arch={target}")));
         match self.kind {
-            // Missing one-constant files are made later, so the libraries are not the driver's to judge.
+            // We create missing one-constant files later, so the driver must not judge the libraries.
             HipKind::Clang => {
                 if self.device_libs.is_none() {
                     return Err("no AMD device libraries (ockl.bc, ocml.bc) were found".to_owned());
@@ -151,12 +151,12 @@ impl HipCompiler {
         match text.lines().find(|line| line.contains("error:")) {
             Some(line) => Err(line.split_once("error:").map_or(line, |(_, why)| why).trim().to_owned()),
             None if output.status.success() => Ok(()),
-            None => Err("it failed and said nothing".to_owned()),
+            None => Err("it failed without a message".to_owned()),
         }
     }
 
-    /// Returns the compiler's device libraries for `targets`, completed below `folder` where the distribution's lack a
-    /// target: only a file that holds the target's number is missing then.
+    /// Returns the device libraries for `targets`. If the distribution's libraries lack a target, we complete
+    /// them below `folder`: the only missing file is one that holds the target's number.
     pub(crate) fn complete_device_libs(
         &self,
         targets: &[&str],
@@ -176,7 +176,7 @@ impl HipCompiler {
             let Some(name) = library.file_name() else { continue };
             let link = folder.join(name);
             if !link.exists() {
-                // Another build script may have made it meanwhile.
+                // Another build script may have created it in the meantime.
                 let _ = std::os::unix::fs::symlink(&library, &link);
             }
         }
@@ -193,7 +193,7 @@ impl HipCompiler {
                 continue;
             }
             write_if_changed(&assembly, text.as_bytes())?;
-            // Under its own name only when it is whole: a build may be interrupted.
+            // The file gets its name only when it is complete, because a build may be interrupted.
             let unfinished = output.with_extension("tmp");
             let mut command = Command::new(&self.path);
             command.args(["-x", "ir", "--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]);
@@ -211,13 +211,13 @@ impl HipCompiler {
     }
 }
 
-/// Returns a target without feature suffixes: `gfx90a:xnack-` is `gfx90a`.
+/// Returns a target without its feature suffixes: `gfx90a` for `gfx90a:xnack-`.
 pub(crate) fn base_target(target: &str) -> &str {
     target.split(':').next().unwrap_or(target)
 }
 
-/// Returns the number that the device libraries call `__oclc_ISA_version`: gfx90a is 9010, gfx1201 is 12001. The last
-/// two digits of the name are hexadecimal.
+/// Returns the number that the device libraries call `__oclc_ISA_version`: 9010 for gfx90a, 12001 for
+/// gfx1201. The last two digits of the name are hexadecimal.
 fn isa_number(target: &str) -> Option<u32> {
     let digits = base_target(target).strip_prefix("gfx")?;
     let split = digits.len().checked_sub(2)?;
@@ -240,7 +240,7 @@ fn candidates() -> Vec<Candidate> {
         if let Some(home) = place(name) {
             let compilers = rocm_compilers(&home);
             for (i, path) in compilers.iter().enumerate() {
-                // One of them has to be there: the last one ends the search.
+                // One of them must exist, so the last one ends the search.
                 add(path.clone(), HipKind::Rocm, name, i + 1 == compilers.len(), true);
             }
         }
@@ -250,7 +250,7 @@ fn candidates() -> Vec<Candidate> {
     }
     for name in ["hipcc", "amdclang++"] {
         match on_path(name) {
-            // A distribution's hipcc lacks most targets; a newer Clang beside it may have them all.
+            // A distribution's hipcc lacks most targets, but a newer Clang next to it may have them all.
             Some(path) => {
                 let rocm = path.canonicalize().is_ok_and(|p| !p.starts_with("/usr/bin"));
                 add(path, HipKind::Rocm, "PATH", false, rocm);
@@ -273,7 +273,7 @@ fn rocm_compilers(home: &Path) -> Vec<PathBuf> {
 
 fn version(path: &Path) -> Result<String, String> {
     let text = ask(path, &["--version"])?;
-    let line = text.lines().find(|line| line.contains("clang version")).ok_or("it is no Clang")?;
+    let line = text.lines().find(|line| line.contains("clang version")).ok_or("it is not a Clang")?;
     let number = line.split_once("clang version ").map_or("", |(_, v)| v);
     let major: u32 = number.split('.').next().and_then(|v| v.parse().ok()).unwrap_or(0);
     let plain = path.file_name().is_some_and(|n| n == "clang");
@@ -283,7 +283,7 @@ fn version(path: &Path) -> Result<String, String> {
     Ok(line.trim().to_owned())
 }
 
-/// Returns the folder of a plain Clang's AMD device libraries.
+/// Returns the folder with the AMD device libraries for a plain Clang.
 fn device_libs(clang: &Path) -> Option<PathBuf> {
     let mut folders = Vec::new();
     for name in ["HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH"] {

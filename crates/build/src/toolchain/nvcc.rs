@@ -14,21 +14,21 @@ const HOW: &str = "Install the CUDA toolkit (12.4 or newer), or without root fro
 pub struct Nvcc {
     /// The executable.
     pub path: PathBuf,
-    /// The version: `13.0, V13.0.88` and the like.
+    /// The version, for example `13.0, V13.0.88`.
     pub version: String,
-    /// The place where the compiler was found: a variable's name, `PATH`, or a folder.
+    /// Where we found the compiler: a variable's name, `PATH`, or a folder.
     pub found_by: String,
-    /// Whether the compiler is installed for the whole system or chosen by a variable, not just one of several wheels
-    /// lying around.
+    /// True if the compiler is installed system-wide or a variable named it. False if it only comes from
+    /// Python wheels.
     pub system: bool,
 }
 
 impl Nvcc {
-    /// Looks in `NVCC`, `CUDA_HOME`, `CUDA_PATH`, `PATH`, `/usr/local/cuda`, then Python wheels: the active
-    /// environment's, and the one the project's setup script makes.
+    /// Looks in `NVCC`, `CUDA_HOME`, `CUDA_PATH`, `PATH`, `/usr/local/cuda`, and then in Python wheels: those
+    /// of the active environment, and of the one that the project's setup script creates.
     ///
     /// # Errors
-    /// [`Missing`] with all that was tried.
+    /// [`Missing`] with everything that we tried.
     pub fn find() -> Result<Self, Missing> {
         let mut tried = Vec::new();
         for (path, found_by, system, binding) in candidates() {
@@ -47,7 +47,7 @@ impl Nvcc {
         Err(Missing { what: "No nvcc, which kernels for CUDA need.".to_owned(), tried, how: HOW })
     }
 
-    /// Returns the real architectures that the compiler can compile for: `sm_80`, `sm_90`, …
+    /// Returns the real architectures that this compiler can compile for: `sm_80`, `sm_90`, …
     ///
     /// # Errors
     /// The compiler's own message.
@@ -56,8 +56,8 @@ impl Nvcc {
     }
 }
 
-/// Returns for each candidate the path, the place where it was found, whether it is system-wide, and whether it is the
-/// user's explicit choice.
+/// Returns for each candidate: the path, where we found it, whether it is system-wide, and whether you chose
+/// it explicitly.
 fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
     let mut list = Vec::new();
     if let Some(path) = program("NVCC") {
@@ -105,5 +105,5 @@ fn version(path: &Path) -> Result<String, String> {
     let text = ask(path, &["--version"])?;
     text.lines()
         .find_map(|line| line.split_once("release ").map(|(_, version)| version.trim().to_owned()))
-        .ok_or_else(|| "it did not tell its version".to_owned())
+        .ok_or_else(|| "it did not print its version".to_owned())
 }

@@ -29,7 +29,7 @@ impl ::core::default::Default for Line {
     }
 }
 
-/// The kernels of `k.cu`, loaded on one device. Clones are handles of the same module.
+/// The kernels of `k.cu`, loaded on one device. Clones are handles to the same module.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
 #[derive(Clone, Debug)]
 pub struct Kernels {
@@ -41,30 +41,30 @@ pub struct Kernels {
 }
 
 __gpustream::__generated! {
-/// The types or numbers for which `widen` was compiled: `widen<float, double>`, `widen<int, int64_t>`.
+/// The types or numbers that `widen` was compiled for: `widen<float, double>`, `widen<int, int64_t>`.
 ///
 /// # Safety
-/// `INSTANCE` is that of these arguments.
+/// `INSTANCE` must be the number of the instance with these arguments.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
 #[diagnostic::on_unimplemented(message = "`widen` was not compiled for these types or numbers", note = "there are `widen<float, double>`, `widen<int, int64_t>`")]
 pub unsafe trait HasWiden [To] [__gpustream::Plain] {
-    /// The number of the instance.
+    /// The index of the instance.
     const INSTANCE: usize;
 }
 }
-// SAFETY: the array of kernels has this instance at this place.
+// SAFETY: the array of kernels has this instance at this index.
 __gpustream::__generated!(unsafe impl [HasWiden<f64>] for f32 { const INSTANCE: usize = 0; });
-// SAFETY: the array of kernels has this instance at this place.
+// SAFETY: the array of kernels has this instance at this index.
 __gpustream::__generated!(unsafe impl [HasWiden<i64>] for i32 { const INSTANCE: usize = 1; });
 
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
 impl Kernels {
-    /// Loads the image that suits `device` best; where none does, compiles the source for the device, once per
+    /// Loads the image that suits `device` best. If none does, compiles the source for the device, once per
     /// machine. May block for seconds.
     ///
     /// # Errors
-    /// `InvalidModule` where an image is not the one that was built; `NoImageForDevice` where there is neither image
-    /// nor run-time compiler; `ArgumentMismatch` where an image's parameters are not those that these launchers
+    /// `InvalidModule` if an image is not the one that was built. `NoImageForDevice` if there is neither an image
+    /// nor a run-time compiler. `ArgumentMismatch` if an image's parameters differ from those that these launchers
     /// were made for.
     #[track_caller]
     pub fn load(device: &__gpustream::Device) -> __gpustream::Result<Self> {
@@ -98,7 +98,7 @@ impl Kernels {
         })
     }
 
-    /// Returns the loaded module, for all that has no generated launcher.
+    /// Returns the loaded module, for everything without a generated launcher.
     pub fn module(&self) -> &__gpustream::Module {
         &self.module
     }
@@ -111,11 +111,11 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid of the device's choice that loops over `n`. Does not block. The kernel is in `k.cu`, line 15.
+    /// The launch has a grid that the device chooses and that loops over `n`. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn saxpy(
@@ -141,8 +141,8 @@ impl Kernels {
     /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn saxpy_with(
@@ -165,7 +165,7 @@ impl Kernels {
         if !((n as i128) <= (y.len() as i128)) {
             return Err(__gpustream::codegen::violated("saxpy", "n <= len(y)", &[("n", (n as i128)), ("len(y)", (y.len() as i128))]));
         }
-        // SAFETY: the kernel's author says that it is sound where its requirements hold; they were just checked.
+        // SAFETY: the kernel's author says that it is sound if its requirements hold, and we just checked them.
         // Arguments match the compiled parameters, which were compared at load.
         __gpustream::__generated!(unsafe { self.kernel_saxpy.launch(stream, launch, &[__gpustream::Arg::value(&a), __gpustream::Arg::read(&x), __gpustream::Arg::write(&mut y), __gpustream::Arg::value(&n)]) })
     }
@@ -179,8 +179,8 @@ impl Kernels {
     /// The launch has threads for `columns, rows by 16, 16`. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn draw(
@@ -216,8 +216,8 @@ impl Kernels {
     /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn draw_with(
@@ -240,7 +240,7 @@ impl Kernels {
         if !((config.block[0] as i128) <= 16_i128) {
             return Err(__gpustream::codegen::violated("draw", "block.x <= 16", &[("block.x", (config.block[0] as i128))]));
         }
-        // SAFETY: the kernel's author says that it is sound where its requirements hold; they were just checked.
+        // SAFETY: the kernel's author says that it is sound if its requirements hold, and we just checked them.
         // Arguments match the compiled parameters, which were compared at load.
         __gpustream::__generated!(unsafe { __gpustream::codegen::launch(&self.kernel_draw, stream, &config, &[__gpustream::Arg::value(&line), __gpustream::Arg::write(&mut image), __gpustream::Arg::value(&rows), __gpustream::Arg::value(&columns)]) })
     }
@@ -251,10 +251,10 @@ impl Kernels {
     /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 26.
     ///
     /// # Errors
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     ///
     /// # Safety
-    /// The kernel states no contract: its work with these arguments in this shape must be sound.
+    /// The kernel has no contract. You must make sure that it is sound with these arguments in this shape.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn free_for_all(
@@ -281,11 +281,11 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid of the device's choice that loops over `n`. Does not block. The kernel is in `k.cu`, line 32.
+    /// The launch has a grid that the device chooses and that loops over `n`. Does not block. The kernel is in `k.cu`, line 32.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn widen<From, To>(
@@ -315,8 +315,8 @@ impl Kernels {
     /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 32.
     ///
     /// # Errors
-    /// `ContractViolated` where a requirement does not hold.
-    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    /// `ContractViolated` if a requirement does not hold.
+    /// `InvalidLaunch` if the shape exceeds the device's limits.
     #[inline(always)]
     #[track_caller]
     pub fn widen_with<From, To>(
@@ -339,7 +339,7 @@ impl Kernels {
         if !((n as i128) <= (y.len() as i128)) {
             return Err(__gpustream::codegen::violated("widen", "n <= len(y)", &[("n", (n as i128)), ("len(y)", (y.len() as i128))]));
         }
-        // SAFETY: the kernel's author says that it is sound where its requirements hold; they were just checked.
+        // SAFETY: the kernel's author says that it is sound if its requirements hold, and we just checked them.
         // Arguments match the compiled parameters, which were compared at load.
         __gpustream::__generated!(unsafe { self.kernel_widen[<From as HasWiden<To>>::INSTANCE].launch(stream, launch, &[__gpustream::Arg::read(&x), __gpustream::Arg::write(&mut y), __gpustream::Arg::value(&n)]) })
     }

@@ -1,4 +1,4 @@
-//! A crate that forbids `unsafe`, and contracts whose arithmetic has no value.
+//! A crate that forbids `unsafe`, and contracts whose arithmetic has no result.
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs)]
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), gpustream::Error> {
     let sums = stream.download(&y)?;
     assert_eq!((sums[0], sums[49], sums[50], sums[99]), (2, 2, 1, 1));
 
-    // A word that changes at any time, where the kernel's parameter says so; and an ordinary buffer.
+    // The kernel's parameter says that this word can change at any time. An ordinary buffer works for it too.
     let flag = device.flag()?;
     flag.set(7);
     let x = stream.full(1, 9u32)?;
@@ -45,7 +45,7 @@ fn main() -> Result<(), gpustream::Error> {
     k.look(&stream, &one, &x, &mut y, kernels::Step { by: 2 })?;
     assert_eq!(stream.download(&y)?[0], 11);
 
-    // The kernel is launched cooperatively: a grid of which not all blocks run at once is refused.
+    // The launch is cooperative, so a grid is refused if its blocks cannot all run at once.
     let mut arrivals = stream.zeros::<u32>(1000)?;
     k.meet(&stream, &mut arrivals)?;
     let many = Launch::new([1 << 20, 1, 1], [1, 1, 1]);

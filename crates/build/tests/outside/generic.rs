@@ -1,4 +1,4 @@
-//! Generic launchers, called by generic code, in a crate that forbids `unsafe` outside its kernels.
+//! Generic launchers, called by generic code, in a crate that only allows `unsafe` outside its kernels.
 #![deny(warnings, missing_docs)]
 
 use gpustream::{Buffer, Device, Launch, Pod, Result, Stream};
@@ -10,7 +10,7 @@ pub mod kernels {
     gpustream::include_kernels!("kernels");
 }
 
-/// Types of both kernels.
+/// The types of both kernels.
 trait Element: HasAxpy + HasWiden<<Self as Element>::Wide> {
     type Wide: Pod;
 }

@@ -1,4 +1,4 @@
-//! Words of C++ that mean something in Rust, in a crate that calls its dependency otherwise.
+//! C++ names that mean something in Rust, in a crate that renames its dependency.
 #![deny(warnings, missing_docs)]
 
 use gs::{Device, Launch};

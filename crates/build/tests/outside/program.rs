@@ -1,4 +1,4 @@
-//! A user's program: its kernels through the generated launchers, on the CPU.
+//! A user's program that runs its kernels through the generated launchers, on the CPU.
 #![deny(warnings, missing_docs)]
 
 use gpustream::{Device, ErrorKind, Launch, half::f16};
@@ -13,7 +13,7 @@ fn main() -> Result<(), gpustream::Error> {
     let stream = device.stream()?;
     let k = kernels::Kernels::load(&device)?;
 
-    // A struct by value, a bool, a strided launch.
+    // A struct by value, a bool, and a launch where each thread takes several elements.
     let x = stream.upload(&[1.0_f32, 2.0, 3.0])?;
     let mut y = stream.zeros::<f32>(3)?;
     let line = kernels::Line { slope: 2.0, offset: 0.5, tag: [0, 0, 0, 100] };
@@ -29,7 +29,7 @@ fn main() -> Result<(), gpustream::Error> {
     k.affine_with(&stream, &Launch::new([2, 1, 1], [3, 1, 1]), line, &x, &mut y, false, 3)?;
     assert_eq!(stream.download(&y)?, [102.5, 104.5, 106.5]);
 
-    // Two dimensions, signed extents.
+    // Two dimensions with signed extents.
     let mut image = stream.zeros::<u32>(37 * 19)?;
     k.paint(&stream, &mut image, 37, 19)?;
     assert!(stream.download(&image)?.iter().copied().eq(0..37 * 19));
@@ -38,7 +38,7 @@ fn main() -> Result<(), gpustream::Error> {
         assert_eq!(error.kind(), ErrorKind::ContractViolated, "{width} {height}: {error}");
     }
 
-    // Half precision; an extent that is a length.
+    // Half precision, and an extent that is a length.
     let mut h = stream.upload(&[f16::from_f32(3.0); 300])?;
     k.shrink(&stream, f16::from_f32(0.5), &mut h, 300)?;
     assert!(stream.download(&h)?.iter().all(|v| v.to_f32() == 1.5));
@@ -58,14 +58,14 @@ fn main() -> Result<(), gpustream::Error> {
         assert!(error.to_string().contains(clause), "no {clause} in {error}");
     }
 
-    // Names that mean something in Rust, a vector by value, a flag.
+    // Names that mean something in Rust, a vector by value, and a flag.
     let flag = device.flag()?;
     flag.set(7);
     let mut sum = stream.zeros::<f32>(1)?;
     k.r#match(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), [1.0, 2.0, 3.0, 4.0], &flag, &mut sum)?;
     assert_eq!(stream.download(&sum)?, [17.0]);
 
-    // No contract: the caller's promise.
+    // Without a contract, the caller must promise.
     let mut ints = stream.zeros::<i32>(4)?;
     // SAFETY: four threads write an element each.
     unsafe { k.unchecked(&stream, &Launch::new([1, 1, 1], [4, 1, 1]), &mut ints) }?;

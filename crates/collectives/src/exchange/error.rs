@@ -1,4 +1,4 @@
-//! Reasons why an exchange did not work.
+//! Reasons why an exchange failed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gpustream::Error;
 
-/// The reason why an exchange did not work: the source of an error of kind [`External`](gpustream::ErrorKind::External).
+/// Why an exchange failed. It is the source of an error of kind [`External`](gpustream::ErrorKind::External).
 ///
 /// ```
 /// use std::error::Error as _;
@@ -20,52 +20,52 @@ use gpustream::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// No rank put a key within the time limit.
+    /// No rank put this key within the time limit.
     Late {
         /// The key.
         key: String,
         /// The time limit of the call.
         limit: Duration,
     },
-    /// The key was put before, by this rank or another.
+    /// The key already exists. This rank or another one has put it before.
     PutTwice {
         /// The key.
         key: String,
     },
-    /// The ranks have put so much that there is no room for more.
+    /// The ranks have put so much that no room is left.
     Full {
-        /// The key that was to be put.
+        /// The key that did not fit.
         key: String,
-        /// The most bytes that the exchange holds.
+        /// How many bytes the exchange can hold.
         capacity: usize,
     },
-    /// Rank 0 was not reached within the time limit.
+    /// We did not reach rank 0 within the time limit.
     Unreachable {
-        /// Rank 0's address, as it was given.
+        /// Rank 0's address, as you gave it.
         address: String,
         /// The time limit of the call.
         limit: Duration,
-        /// The last attempt's outcome.
+        /// How the last attempt ended.
         last: String,
     },
-    /// None of the ports at which rank 0 may listen is free.
+    /// Rank 0 may listen at several ports, but none of them is free.
     NoFreePort {
         /// The addresses that rank 0 tried, as a range.
         addresses: String,
     },
-    /// The secrets of this rank and rank 0 differ.
+    /// This rank and rank 0 have different secrets.
     WrongSecret {
-        /// Rank 0's address, as it was given.
+        /// Rank 0's address, as you gave it.
         address: String,
     },
-    /// Rank 0 was reached before, and is gone.
+    /// Rank 0 was there before, but is gone now.
     Gone {
-        /// Rank 0's address, as it was given.
+        /// Rank 0's address, as you gave it.
         address: String,
-        /// The connection's end.
+        /// How the connection ended.
         last: String,
     },
-    /// The folder that rank 0 was to create was there before.
+    /// Rank 0 was to create the folder, but it already exists.
     FolderExists {
         /// The folder.
         folder: PathBuf,
@@ -77,7 +77,7 @@ pub enum ExchangeError {
         /// The time limit of the call.
         limit: Duration,
     },
-    /// The folder is another user's, or others may write to it.
+    /// The folder belongs to another user, or other users may write to it.
     FolderNotPrivate {
         /// The folder.
         folder: PathBuf,
@@ -89,50 +89,53 @@ impl fmt::Display for ExchangeError {
         match self {
             Self::Late { key, limit } => write!(
                 f,
-                "no rank put the key `{key}` into the exchange within {limit:?}; look whether all ranks have started and \
+                "no rank put the key `{key}` into the exchange within {limit:?}; check that all ranks have started and \
                  are still running"
             ),
             Self::PutTwice { key } => {
-                write!(f, "the key `{key}` was put into the exchange before; put each key once, by one rank")
+                write!(
+                    f,
+                    "the key `{key}` was already put into the exchange; each key may be put once, by one rank"
+                )
             }
             Self::Full { key, capacity } => write!(
                 f,
-                "no room for the key `{key}`: the exchange holds {capacity} bytes at most, and what was put stays; send data \
-                 by a communicator"
+                "there is no room for the key `{key}`: the exchange holds at most {capacity} bytes, and nothing is ever removed; send data \
+                 through a communicator"
             ),
             Self::Unreachable { address, limit, last } => write!(
                 f,
-                "rank 0 was not reached at {address} within {limit:?}: {last}; look whether rank 0 runs, and listens at an \
-                 address that this host reaches"
+                "rank 0 was not reached at {address} within {limit:?}: {last}; check that rank 0 is running, and listens at an \
+                 address that this host can reach"
             ),
             Self::NoFreePort { addresses } => write!(
                 f,
-                "rank 0 found no free port at {addresses}; name a free one of its host by GPUSTREAM_EXCHANGE=tcp://HOST:PORT"
+                "rank 0 found no free port at {addresses}; name a free port of its host with GPUSTREAM_EXCHANGE=tcp://HOST:PORT"
             ),
             Self::WrongSecret { address } => write!(
                 f,
-                "rank 0 at {address} refused this rank, since their secrets differ; give all ranks the same \
+                "rank 0 at {address} refused this rank, because their secrets differ; give all ranks the same \
                  GPUSTREAM_EXCHANGE_SECRET"
             ),
             Self::Gone { address, last } => write!(
                 f,
-                "rank 0 at {address} is gone ({last}); rank 0 keeps its exchange until all ranks have what they need"
+                "rank 0 at {address} is gone ({last}); rank 0 must keep its exchange until all ranks have what they need"
             ),
             Self::FolderExists { folder } => write!(
                 f,
-                "the folder {} of the exchange exists, left by an earlier run; give each run a folder of its own",
+                "the folder {} of the exchange already exists, probably from an earlier run; give each run a folder of its own",
                 folder.display()
             ),
             Self::FolderMissing { folder, limit } => write!(
                 f,
-                "rank 0 did not create the folder {} of the exchange within {limit:?}; look whether rank 0 runs, and has \
-                 that folder on a file system that this host shares",
+                "rank 0 did not create the folder {} of the exchange within {limit:?}; check that rank 0 is running, and that the \
+                 folder is on a file system that this host shares",
                 folder.display()
             ),
             Self::FolderNotPrivate { folder } => write!(
                 f,
-                "the folder {} of the exchange is another user's, or others may write to it; name a folder that does not \
-                 exist yet, where only this user creates files",
+                "the folder {} of the exchange belongs to another user, or other users may write to it; name a folder that does not \
+                 exist yet, in a place where only this user can create files",
                 folder.display()
             ),
         }
@@ -147,7 +150,7 @@ impl ExchangeError {
         std::error::Error::source(error)?.downcast_ref()
     }
 
-    /// Returns whether another process has made before what this one was to make.
+    /// Returns true if another process has already created what this one was to create.
     pub(super) fn was_there(&self) -> bool {
         matches!(self, Self::FolderExists { .. } | Self::PutTwice { .. })
     }

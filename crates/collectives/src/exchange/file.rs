@@ -18,18 +18,19 @@ use crate::failure::invalid;
 /// The first and the longest pause before a rank looks for a file again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// The most bytes that a key's file name has; file systems allow 255.
+/// How long the file name of a key may be, in bytes. File systems allow 255.
 const MAX_NAME: usize = 200;
 
-/// The exchange of processes of one user that share a folder: one file for each key.
+/// An exchange for processes of one user that share a folder. Each key is a file.
 ///
-/// Rank 0 [creates](Self::create) the folder, for its user alone, and the other ranks [open](Self::open) it. The folder's file
-/// system needs hard links, by which a key is put once and never seen half. A network's file system may show a file to other
-/// hosts only when their caches are old enough (some seconds to a minute for NFS); a [`TcpExchange`](super::TcpExchange) is
-/// faster there.
+/// Rank 0 [creates](Self::create) the folder, accessible only to its user, and the other ranks
+/// [open](Self::open) it. The file system must support hard links, because we use them so that a key is put
+/// only once and nobody sees half a value. A network file system may show a file to other hosts only after
+/// their caches expire (some seconds to a minute for NFS), so a [`TcpExchange`](super::TcpExchange) is faster
+/// there.
 ///
-/// Nothing removes the folder, since no rank knows when all others have read it: the caller does, after all ranks have
-/// ended. A run that finds the folder of an earlier run fails on rank 0.
+/// We never remove the folder, because no rank knows when all others have read it. Remove it yourself after
+/// all ranks have ended. If rank 0 finds the folder of an earlier run, it returns an error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,11 +50,10 @@ pub struct FileExchange {
 }
 
 impl FileExchange {
-    /// Creates the folder, as rank 0 does. The folder that is to contain it exists.
+    /// Creates the folder, as rank 0 must. Its parent folder must exist.
     ///
     /// # Errors
-    /// [`External`](gpustream::ErrorKind::External) with [`ExchangeError::FolderExists`] where the folder is there already,
-    /// and with a [`std::io::Error`] where it cannot be created.
+    /// [`External`](gpustream::ErrorKind::External), with [`ExchangeError::FolderExists`] if the folder already exists, or with a [`std::io::Error`] if it cannot be created.
     pub fn create(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         match DirBuilder::new().mode(0o700).create(&folder) {
@@ -65,22 +65,21 @@ impl FileExchange {
         }
     }
 
-    /// Opens the folder, as ranks other than 0 do. Blocks until rank 0 has created the folder, `limit` at most.
+    /// Opens the folder, as all ranks except 0 must. Blocks until rank 0 has created the folder, at most for
+    /// `limit`.
     ///
     /// # Errors
-    /// [`External`](gpustream::ErrorKind::External) with [`ExchangeError::FolderMissing`] where the folder does not come
-    /// within the limit, with [`ExchangeError::FolderNotPrivate`] where others may have put files there, and with a
-    /// [`std::io::Error`] where it cannot be looked at.
+    /// [`External`](gpustream::ErrorKind::External), with [`ExchangeError::FolderMissing`] if the folder does not appear within the limit, with [`ExchangeError::FolderNotPrivate`] if other users may have put files there, or with a [`std::io::Error`] if we cannot look at the folder.
     pub fn open(folder: impl Into<PathBuf>, limit: Duration) -> Result<Self> {
         Self::open_closed(folder.into(), limit, 0o022)
     }
 
-    /// Opens a folder that is there, and that others may not even look into.
+    /// Opens an existing folder that other users cannot even read.
     pub(super) fn open_secret(folder: &Path) -> Result<Self> {
         Self::open_closed(folder.to_owned(), Duration::ZERO, 0o077)
     }
 
-    /// Opens the folder if the user owns it, and others have none of these permissions.
+    /// Opens the folder if the user owns it and other users have none of the permissions in `others`.
     fn open_closed(folder: PathBuf, limit: Duration, others: u32) -> Result<Self> {
         let found = wait_for(limit, || fs::symlink_metadata(&folder))
             .map_err(|error| failed(error, "cannot open the folder of the exchange", &folder))?;
@@ -103,7 +102,7 @@ impl Exchange for FileExchange {
         check_value(key, bytes)?;
         let (file, temporary) = (self.file(key), self.folder.join(temporary_name()?));
         let put = write_new(&temporary, bytes).and_then(|()| link_new(&temporary, &file));
-        // A file that stays under its temporary name harms nobody.
+        // If the temporary file stays behind, it does no harm.
         let _ = fs::remove_file(&temporary);
         match put {
             Ok(()) => Ok(()),
@@ -122,7 +121,7 @@ impl Exchange for FileExchange {
         match bytes {
             Some(bytes) if bytes.len() <= MAX_VALUE => Ok(bytes),
             Some(_) => invalid(format!(
-                "the file {} of the exchange has more than {MAX_VALUE} bytes, so no rank put it there; give each run a folder \
+                "the file {} of the exchange has more than {MAX_VALUE} bytes, so it is not from one of the ranks; give each run a folder \
                  of its own",
                 file.display()
             )),
@@ -131,7 +130,7 @@ impl Exchange for FileExchange {
     }
 }
 
-/// Looks again and again until there is something to find, or the limit is over: then nothing was found.
+/// Looks repeatedly until there is something to find. Returns `None` if the limit passes first.
 fn wait_for<T>(limit: Duration, look: impl Fn() -> io::Result<T>) -> io::Result<Option<T>> {
     let (deadline, mut pauses) = (Deadline::after(limit), Pauses::new(FIRST_PAUSE, LONGEST_PAUSE));
     loop {
@@ -147,8 +146,9 @@ fn wait_for<T>(limit: Duration, look: impl Fn() -> io::Result<T>) -> io::Result<
     }
 }
 
-/// Returns the name of a key's file: letters, digits, `-` and `_` as they are, other bytes as `%` and two digits. A name that
-/// were too long has its end replaced by `%%` and the key's checksum.
+/// Returns the name of a key's file: letters, digits, `-` and `_` stay as they are, and every other byte
+/// becomes `%` and two digits. If the name would be too long, its end is replaced by `%%` and the key's
+/// checksum.
 fn file_name(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
     for byte in key.bytes() {
@@ -168,7 +168,7 @@ fn file_name(key: &str) -> String {
     name
 }
 
-/// Returns a name that no key's file has, and that no other call returns.
+/// Returns a name that no key's file has and that no other call returns.
 fn temporary_name() -> Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(Error::external)?;
@@ -180,10 +180,11 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::create_new(path)?.write_all(bytes)
 }
 
-/// Gives a file a second name that no file has.
+/// Gives a file a second name, which must not exist yet.
 fn link_new(file: &Path, name: &Path) -> io::Result<()> {
     match fs::hard_link(file, name) {
-        // Over NFS, the answer to a link that was made may be lost, and the second attempt then finds the first one's.
+        // Over NFS the reply to a successful link may be lost. The retry then finds the link that the first
+        // attempt made.
         Err(error) if fs::metadata(file).is_ok_and(|file| file.nlink() == 2) => {
             drop(error);
             Ok(())
@@ -192,7 +193,7 @@ fn link_new(file: &Path, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads a file, up to one byte more than a value has.
+/// Reads a file, but at most one byte more than a value can have.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(file)?.take(MAX_VALUE as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The exchange of one process.
+//! The exchange within one process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::store::Store;
 use super::{Exchange, ExchangeError, check_key, check_value};
 use crate::deadline::Deadline;
 
-/// The exchange of ranks that are threads of one process. Its clones are the same exchange.
+/// An exchange for ranks that are threads of one process. Clones are the same exchange.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::deadline::Deadline;
 pub struct LocalExchange(Arc<Store>);
 
 impl LocalExchange {
-    /// Returns an exchange in which nothing was put yet.
+    /// Returns an empty exchange.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,14 +47,14 @@ impl Exchange for LocalExchange {
     }
 }
 
-/// Puts bytes into a store of this process.
+/// Puts bytes into a store in this process.
 pub(super) fn put(store: &Store, key: &str, bytes: &[u8]) -> Result<()> {
     check_key(key)?;
     check_value(key, bytes)?;
     store.put(key, bytes).of(key)
 }
 
-/// Waits for bytes in a store of this process.
+/// Waits for bytes in a store in this process.
 pub(super) fn get(store: &Store, key: &str, limit: Duration) -> Result<Vec<u8>> {
     check_key(key)?;
     match store.wait(key, Deadline::after(limit)) {

@@ -1,4 +1,4 @@
-//! Bytes that ranks in several processes hand each other before they have a communicator.
+//! How ranks in several processes pass each other bytes before they have a communicator.
 
 mod error;
 mod file;
@@ -24,20 +24,20 @@ use gpustream::Result;
 
 use crate::failure::invalid;
 
-/// A place where all ranks put bytes for each other, before they have a communicator: the id by which NCCL's ranks find each
-/// other, where each rank is, or digests of their calls.
+/// A place where all ranks can leave bytes for each other before they have a communicator: the id through
+/// which NCCL's ranks connect, the address of a rank, or checksums of their calls.
 ///
-/// A key is a name of 1 to 200 bytes, and the bytes under it are 1 MiB at most. A value that was put stays until the
-/// exchange ends; an exchange in memory takes 256 MiB in all.
+/// A key is a name of 1 to 200 bytes, and its value may have up to 1 MiB. Once put, a value stays until the
+/// exchange ends, so an exchange in memory only accepts 256 MiB in total.
 ///
 /// | exchange | ranks | needs |
 /// |---|---|---|
 /// | [`LocalExchange`] | threads of one process | nothing |
 /// | [`FileExchange`] | processes of one user | a folder that all of them see |
-/// | [`TcpExchange`] | processes that reach rank 0 | an address of rank 0's, and a shared secret; under torchrun on one host nothing |
+/// | [`TcpExchange`] | processes that can reach rank 0 | rank 0's address and a shared secret; nothing under torchrun on one host |
 /// | [`MpiExchange`] | processes that `mpirun` started | the feature `mpi` |
 ///
-/// [`Rendezvous`] reads from the environment which of them it is.
+/// [`Rendezvous`] chooses one of them from the environment.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,34 +51,30 @@ use crate::failure::invalid;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 pub trait Exchange: fmt::Debug + Send + Sync {
-    /// Stores bytes under `key` for all ranks. A key is put once.
+    /// Stores bytes under `key` for all ranks. Each key can be put only once.
     ///
     /// # Errors
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a key or bytes that are too long;
-    /// [`External`](gpustream::ErrorKind::External) with an [`ExchangeError`] for a key that was put before, and where the
-    /// exchange is out of reach.
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the key or the bytes are too long. [`External`](gpustream::ErrorKind::External), with an [`ExchangeError`], if the key was put before or we cannot reach the exchange.
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()>;
 
-    /// Returns the bytes under `key`, as soon as a rank has put them. Blocks until then, `limit` at most.
+    /// Returns the bytes under `key`. Blocks until a rank has put them, at most for `limit`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for a key that is too long;
-    /// [`External`](gpustream::ErrorKind::External) with an [`ExchangeError`] where no rank has put the key within the limit,
-    /// and where the exchange is out of reach.
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the key is too long. [`External`](gpustream::ErrorKind::External), with an [`ExchangeError`], if no rank puts the key within the limit or we cannot reach the exchange.
     fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>>;
 }
 
-/// The most bytes that a key has.
+/// How long a key may be, in bytes.
 const MAX_KEY: usize = 200;
-/// The most bytes under a key.
+/// How long a value may be, in bytes.
 const MAX_VALUE: usize = 1 << 20;
 
 fn check_key(key: &str) -> Result<()> {
     match key.len() {
         1..=MAX_KEY => Ok(()),
-        0 => invalid("an exchange was given an empty key; give a name"),
+        0 => invalid("the key for an exchange is empty; give a name"),
         long => invalid(format!(
-            "a key of {long} bytes for an exchange, which takes {MAX_KEY} at most; give a shorter name"
+            "the key for an exchange has {long} bytes, but at most {MAX_KEY} are allowed; give a shorter name"
         )),
     }
 }
@@ -88,8 +84,8 @@ fn check_value(key: &str, bytes: &[u8]) -> Result<()> {
         return Ok(());
     }
     invalid(format!(
-        "{} bytes under the key `{key}` of an exchange, which takes {MAX_VALUE} at most (1 MiB); an exchange is for what \
-         ranks need before they have a communicator, so send data by the communicator",
+        "the value for the key `{key}` has {} bytes, but an exchange accepts at most {MAX_VALUE} (1 MiB); an exchange is for what \
+         ranks need before they have a communicator, so send data through the communicator",
         bytes.len()
     ))
 }

@@ -1,4 +1,4 @@
-//! The exchange of the processes that MPI started.
+//! The exchange between processes that MPI started.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,13 @@ use super::store::Store;
 use super::{Exchange, check_key};
 use crate::mpi::Messenger;
 
-/// The exchange of the processes that `mpirun` started together, by MPI itself: without an address, a folder or a secret. It
-/// needs the feature `mpi`, and the program must be started by the MPI that it was built with.
+/// An exchange for processes that `mpirun` started together. It uses MPI itself, so you need no address,
+/// folder or secret. It needs the feature `mpi`, and you must start the program with the MPI that it was
+/// built with.
 ///
-/// A put sends the bytes to all other ranks, which keep them. A key that two ranks put has either one's bytes. MPI keeps what
-/// an exchange takes until the process ends, and a process that ends waits five seconds at most for others to take what it put.
+/// A put sends the bytes to all other ranks, which keep them. If two ranks put the same key, each rank keeps
+/// one of the two values. MPI holds on to an exchange's resources until the process ends. A process that ends
+/// waits up to five seconds for others to take what it has put.
 ///
 /// ```no_run
 /// use std::{sync::Arc, time::Duration};
@@ -27,45 +29,43 @@ use crate::mpi::Messenger;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// `GPUSTREAM_EXCHANGE=mpi` does the same from outside.
+/// `GPUSTREAM_EXCHANGE=mpi` does the same without a change to your program.
 pub struct MpiExchange {
-    post: Messenger,
+    messenger: Messenger,
     store: Arc<Store>,
 }
 
 impl MpiExchange {
-    /// Returns an exchange in which nothing was put yet. Blocks until all processes have called this, `limit` at most; they
-    /// make their exchanges and communicators by MPI in one order.
+    /// Returns an empty exchange. Blocks until all processes have called this, at most for `limit`. All
+    /// processes must make their exchanges and communicators with MPI in the same order.
     ///
     /// # Errors
-    /// [`Unsupported`](gpustream::ErrorKind::Unsupported) in a build without the feature `mpi`, and where the program began
-    /// MPI without `MPI_THREAD_MULTIPLE`; [`External`](gpustream::ErrorKind::External) where processes do not come within the
-    /// limit, and for failures of MPI.
+    /// [`Unsupported`](gpustream::ErrorKind::Unsupported) in a build without the feature `mpi`, or if your program started MPI without `MPI_THREAD_MULTIPLE`. [`External`](gpustream::ErrorKind::External) if some process does not come within the limit, or if MPI fails.
     pub fn join(limit: Duration) -> Result<Self> {
         let store = Arc::new(Store::default());
         let stored = store.clone();
-        let post = Messenger::join(limit, move |message| {
+        let messenger = Messenger::join(limit, move |message| {
             if let Some((key, bytes)) = parse(message) {
-                // A key that was put twice keeps its first bytes.
+                // If a key is put twice, we keep the first value.
                 let _ = put(&stored, key, bytes);
             }
         })?;
-        Ok(Self { post, store })
+        Ok(Self { messenger, store })
     }
 
-    /// Returns the exchange of rank `rank`, as [`join`](Self::join) does, or an error where MPI numbers this process otherwise:
-    /// then the launcher and MPI know nothing of each other.
+    /// Like [`join`](Self::join), for rank `rank`. Returns an error if MPI gave this process another number,
+    /// because then the launcher and MPI do not know of each other.
     pub(super) fn join_as(rank: usize, limit: Duration) -> Result<Self> {
         let exchange = Self::join(limit)?;
-        let own = exchange.post.rank();
+        let own = exchange.messenger.rank();
         if own == rank {
             return Ok(exchange);
         }
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "rank {rank} is number {own} of the processes that MPI started; start them with the `mpirun` of the MPI that the \
-                 program was built with, or meet elsewhere than by MPI"
+                "the launcher made this process rank {rank}, but MPI made it number {own}; start the processes with the `mpirun` of the MPI \
+                 that the program was built with, or let them meet without MPI"
             ),
         ))
     }
@@ -74,12 +74,12 @@ impl MpiExchange {
 impl Exchange for MpiExchange {
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
         put(&self.store, key, bytes)?;
-        self.post.send(message(key, bytes))
+        self.messenger.send(message(key, bytes))
     }
 
     fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
         check_key(key)?;
-        let _listening = self.post.listen()?;
+        let _listening = self.messenger.listen()?;
         get(&self.store, key, limit)
     }
 }
@@ -90,9 +90,9 @@ impl fmt::Debug for MpiExchange {
     }
 }
 
-/// Returns the key's length as a byte, the key, and the bytes.
+/// Returns a message: the key's length as one byte, the key, and the bytes.
 fn message(key: &str, bytes: &[u8]) -> Vec<u8> {
-    // A key is no longer than 200 bytes.
+    // A key has at most 200 bytes.
     [&[key.len() as u8], key.as_bytes(), bytes].concat()
 }
 

@@ -1,4 +1,5 @@
-//! The variables that say where ranks meet. They are read through a function, never from the process itself.
+//! The variables that say where ranks meet. We read them through a function, so that tests need not change
+//! the environment of the process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,21 +13,22 @@ use crate::failure::invalid;
 
 /// The variable that says where ranks meet.
 const EXCHANGE: &str = "GPUSTREAM_EXCHANGE";
-/// The variable with the secret that ranks share.
+/// The variable for the secret that ranks share.
 const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
 
-/// The place where the ranks of several processes meet, as the environment says it.
+/// Where the ranks of several processes meet, according to the environment.
 ///
 /// | variable | value |
 /// |---|---|
-/// | `GPUSTREAM_EXCHANGE` | `tcp://HOST:PORT`, an address of rank 0's, `file:/FOLDER`, which rank 0 creates, or `mpi` |
-/// | `MASTER_ADDR`, `MASTER_PORT` | rank 0's address, where `GPUSTREAM_EXCHANGE` is not set |
+/// | `GPUSTREAM_EXCHANGE` | `tcp://HOST:PORT`, rank 0's address; `file:/FOLDER`, which rank 0 creates; or `mpi` |
+/// | `MASTER_ADDR`, `MASTER_PORT` | rank 0's address, if `GPUSTREAM_EXCHANGE` is not set |
 /// | `GPUSTREAM_EXCHANGE_SECRET` | the [`Secret`] of all ranks, for TCP |
 ///
-/// torchrun's agent usually listens at `MASTER_PORT` itself, and says so by `TORCHELASTIC_USE_AGENT_STORE=True`. Then rank 0
-/// listens at the first free one of the 16 ports behind that, and the others look for it there. If all ranks are on one host
-/// (`LOCAL_WORLD_SIZE` is `WORLD_SIZE`), they need no secret in the environment: processes of one user share one by a file in
-/// the user's own folder among the temporary files, and rank 0 listens at the loopback interface alone.
+/// torchrun's agent usually listens at `MASTER_PORT` itself, and says so with
+/// `TORCHELASTIC_USE_AGENT_STORE=True`. Rank 0 then listens at the first free one of the next 16 ports, and
+/// the others look for it there. If all ranks are on one host (`LOCAL_WORLD_SIZE` equals `WORLD_SIZE`), you
+/// need no secret in the environment: the user's processes share one through a file in a private temporary
+/// folder, and rank 0 only listens at the loopback interface.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,12 +51,12 @@ const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
 pub enum Rendezvous {
     /// A [`TcpExchange`].
     Tcp {
-        /// The address at which rank 0 listens, as `HOST:PORT`.
+        /// The address at which rank 0 listens: `HOST:PORT`.
         address: String,
         /// The secret that all ranks share.
         secret: Secret,
     },
-    /// A [`TcpExchange`] beside torchrun's agent.
+    /// A [`TcpExchange`] next to torchrun's agent.
     Torchrun(TorchrunPlace),
     /// A [`FileExchange`].
     Folder(PathBuf),
@@ -63,19 +65,18 @@ pub enum Rendezvous {
 }
 
 impl Rendezvous {
-    /// Returns the place that the process's variables say.
+    /// Returns the place that the process's variables describe.
     ///
     /// # Errors
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) where no variable says a place, one makes no sense, or a place
-    /// that other hosts reach comes without a secret.
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if no variable names a place, if one makes no sense, or if other hosts can reach the place and there is no secret.
     pub fn from_env() -> Result<Self> {
         Self::from_variables(environment::of_process)
     }
 
-    /// Returns the place that variables say, as [`from_env`](Self::from_env) does for those of the process.
+    /// Like [`from_env`](Self::from_env), but reads the variables through `lookup`.
     ///
     /// # Errors
-    /// As for [`from_env`](Self::from_env).
+    /// Those of [`from_env`](Self::from_env).
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         // An empty variable counts as missing.
         let lookup = &|name: &str| lookup(name).filter(|value| !value.trim().is_empty());
@@ -97,18 +98,19 @@ impl Rendezvous {
         match secret()? {
             Some(secret) => Ok(Self::Tcp { address, secret }),
             None => invalid(format!(
-                "the ranks meet at {address}, where any program could come, and no secret is set; make one with `openssl \
+                "the ranks meet at {address}, where any program could connect, but no secret is set; make one with `openssl \
                  rand -hex 32` and give it to all ranks as {SECRET}"
             )),
         }
     }
 
-    /// Returns the exchange of rank `rank` at this place. Rank 0 listens or creates the folder; other ranks block until rank 0
-    /// has done so, `limit` at most.
+    /// Returns rank `rank`'s exchange at this place. Rank 0 listens or creates the folder. The other ranks
+    /// block until it has done so, at most for `limit`.
     ///
     /// # Errors
-    /// As for [`TcpExchange::listen`] and [`TcpExchange::connect`], [`FileExchange::create`] and [`FileExchange::open`],
-    /// [`MpiExchange::join`]; [`Unsupported`](gpustream::ErrorKind::Unsupported) where MPI numbers this process otherwise.
+    /// Those of [`TcpExchange::listen`] and [`TcpExchange::connect`], of [`FileExchange::create`] and
+    /// [`FileExchange::open`], or of [`MpiExchange::join`].
+    /// [`Unsupported`](gpustream::ErrorKind::Unsupported) if MPI gave this process another number.
     pub fn join(&self, rank: usize, limit: Duration) -> Result<Arc<dyn Exchange>> {
         Ok(match (self, rank) {
             (Self::Tcp { address, secret }, 0) => Arc::new(TcpExchange::listen(address, secret)?),
@@ -121,14 +123,14 @@ impl Rendezvous {
     }
 }
 
-/// Returns the address that is behind `tcp://`.
+/// Returns the address after `tcp://`.
 fn tcp(address: &str) -> Result<String> {
     match address.trim_end_matches('/').rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
             Ok(format!("{host}:{port}"))
         }
         _ => invalid(format!(
-            "{EXCHANGE}=tcp://{address} is no address; give tcp://HOST:PORT, a port from 1 to 65535"
+            "{EXCHANGE}=tcp://{address} is not an address; give tcp://HOST:PORT, with a port from 1 to 65535"
         )),
     }
 }
@@ -137,19 +139,21 @@ fn folder(place: &str) -> Result<PathBuf> {
     let folder = place.strip_prefix("file://").or_else(|| place.strip_prefix("file:"));
     match folder.map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => Ok(folder),
-        Some(_) => invalid(format!("{EXCHANGE}={place} names no folder from the root on; give file:/FOLDER")),
-        None => invalid(format!("{EXCHANGE}={place} is no place; give tcp://HOST:PORT, file:/FOLDER or mpi")),
+        Some(_) => invalid(format!("{EXCHANGE}={place} is not an absolute path; give file:/FOLDER")),
+        None => invalid(format!(
+            "{EXCHANGE}={place} does not say where the ranks meet; give tcp://HOST:PORT, file:/FOLDER or mpi"
+        )),
     }
 }
 
-/// Returns the host and the port that launchers give for rank 0.
+/// Returns the host and port that launchers set for rank 0.
 fn master(lookup: &dyn Fn(&str) -> Option<String>) -> Result<(String, u16)> {
     let Some((host, port)) = environment::master(lookup)? else {
         return invalid(format!(
-            "nothing says where the ranks meet: set {EXCHANGE} to tcp://HOST:PORT, an address of rank 0's, or to \
-             file:/FOLDER, which all hosts share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
+            "nothing says where the ranks meet; set {EXCHANGE} to tcp://HOST:PORT, which is rank 0's address, or to \
+             file:/FOLDER, which all hosts must share, or to mpi under mpirun; or set MASTER_ADDR and MASTER_PORT"
         ));
     };
-    // A bare IPv6 address has colons of its own.
+    // A bare IPv6 address contains colons itself.
     Ok((if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host }, port))
 }

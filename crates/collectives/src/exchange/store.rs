@@ -1,4 +1,4 @@
-//! Keys and bytes in the memory of one process, for the threads that wait for them.
+//! Keys and values in the memory of one process, and how threads wait for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use gpustream::Result;
 use super::ExchangeError;
 use crate::deadline::Deadline;
 
-/// The most bytes that a store holds, keys among them.
+/// How many bytes a store can hold, keys included.
 const CAPACITY: usize = 256 << 20;
-/// The memory that an entry takes beside its bytes, about.
+/// Roughly how much memory an entry takes on top of its bytes.
 const ENTRY: usize = 128;
 
-/// A table that grows, and the threads that wait for entries.
+/// A growing table, and the threads that wait for entries.
 #[derive(Default)]
 pub(super) struct Store {
     state: Mutex<StoreState>,
@@ -23,24 +23,22 @@ pub(super) struct Store {
 #[derive(Default)]
 struct StoreState {
     entries: HashMap<String, Arc<[u8]>>,
-    /// The memory of all entries, about.
+    /// Roughly how much memory all entries take.
     bytes: usize,
-    /// Set when nothing will be put or waited for any more.
+    /// Set when nothing will be put or waited for anymore.
     closed: bool,
 }
 
-/// The outcome of a put.
+/// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     Stored,
-    /// The key was put before.
     Twice,
-    /// The store has no room.
     Full,
 }
 
 impl Put {
-    /// Returns the outcome of a put of this key for the caller.
+    /// Turns the result into what the caller gets. `key` is the key that was put.
     pub(super) fn of(self, key: &str) -> Result<()> {
         let key = key.to_owned();
         match self {
@@ -67,20 +65,19 @@ impl Store {
         Put::Stored
     }
 
-    /// Waits until `key` was put, and returns its bytes; `None` when the deadline passes or the store is closed.
+    /// Waits for `key` and returns its bytes. Returns `None` if the deadline passes or the store is closed.
     pub(super) fn wait(&self, key: &str, deadline: Deadline) -> Option<Arc<[u8]>> {
         let waits = |state: &mut StoreState| !state.closed && !state.entries.contains_key(key);
         let state = deadline.wait_while(&self.changed, self.lock(), waits);
         state.entries.get(key).cloned()
     }
 
-    /// Ends all waits, pending and later ones.
+    /// Ends all waits, present and future.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.lock().entries.len()
     }

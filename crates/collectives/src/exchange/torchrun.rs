@@ -1,12 +1,14 @@
-//! Where ranks meet that torchrun started.
+//! Where ranks that torchrun started meet.
 //!
-//! Its agent has the port that `MASTER_PORT` names for itself, so rank 0 listens at the first free one behind it. The others try
-//! these in turn. Any program may listen there: other libraries that look for a free port, other runs, other users. So a rank
-//! takes the one for rank 0 that proves to know the secret of this run.
+//! torchrun's agent occupies the port in `MASTER_PORT`, so rank 0 listens at the first free port after it,
+//! and the other ranks try these ports in turn. But any program may be listening there: another library that
+//! looks for a free port, another run, another user. So a rank only accepts a program as rank 0 if it proves
+//! that it knows this run's secret.
 //!
-//! The secret is one that the program was given, or else, if all ranks are on one host, one that this user's processes share by
-//! a file. It is mixed with what torchrun says of the run. That alone would be no secret: the id of a run is often `none`.
-//! Someone who knows what ranks put into an exchange could join the run as a rank, or have it meet elsewhere.
+//! The secret either comes from you, or, if all ranks are on one host, from a file that the user's processes
+//! share. We mix it with what torchrun says about the run. That information alone would not be secret,
+//! because the id of a run is often just `none`. If someone could predict the secret, they could join the run
+//! as a rank or make it meet somewhere else.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,28 +18,29 @@ use gpustream::{Error, Result};
 use super::{Exchange as _, ExchangeError, FileExchange, Secret, TcpExchange};
 use crate::failure::invalid;
 
-/// Set to `True` by torchrun if its agent listens at `MASTER_PORT` itself.
+/// torchrun sets this to `True` if its agent listens at `MASTER_PORT`.
 const AGENT_LISTENS: &str = "TORCHELASTIC_USE_AGENT_STORE";
-/// The run, and how often this host's agent has started its processes again.
+/// The run, and how often this host's agent has restarted its processes.
 const RUN: [&str; 2] = ["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"];
 /// The number of ranks, and how many of them are on this host.
 const SIZES: [&str; 2] = ["WORLD_SIZE", "LOCAL_WORLD_SIZE"];
-/// The ports behind the agent's that rank 0 may listen at.
+/// How many ports after the agent's rank 0 may try.
 const PORTS: u16 = 16;
 
-/// The place where the ranks of a run of torchrun meet.
+/// Where the ranks of a torchrun run meet.
 #[derive(Clone, Debug)]
 pub struct TorchrunPlace {
     /// The addresses at which rank 0 may listen.
     addresses: Vec<String>,
-    /// The words that are this run's alone.
+    /// Text that identifies this run.
     run: String,
-    /// `None` for the one that the user's processes on this host share.
+    /// `None` means the secret that the user's processes on this host share.
     secret: Option<Secret>,
 }
 
 impl TorchrunPlace {
-    /// Returns the place behind `host` and `port`, at which torchrun's agent listens; `None` if rank 0 can listen there itself.
+    /// Returns the place after `host` and `port`, if torchrun's agent listens there. Returns `None` if rank 0
+    /// can listen there itself.
     pub(super) fn read(
         lookup: &dyn Fn(&str) -> Option<String>,
         (host, port): (&str, u16),
@@ -50,16 +53,17 @@ impl TorchrunPlace {
         let is_one_host = all.is_some() && all == here;
         if secret.is_none() && !is_one_host {
             return invalid(format!(
-                "the ranks of several hosts meet behind {host}:{port}, where any program could come, and no secret is set; make \
+                "the ranks of several hosts meet at the ports after {host}:{port}, where any program could connect, but no secret is set; make \
                  one with `openssl rand -hex 32` and give it to all ranks as GPUSTREAM_EXCHANGE_SECRET"
             ));
         }
-        // Nothing outside of one host has to reach its ranks.
+        // If all ranks are on one host, other hosts need not reach them.
         let host = if is_one_host { "127.0.0.1" } else { host };
         let ports = port.saturating_add(1)..=port.saturating_add(PORTS);
         let addresses = ports.filter(|behind| *behind > port).map(|port| format!("{host}:{port}")).collect();
         let [id, restarts] = RUN.map(|name| lookup(name).unwrap_or_default());
-        // The agents of several hosts count on their own. Two agents of one host have different ports.
+        // Agents on several hosts count restarts independently, so they may differ. Two agents on one host
+        // have different ports.
         let restarts = if is_one_host { restarts.trim() } else { "" };
         let run = [id.trim(), restarts, &format!("{host}:{port}")].join("\0");
         Ok(Some(Self { addresses, run, secret }))
@@ -75,12 +79,13 @@ impl TorchrunPlace {
     }
 }
 
-/// Returns the secret that this user's processes share by a file in a folder of the user's own. The first one makes it.
+/// Returns the secret that this user's processes share through a file in a private folder. The first process
+/// creates it.
 fn of_user(temporary: &Path) -> Result<Secret> {
     let folder = temporary.join(format!("gpustream-exchange-{}", rustix::process::geteuid().as_raw()));
     read_or_make(&folder).map_err(|error| {
         error.with_context(
-            "the ranks of this host share no secret by a file; give all of them one as GPUSTREAM_EXCHANGE_SECRET (`openssl rand \
+            "the ranks of this host cannot share a secret through a file; give all of them one as GPUSTREAM_EXCHANGE_SECRET (`openssl rand \
              -hex 32` makes one)",
         )
     })

@@ -1,9 +1,13 @@
-//! The place where the ranks of a process meet.
+//! Matches the calls of the ranks in one process.
 //!
-//! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued. The rank that
-//! completes a set of calls which go together enqueues all of their work, under the meeting's lock. A rank takes its calls
-//! out again, under the same lock, before it stops waiting: by the time limit, by an error, or by a panic. So nobody else
-//! uses a rank's references once its call has returned, and no rank waits for another after the calls have met.
+//! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued.
+//! Whichever rank completes a set of matching calls enqueues the work of all of them, while it holds the
+//! matcher's lock.
+//!
+//! So one thread uses references that belong to another thread's call. That is only sound if no rank's call
+//! returns while its references are still here. Therefore a rank takes its calls out again, under the same
+//! lock, before it stops waiting, be it because of the time limit, an error or a panic. And once the calls
+//! have matched, no rank waits for another anymore.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,28 +27,28 @@ use crate::failure::CommunicatorFailure;
 
 #[derive(Debug)]
 pub(super) struct CallMatcher {
-    team: RankDevices,
-    /// The time that a rank waits for the others.
+    devices: RankDevices,
+    /// How long a rank waits for the others.
     limit: Duration,
     state: Mutex<MatcherState>,
-    /// Notified when a post is complete, and when the ranks cannot work together any more.
+    /// Notified when a post is complete, and when the ranks can no longer work together.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct MatcherState {
-    /// The reason why the ranks cannot work together any more; no call is matched from then on.
+    /// Why the ranks can no longer work together. From then on we match no calls.
     broken: Option<CommunicatorFailure>,
     queues: Queues,
-    /// The posts whose owners have not taken their outcome.
+    /// The posts whose outcome their ranks have not taken yet.
     posts: BTreeMap<PostId, PostState>,
-    /// The ranks whose endpoints were dropped.
+    /// For each rank, whether its endpoint was dropped.
     gone: Vec<bool>,
 }
 
 #[derive(Debug)]
 struct PostState {
-    /// The calls that are not enqueued yet.
+    /// How many of the calls are not enqueued yet.
     open: usize,
     outcome: Result<()>,
     /// The endpoint that a split made.
@@ -52,27 +56,28 @@ struct PostState {
 }
 
 impl CallMatcher {
-    pub(super) fn new(team: RankDevices, limit: Duration) -> Self {
-        let size = team.size();
+    pub(super) fn new(devices: RankDevices, limit: Duration) -> Self {
+        let size = devices.size();
         let state = MatcherState {
             broken: None,
             queues: Queues::new(size),
             posts: BTreeMap::new(),
             gone: vec![false; size],
         };
-        Self { team, limit, state: Mutex::new(state), changed: Condvar::new() }
+        Self { devices, limit, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn size(&self) -> usize {
-        self.team.size()
+        self.devices.size()
     }
 
-    /// Posts calls of `rank`, and enqueues the work of all calls that are complete by that.
+    /// Posts calls of `rank`, and enqueues the work of all calls that are now complete.
     pub(super) fn post<'a>(&'a self, rank: usize, calls: Vec<Call<'a>>) -> Result<Posted<'a>> {
         let parts = calls.into_iter().map(|call| {
-            // SAFETY: only the lifetime changes. The call is used while it is in a queue or was taken from one, under the
-            // lock. `Posted` borrows for the true lifetime, is never handed to code that could leak it (it stays in
-            // this crate's frames), and takes the call out of the queue under the lock before it is gone.
+            // SAFETY: only the lifetime changes. We use the call only while it is in a queue or was taken
+            // from one, under the lock. `Posted` borrows for the true lifetime, never leaves this crate's
+            // frames (so no other code can leak it), and takes the call out of the queue under the lock
+            // before it is dropped.
             let call = unsafe { mem::transmute::<Call<'a>, Call<'static>>(call) };
             (call.signature, RankCall::Call(call))
         });
@@ -90,8 +95,8 @@ impl CallMatcher {
     fn post_parts(&self, rank: usize, parts: Vec<(Signature, RankCall)>) -> Result<Posted<'_>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = PostId(NEXT.fetch_add(1, Ordering::Relaxed));
-        // The end of `posted` takes the calls out again, whatever happens; the lock is released before that.
-        let posted = Posted { meeting: self, id, rank, deadline: Deadline::after(self.limit) };
+        // Whatever happens, dropping `posted` takes the calls out again. The lock is released before that.
+        let posted = Posted { matcher: self, id, rank, deadline: Deadline::after(self.limit) };
         let mut state = self.lock();
         state.check()?;
         state.posts.insert(id, PostState { open: parts.len(), outcome: Ok(()), endpoint: None });
@@ -103,7 +108,7 @@ impl CallMatcher {
         Ok(posted)
     }
 
-    /// Enqueues the work of all calls that are complete. `rank` is the one that is here.
+    /// Enqueues the work of all complete calls. `rank` is the rank of this thread.
     fn meet(&self, state: &mut MatcherState, rank: usize) {
         let mut complete = false;
         while state.broken.is_none()
@@ -113,7 +118,7 @@ impl CallMatcher {
             if state.broken.is_some() {
                 break;
             }
-            // A panic leaves the others with this.
+            // If enqueueing panics, the others find this.
             state.broken = Some(CommunicatorFailure::Panicked { rank });
             let outcome = self.run(state, &mut calls);
             state.broken = None;
@@ -134,7 +139,7 @@ impl CallMatcher {
         }
     }
 
-    /// Enqueues the work of calls that go together, or makes the teams of a split.
+    /// Enqueues the work of matching calls, or makes the new communicators of a split.
     fn run(&self, state: &mut MatcherState, calls: &mut [PostedCall]) -> Result<()> {
         let mut colors = BTreeMap::<i32, Vec<(i32, usize)>>::new();
         let mut work = Vec::new();
@@ -145,14 +150,14 @@ impl CallMatcher {
             }
         }
         if colors.is_empty() {
-            return self.team.run(&mut work);
+            return self.devices.run(&mut work);
         }
         for mut ranks in colors.into_values() {
             ranks.sort_unstable();
             let ranks: Vec<usize> = ranks.into_iter().map(|(_, rank)| rank).collect();
-            let meeting = Arc::new(Self::new(self.team.of(&ranks), self.limit));
+            let matcher = Arc::new(Self::new(self.devices.of(&ranks), self.limit));
             for (rank, &old) in ranks.iter().enumerate() {
-                let endpoint = Endpoint { meeting: meeting.clone(), rank };
+                let endpoint = Endpoint { matcher: matcher.clone(), rank };
                 if let Some(post) = state.posts.get_mut(&calls[old].post) {
                     post.endpoint = Some(endpoint);
                 }
@@ -161,12 +166,12 @@ impl CallMatcher {
         Ok(())
     }
 
-    /// Ends the team: no rank's call succeeds from here on.
+    /// Ends the communicator: from now on no rank's call succeeds.
     pub(super) fn abort(&self, rank: usize) {
         self.break_up(&mut self.lock(), CommunicatorFailure::Aborted { rank });
     }
 
-    /// Notes that `rank` makes no more calls. Ranks that wait for one have an error.
+    /// Records that `rank` will make no more calls. Ranks that wait for one get an error.
     pub(super) fn leave(&self, rank: usize) {
         let mut state = self.lock();
         state.gone[rank] = true;
@@ -183,49 +188,48 @@ impl CallMatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, MatcherState> {
-        // A panic leaves a state that says so.
+        // If a thread panicked, the state already says so.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MatcherState {
-    /// Checks that the ranks still work together.
+    /// Checks that the ranks can still work together.
     fn check(&self) -> Result<()> {
         self.broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
     }
 
-    /// Returns whether all calls of a post are enqueued.
+    /// Returns true if all calls of a post are enqueued.
     fn is_complete(&self, post: PostId) -> bool {
         self.posts.get(&post).is_some_and(|post| post.open == 0)
     }
 }
 
-/// Calls that a rank posted. Its end takes those out that are not enqueued.
+/// Calls that a rank has posted. Dropping this takes out the ones that are not enqueued.
 #[derive(Debug)]
 pub(crate) struct Posted<'a> {
-    meeting: &'a CallMatcher,
+    matcher: &'a CallMatcher,
     id: PostId,
     rank: usize,
-    /// The time until which the rank waits.
+    /// How long the rank waits.
     deadline: Deadline,
 }
 
 impl Posted<'_> {
-    /// Blocks until all calls are enqueued.
     pub(crate) fn wait(self) -> Result<()> {
         self.outcome().map(drop)
     }
 
-    /// Blocks until the split is made, and returns the endpoint in the new team.
-    pub(super) fn wait_for_seat(self) -> Result<Endpoint> {
-        let nowhere = || Error::unsupported("a endpoint in a team that was not made");
+    /// Blocks until the split is made, and returns the endpoint in the new communicator.
+    pub(super) fn wait_for_endpoint(self) -> Result<Endpoint> {
+        let nowhere = || Error::unsupported("the split made no endpoint for this rank");
         self.outcome()?.ok_or_else(nowhere)
     }
 
     fn outcome(&self) -> Result<Option<Endpoint>> {
-        let meeting = self.meeting;
+        let matcher = self.matcher;
         let waits = |state: &mut MatcherState| state.broken.is_none() && !state.is_complete(self.id);
-        let mut state = self.deadline.wait_while(&meeting.changed, meeting.lock(), waits);
+        let mut state = self.deadline.wait_while(&matcher.changed, matcher.lock(), waits);
         if state.is_complete(self.id)
             && let Some(post) = state.posts.remove(&self.id)
         {
@@ -233,14 +237,14 @@ impl Posted<'_> {
         }
         state.check()?;
         let broken = self.missing(&state);
-        meeting.break_up(&mut state, broken.clone());
+        matcher.break_up(&mut state, broken.clone());
         Err(Error::external(broken))
     }
 
     fn missing(&self, state: &MatcherState) -> CommunicatorFailure {
         match state.queues.missing(self.id) {
             Some((call, ranks)) => {
-                CommunicatorFailure::Missing { ranks, call: call.to_string(), limit: self.meeting.limit }
+                CommunicatorFailure::Missing { ranks, call: call.to_string(), limit: self.matcher.limit }
             }
             None => CommunicatorFailure::Aborted { rank: self.rank },
         }
@@ -249,8 +253,8 @@ impl Posted<'_> {
 
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
-        let mut state = self.meeting.lock();
-        // Its owner has the outcome where nothing is found.
+        let mut state = self.matcher.lock();
+        // If we find nothing, the caller already has the outcome.
         if let Some(post) = state.posts.remove(&self.id) {
             state.queues.withdraw(self.id);
             if post.open > 0 {
@@ -259,7 +263,7 @@ impl Drop for Posted<'_> {
                 } else {
                     CommunicatorFailure::Aborted { rank: self.rank }
                 };
-                self.meeting.break_up(&mut state, broken);
+                self.matcher.break_up(&mut state, broken);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The kernels that combine what the ranks bring.
+//! Launches the kernels that combine what the ranks give.
 
 use gpustream::{AsViewMut, Buffer, Result, Stream, ViewMut};
 #[cfg(feature = "kernels")]
@@ -9,8 +9,8 @@ pub(super) use super::no_kernels::Kernels;
 use crate::element::{ElementType, with_element};
 use crate::op::Op;
 
-/// Combines the first elements of all rows of `rows` into `dst`, in the order of the rows. `stride` is the number of
-/// elements of a row.
+/// Combines the first elements of all rows of `rows` into `dst`, in the order of the rows. A row has `stride`
+/// elements.
 pub(super) fn combine(
     kernels: &Kernels,
     stream: &Stream,

@@ -1,4 +1,5 @@
-//! Devices of one process, one rank each: the ranks meet on the host, and the last one to come enqueues the work of all.
+//! Several devices in one process, one rank each. The ranks meet on the host, and the last one to come
+//! enqueues the work of all.
 
 mod call_matcher;
 mod combine;
@@ -17,42 +18,43 @@ use call_matcher::CallMatcher;
 pub(crate) use call_matcher::Posted;
 use work::RankDevices;
 
-/// One rank's place among the ranks of this process.
+/// One rank's connection to the other ranks in this process.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    meeting: Arc<CallMatcher>,
+    matcher: Arc<CallMatcher>,
     rank: usize,
 }
 
 impl Endpoint {
-    /// Makes the places of a new team, in the order of their ranks.
+    /// Makes the endpoints of a new communicator, in the order of their ranks.
     pub(crate) fn of_devices(devices: &[Device], limit: Duration) -> Result<Vec<Self>> {
-        let meeting = Arc::new(CallMatcher::new(RankDevices::load(devices)?, limit));
-        Ok((0..devices.len()).map(|rank| Self { meeting: meeting.clone(), rank }).collect())
+        let matcher = Arc::new(CallMatcher::new(RankDevices::load(devices)?, limit));
+        Ok((0..devices.len()).map(|rank| Self { matcher: matcher.clone(), rank }).collect())
     }
 
     pub(crate) fn place(&self) -> (usize, usize) {
-        (self.rank, self.meeting.size())
+        (self.rank, self.matcher.size())
     }
 
-    /// Gives the calls to the other ranks, and enqueues those for which all have come. Never blocks for another rank.
+    /// Hands the calls over, and enqueues those that all other ranks have made too. Never waits for another
+    /// rank.
     pub(crate) fn post<'a>(&'a self, calls: Vec<Call<'a>>) -> Result<Posted<'a>> {
-        self.meeting.post(self.rank, calls)
+        self.matcher.post(self.rank, calls)
     }
 
-    /// Blocks until all ranks have called this, and returns the place in the team of those with this color.
+    /// Blocks until all ranks have called this. Returns the endpoint among the ranks with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
-        self.meeting.post_split(self.rank, color, key)?.wait_for_seat()
+        self.matcher.post_split(self.rank, color, key)?.wait_for_endpoint()
     }
 
-    /// Ends the team for all ranks.
+    /// Ends the communicator for all ranks.
     pub(crate) fn abort(&self) {
-        self.meeting.abort(self.rank);
+        self.matcher.abort(self.rank);
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.meeting.leave(self.rank);
+        self.matcher.leave(self.rank);
     }
 }

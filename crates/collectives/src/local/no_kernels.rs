@@ -1,8 +1,7 @@
-//! The place of the kernels in a build without them.
+//! Stands in for the kernels in a build without them.
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, View, ViewMut};
 
-/// Kernels that cannot be loaded.
 pub(super) enum Kernels {}
 
 impl Kernels {
@@ -10,7 +9,7 @@ impl Kernels {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the ranks of one process need kernels on {}:{}, and gpustream-collectives was built without them; turn \
+                "the ranks of one process need kernels on {}:{}, but gpustream-collectives was built without them; turn \
                  on its feature `kernels`",
                 device.info().backend,
                 device.info().ordinal

@@ -1,24 +1,26 @@
-//! Calls that wait for other ranks' calls, and the sets that go together. Nothing here knows of threads or of devices.
+//! Calls that wait for other ranks' calls, and which of them match. Nothing here knows about threads or
+//! devices.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::call::{Call, Collective, Signature};
 use crate::failure::CommunicatorFailure;
 
-/// A number for the calls that one thread posted together.
+/// Identifies the calls that one thread posted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PostId(pub(super) u64);
 
 /// A rank's part in a call.
 #[derive(Debug)]
 pub(super) enum RankCall {
-    /// Work for the device. The memory is lent until the post ends, not for ever: see [`post`](super::call_matcher::CallMatcher::post).
+    /// Work for the device. The memory is only lent until the post ends, despite the lifetime: see
+    /// [`post`](super::call_matcher::CallMatcher::post).
     Call(Call<'static>),
-    /// A place in a new team.
+    /// A place in a new communicator.
     Split { color: i32, key: i32 },
 }
 
-/// A call that has been posted.
+/// A call that was posted.
 #[derive(Debug)]
 pub(super) struct PostedCall {
     pub(super) post: PostId,
@@ -26,17 +28,17 @@ pub(super) struct PostedCall {
     pub(super) part: RankCall,
 }
 
-/// A message under way: the sends and the receives from one rank to another, in order.
+/// The sends and receives from one rank to another that wait for each other, in order.
 #[derive(Debug, Default)]
 struct Direct {
     sends: VecDeque<PostedCall>,
     recvs: VecDeque<PostedCall>,
 }
 
-/// The calls of all ranks for which others have not come yet.
+/// The calls of all ranks that wait for calls of others.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// The calls that all ranks make, by rank, in each rank's order.
+    /// For each rank, its calls that all ranks make, in order.
     collective: Vec<VecDeque<PostedCall>>,
     /// The calls between two ranks, by sender and receiver.
     direct: BTreeMap<(usize, usize), Direct>,
@@ -58,7 +60,7 @@ impl Queues {
         }
     }
 
-    /// Takes the next calls that go together: those of all ranks in their order, or a send and its receive.
+    /// Takes the next set of calls that belong together: one of each rank, or a send and its receive.
     pub(super) fn take(&mut self) -> Option<Vec<PostedCall>> {
         if self.collective.iter().all(|calls| !calls.is_empty()) {
             return Some(self.collective.iter_mut().filter_map(VecDeque::pop_front).collect());
@@ -74,7 +76,7 @@ impl Queues {
         None
     }
 
-    /// Removes the calls of a post.
+    /// Removes a post's calls.
     pub(super) fn withdraw(&mut self, post: PostId) {
         let direct = self.direct.values_mut().flat_map(|direct| [&mut direct.sends, &mut direct.recvs]);
         for calls in self.collective.iter_mut().chain(direct) {
@@ -82,7 +84,7 @@ impl Queues {
         }
     }
 
-    /// Returns the first call that waits for `rank`, which has not come to it.
+    /// Returns the first call that waits for `rank`, if `rank` has not made it yet.
     pub(super) fn needs(&self, rank: usize) -> Option<&PostedCall> {
         let collective = || self.collective.iter().find_map(VecDeque::front);
         if self.collective[rank].is_empty()
@@ -99,7 +101,7 @@ impl Queues {
         })
     }
 
-    /// Returns a call of a post that still waits, and the ranks that it waits for.
+    /// Returns a call of a post that is still waiting, and the ranks that it waits for.
     pub(super) fn missing(&self, post: PostId) -> Option<(Signature, Vec<usize>)> {
         let of_post = |calls: &VecDeque<PostedCall>| {
             calls.iter().find(|call| call.post == post).map(|call| call.signature)
@@ -115,7 +117,8 @@ impl Queues {
     }
 }
 
-/// Returns [`CommunicatorFailure::Different`] unless the calls that came together go together: those of all ranks, or a send and its receive.
+/// Returns [`CommunicatorFailure::Different`] unless the calls match. They are those of all ranks, or a send
+/// and its receive.
 pub(super) fn compare(calls: &[PostedCall]) -> Option<CommunicatorFailure> {
     if let [send, recv] = calls
         && let (Collective::Send { to }, Collective::Recv { from }) =

@@ -1,5 +1,5 @@
-//! The work of calls that have met: copies into the memory of each rank on its own stream, and kernels there. The tracker
-//! puts copies from other ranks' memory in order with the work on those ranks' streams.
+//! The work of matched calls: copies into each rank's memory on its own stream, and kernels there. A copy
+//! reads other ranks' memory, and the tracker orders it with the work on those ranks' streams.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::combine::{Kernels, combine};
 use crate::call::{Call, Collective};
 use crate::op::Op;
 
-/// The bytes of each rank's part that are combined at once.
+/// How many bytes of each rank's part we combine at once.
 const PIECE: usize = 4 << 20;
 
 /// The devices of some ranks.
@@ -44,7 +44,7 @@ impl RankDevices {
         Ok(Self { ranks })
     }
 
-    /// Returns the team of some of the ranks, in their order there.
+    /// Returns the devices of some of the ranks, in this order.
     pub(super) fn of(&self, ranks: &[usize]) -> Self {
         Self { ranks: ranks.iter().map(|&rank| self.ranks[rank].clone()).collect() }
     }
@@ -53,17 +53,18 @@ impl RankDevices {
         self.ranks.len()
     }
 
-    /// Enqueues the work of calls that go together. Where that fails, some of the work may have been enqueued.
+    /// Enqueues the work of matching calls. If that fails, some of the work may already be enqueued.
     pub(super) fn run(&self, calls: &mut Calls<'_, '_>) -> Result<()> {
         let Some(signature) = calls.first().map(|call| call.signature) else { return Ok(()) };
-        // Otherwise a rank's stream has to wait for the streams whose memory it reads, and these for it.
+        // Without tracking, a rank's stream must wait for the streams whose memory it reads, and they must
+        // wait for it.
         let tracked = calls.iter().all(|call| call.stream.device().tracking() == Some(Tracking::Auto));
         if !tracked || signature.operation == Collective::Barrier {
             join(calls)?;
         }
         let part = signature.bytes();
         let whole = 0..part;
-        // The place of a rank's part among those of all ranks.
+        // Where a rank's part is among those of all ranks.
         let place = |rank: usize| rank * part..(rank + 1) * part;
         match signature.operation {
             Collective::Barrier | Collective::Split | Collective::Compare => return Ok(()),
@@ -105,14 +106,16 @@ impl RankDevices {
         if tracked { Ok(()) } else { join(calls) }
     }
 
-    /// Returns the bytes of the elements that `rank` combines for all ranks: as many on each rank, but for one.
+    /// Returns the bytes that `rank` combines for all ranks. Every rank combines the same number of elements,
+    /// give or take one.
     fn share(&self, count: usize, size: usize, rank: usize) -> Range<usize> {
         let (each, rest) = (count / self.size(), count % self.size());
         let start = |rank: usize| (rank * each + rank.min(rest)) * size;
         start(rank)..start(rank + 1)
     }
 
-    /// Combines the bytes `from` of all ranks in the order of the ranks, into the bytes `to` of one rank's result.
+    /// Combines the bytes `from` of all ranks, in the order of the ranks, into the bytes `to` of one rank's
+    /// result.
     fn reduce(
         &self,
         calls: &mut Calls<'_, '_>,
@@ -146,7 +149,7 @@ impl RankDevices {
     }
 }
 
-/// Enqueues the work of each rank, and names the one whose work could not be enqueued.
+/// Enqueues each rank's work. If that fails, the error names the rank.
 fn each(
     calls: &mut Calls<'_, '_>,
     mut enqueue: impl FnMut(&mut Calls<'_, '_>, usize) -> Result<()>,
@@ -154,12 +157,13 @@ fn each(
     (0..calls.len()).try_for_each(|rank| enqueue(calls, rank).map_err(of(rank)))
 }
 
-/// Returns the other ranks, from the next one on, so that not all ranks read from the same one at the same time.
+/// Returns the other ranks, beginning with the next one, so that not all ranks read from the same rank at
+/// once.
 fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
     (1..size).map(move |distance| (rank + distance) % size)
 }
 
-/// Copies a part of each rank's memory to a place in one rank's result.
+/// Copies a part of each rank's memory into one rank's result.
 fn gather(
     calls: &mut Calls<'_, '_>,
     rank: usize,
@@ -171,7 +175,7 @@ fn gather(
         .try_for_each(|other| pull(calls, other, from(other), rank, to(other)))
 }
 
-/// Copies what the call `giver` brings into the result of the call `taker`, on its stream.
+/// Copies what call `giver` gives into the result of call `taker`, on the taker's stream.
 fn pull(
     calls: &mut Calls<'_, '_>,
     giver: usize,
@@ -187,14 +191,14 @@ fn pull(
     stream.copy(&giving.input(from)?, &mut taking.output(to)?).map_err(brought(giver))
 }
 
-/// Copies bytes of one rank's result to the same place in another's, on the other's stream.
+/// Copies bytes of one rank's result to the same place in another rank's, on that rank's stream.
 fn pull_result(calls: &mut Calls<'_, '_>, giver: usize, taker: usize, bytes: Range<usize>) -> Result<()> {
     let [giving, taking] = calls.get_disjoint_mut([giver, taker]).map_err(Error::external)?;
     let stream = taking.stream;
     stream.copy(&giving.result(bytes.clone())?, &mut taking.output(bytes)?)
 }
 
-/// Makes each stream wait for all work that the others have.
+/// Makes each stream wait for all work on the others.
 fn join(calls: &Calls<'_, '_>) -> Result<()> {
     let events = calls.iter().map(|call| call.stream.record()).collect::<Result<Vec<_>>>()?;
     calls.iter().try_for_each(|call| events.iter().try_for_each(|event| call.stream.wait(event)))

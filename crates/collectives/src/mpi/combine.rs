@@ -1,5 +1,5 @@
-//! The functions by which MPI combines elements. MPI's own know neither the 16-bit floating-point types nor what
-//! [`Op`] says of NaN and of overflow.
+//! The functions with which MPI combines elements. We need our own, because MPI's know neither the 16-bit
+//! floating-point types nor what [`Op`] promises about NaN and overflow.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use gpustream::half::{bf16, f16};
 use crate::element::{ElementType, with_element};
 use crate::op::Op;
 
-/// Returns the function that combines elements of that type. For the average this is the sum.
+/// Returns the function that combines elements of this type. For an average, it sums.
 #[allow(clippy::unnecessary_wraps, reason = "the type is MPI's")]
 pub(super) fn function(element: ElementType, op: Op) -> MPI_User_function {
     with_element!(element, T => match op {
@@ -23,7 +23,7 @@ pub(super) fn function(element: ElementType, op: Op) -> MPI_User_function {
 /// Divides the sums of `ranks` ranks.
 ///
 /// # Safety
-/// At `elements` are `count` elements of that type, which nobody else uses meanwhile.
+/// `elements` must point to `count` elements of that type, and they must not be shared meanwhile.
 pub(super) unsafe fn divide(element: ElementType, elements: *mut c_void, count: usize, ranks: usize) {
     with_element!(element, T => {
         let elements = elements.cast::<T>();
@@ -38,7 +38,8 @@ pub(super) unsafe fn divide(element: ElementType, elements: *mut c_void, count: 
 }
 
 /// # Safety
-/// MPI's contract for such functions: both arrays have `len` elements of `T`, and are nobody else's meanwhile.
+/// MPI's contract for such functions: both arrays have `len` elements of `T`, and they are not shared
+/// meanwhile.
 unsafe extern "C" fn apply<T: Number, C: Combine>(
     brought: *mut c_void,
     combined: *mut c_void,
@@ -97,7 +98,7 @@ macro_rules! integers {
                 self.max(other)
             }
             fn divided(self, by: usize) -> Self {
-                // The quotient is no larger than the element.
+                // The quotient is never larger than the element.
                 (<$wide>::from(self) / by as $wide) as Self
             }
         }

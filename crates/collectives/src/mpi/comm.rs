@@ -1,4 +1,4 @@
-//! MPI's functions as this engine calls them, on its [thread](super::process) alone.
+//! MPI's functions as this engine calls them. Only its [thread](super::process) does.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -12,24 +12,24 @@ use crate::call::{Collective, Signature};
 use crate::element::ElementType;
 use crate::op::Op;
 
-/// The memory that one rank gives and gets in an exchange: addresses of page-locked memory, null where nothing is given.
+/// The memory of one rank in an exchange: addresses of page-locked memory, or null if nothing is given.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub(super) gives: *mut u8,
     pub(super) gets: *mut u8,
 }
 
-// SAFETY: the memory is staging memory, whose owner leaves it to MPI's thread while an exchange goes on.
+// SAFETY: this is staging memory, and its owner leaves it to MPI's thread during an exchange.
 unsafe impl Send for Memory {}
 
-/// MPI's handle of a communicator, whose errors are returned.
+/// MPI's handle to a communicator that returns errors.
 #[derive(Clone, Copy)]
 pub(super) struct Comm(ffi::MPI_Comm);
 
-/// A request of MPI's that is under way.
+/// An MPI request that is not done.
 pub(super) struct Request(ffi::MPI_Request);
 
-/// The functions that combine elements, as MPI knows them.
+/// The functions that combine elements, registered with MPI.
 #[derive(Default)]
 pub(super) struct Ops(Vec<((ElementType, Op), ffi::MPI_Op)>);
 
@@ -40,13 +40,12 @@ impl Comm {
         Self(unsafe { ffi::RSMPI_COMM_WORLD })
     }
 
-    /// Has MPI return errors, where it would end the process.
+    /// Makes MPI return errors. By default it would end the process.
     pub(super) fn return_errors(self) -> Result<()> {
         // SAFETY: the handle is alive.
         check(unsafe { ffi::MPI_Comm_set_errhandler(self.0, ffi::RSMPI_ERRORS_RETURN) })
     }
 
-    /// Returns this process's rank, and the number of ranks.
     pub(super) fn place(self) -> Result<(usize, usize)> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the handle is alive, and the pointers are to locals.
@@ -58,19 +57,20 @@ impl Comm {
         Ok((number(rank)?, number(size)?))
     }
 
-    /// Blocks until all ranks have called this, and returns the communicator of those with this color.
+    /// Blocks until all ranks have called this. Returns the communicator of the ranks with this color.
     pub(super) fn split(self, color: i32, key: i32) -> Result<Self> {
         // SAFETY: the handle is alive.
         Self::made(|part| unsafe { ffi::MPI_Comm_split(self.0, color, key, part) })
     }
 
-    /// Blocks until all ranks have called this, and returns a communicator of the same ranks.
+    /// Blocks until all ranks have called this. Returns another communicator of the same ranks.
     pub(super) fn duplicate(self) -> Result<Self> {
         // SAFETY: the handle is alive.
         Self::made(|copy| unsafe { ffi::MPI_Comm_dup(self.0, copy) })
     }
 
-    /// Returns the communicator that a call of MPI's makes: it fills the place that it is given, unless it fails.
+    /// Returns the communicator that an MPI call makes. The call fills the place that it is given, unless it
+    /// fails.
     fn made(make: impl FnOnce(*mut ffi::MPI_Comm) -> c_int) -> Result<Self> {
         let mut made = MaybeUninit::uninit();
         check(make(made.as_mut_ptr()))?;
@@ -79,9 +79,9 @@ impl Comm {
         made.return_errors().map(|()| made)
     }
 
-    /// Ends the communicator, which has no request under way.
+    /// Frees the communicator. It must have no pending request.
     pub(super) fn free(mut self) {
-        // SAFETY: the handle is alive, and nobody uses it from here on.
+        // SAFETY: the handle is alive, and is not used again.
         let _ = unsafe { ffi::MPI_Comm_free(&raw mut self.0) };
     }
 
@@ -91,10 +91,11 @@ impl Comm {
         request(|request| unsafe { ffi::MPI_Ibarrier(self.0, request) })
     }
 
-    /// Starts to bring the bytes of all ranks together: `one` of each.
+    /// Starts to gather the bytes of all ranks; each gives `one` bytes.
     ///
     /// # Safety
-    /// Until the request is done the memory is alive, and nobody writes what is given or uses what is got.
+    /// Until the request is done, the memory must stay alive. Nothing may write what is given or use what is
+    /// received.
     pub(super) unsafe fn all_gather(self, memory: Memory, one: usize) -> Result<Request> {
         // SAFETY: nothing is combined; the rest is this function's contract.
         unsafe { self.start(&Signature::of_bytes(Collective::AllGather, one), memory, None, one) }
@@ -103,7 +104,7 @@ impl Comm {
     /// Starts to send bytes to a rank.
     ///
     /// # Safety
-    /// Until the request is done the bytes are alive, and nobody writes there.
+    /// Until the request is done, the bytes must stay alive and unchanged.
     pub(super) unsafe fn send(self, bytes: &[u8], to: usize) -> Result<Request> {
         let memory = Memory { gives: bytes.as_ptr().cast_mut(), gets: ptr::null_mut() };
         let call = Signature::of_bytes(Collective::Send { to }, 0);
@@ -111,10 +112,10 @@ impl Comm {
         unsafe { self.start(&call, memory, None, bytes.len()) }
     }
 
-    /// Starts to receive the next message, if there is one, into the bytes of the answer.
+    /// Starts to receive the next message, if there is one, into the returned bytes.
     ///
     /// # Safety
-    /// Until the request is done the bytes are alive, and nobody uses them.
+    /// Until the request is done, the bytes must stay alive and must not be used.
     pub(super) unsafe fn receive(self) -> Result<Option<(Request, Vec<u8>)>> {
         let (mut is_there, mut len) = (0, 0);
         let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
@@ -125,7 +126,7 @@ impl Comm {
         if is_there == 0 {
             return Ok(None);
         }
-        // SAFETY: a message is there, so that MPI filled the status.
+        // SAFETY: a message is there, so MPI has filled the status.
         let from = unsafe {
             check(ffi::MPI_Get_count(status.as_ptr(), datatype(ElementType::U8), &raw mut len))?;
             status.assume_init().MPI_SOURCE
@@ -134,16 +135,17 @@ impl Comm {
         let from = usize::try_from(from).map_err(Error::external)?;
         let memory = Memory { gives: ptr::null_mut(), gets: bytes.as_mut_ptr() };
         let call = Signature::of_bytes(Collective::Recv { from }, 0);
-        // SAFETY: the bytes are as many as the message has, on the heap; the rest is this function's contract.
+        // SAFETY: the message fits the bytes, which are on the heap; the rest is this function's contract.
         let request = unsafe { self.start(&call, memory, None, bytes.len()) }?;
         Ok(Some((request, bytes)))
     }
 
-    /// Starts an exchange of `count` elements of each part.
+    /// Starts an exchange of `count` elements per part.
     ///
     /// # Safety
-    /// Until the request is done the memory is alive and as large as the operation needs for that many elements, and nobody
-    /// writes what is given or uses what is got. `op` combines elements of that type.
+    /// Until the request is done, the memory must stay alive, be as large as the operation needs for that
+    /// many elements, and nothing may write what is given or use what is received. `op` must combine elements
+    /// of that type.
     pub(super) unsafe fn start(
         self,
         call: &Signature,
@@ -195,11 +197,12 @@ impl Comm {
     }
 }
 
-/// The tag of all messages, which a sender's order tells apart.
+/// The tag of all messages. MPI keeps a sender's messages in order, so we need only one.
 const TAG: c_int = 0;
 
 impl Request {
-    /// Asks MPI to go on with the request, and returns whether it is done. A message that was received has `count` elements.
+    /// Lets MPI make progress, and returns true if the request is done. A received message must have `count`
+    /// elements.
     pub(super) fn is_done(&mut self, call: &Signature, count: usize) -> Result<bool> {
         let (mut done, mut status) = (0, MaybeUninit::<ffi::MPI_Status>::zeroed());
         // SAFETY: the request is under way, and the pointers are to locals.
@@ -208,17 +211,17 @@ impl Request {
             return Ok(done != 0);
         }
         let mut came = 0;
-        // SAFETY: the request is done, so that MPI filled the status, whose zeros were valid before.
+        // SAFETY: the request is done, so MPI has filled the status. Its zeros were valid before.
         check(unsafe { ffi::MPI_Get_count(status.as_ptr(), datatype(call.element), &raw mut came) })?;
         if usize::try_from(came).ok() == Some(count) {
             return Ok(true);
         }
-        Err(Error::external(format!("a message of {came} elements came, where {count} were expected")))
+        Err(Error::external(format!("a message of {came} elements arrived, but {count} were expected")))
     }
 }
 
 impl Ops {
-    /// Returns the function that combines what a call combines, if anything.
+    /// Returns the function for what a call combines, if anything.
     pub(super) fn of(&mut self, call: &Signature) -> Result<Option<ffi::MPI_Op>> {
         let Some(op) = call.operation.op() else { return Ok(None) };
         let wanted = (call.element, op);
@@ -226,7 +229,7 @@ impl Ops {
             return Ok(Some(*op));
         }
         let mut made = MaybeUninit::uninit();
-        // SAFETY: the function is of the kind that MPI wants, for the elements whose calls get it; all of its combinations
+        // SAFETY: the function has MPI's signature and is used for the right elements, and all combinations
         // commute. The pointer is to a local, which the call fills unless it fails.
         let made = unsafe {
             check(ffi::MPI_Op_create(combine::function(call.element, op), 1, made.as_mut_ptr()))?;
@@ -237,7 +240,8 @@ impl Ops {
     }
 }
 
-/// Returns MPI's type for elements, by their size alone: MPI combines none by functions of its own.
+/// Returns MPI's type for elements. Only their size matters, because MPI combines none with its own
+/// functions.
 fn datatype(element: ElementType) -> ffi::MPI_Datatype {
     // SAFETY: constants.
     unsafe {
@@ -256,15 +260,15 @@ fn request(start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<Request
     check(start(&raw mut request)).map(|()| Request(request))
 }
 
-/// Returns MPI's error in its own words.
+/// Returns MPI's error as text.
 fn check(code: c_int) -> Result<()> {
-    // `MPI_SUCCESS` is 0 by the standard.
+    // The standard says that `MPI_SUCCESS` is 0.
     if code == 0 {
         return Ok(());
     }
-    // `MPI_MAX_ERROR_STRING` is 512 at most in the libraries there are.
+    // In existing libraries `MPI_MAX_ERROR_STRING` is at most 512.
     let (mut text, mut len) = ([0u8; 1024], 0);
-    // SAFETY: the text has room for the longest.
+    // SAFETY: the text has room for the longest message.
     let told = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut len) };
     let text = usize::try_from(len).ok().filter(|_| told == 0).and_then(|len| text.get(..len));
     let text =

@@ -1,4 +1,4 @@
-//! Enqueueing calls: the copies and waits of each call's pieces.
+//! Enqueues calls: for each piece of a call, its copies and waits.
 
 use std::ops::Range;
 use std::sync::MutexGuard;
@@ -16,28 +16,28 @@ use crate::failure::CommunicatorFailure;
 /// A call on its way through a lane.
 struct Transfer<'a> {
     call: Call<'a>,
-    /// The number of its rank among those of the run.
+    /// The index of its rank among those in this run.
     rank: usize,
     lane: usize,
-    /// The parts that the rank gives and gets, of as many elements each.
+    /// How many parts the rank gives and gets. All parts have the same number of elements.
     gives: usize,
     gets: usize,
-    /// The elements of each part that are exchanged at once.
+    /// How many elements of each part we exchange at once.
     step: usize,
     pieces: usize,
     /// The lane's count before the first piece.
     first: u32,
 }
 
-/// Enqueues the calls of some ranks together. Never blocks for another rank.
+/// Enqueues the calls of some ranks together. Never waits for another rank.
 pub(super) fn run(mut ranks: Batches<'_, Endpoint>) -> Result<()> {
-    // Two threads that hold the same communicators hold them in the same order.
+    // If two threads hold the same communicators, they lock them in the same order.
     ranks.sort_unstable_by_key(|(endpoint, _)| std::ptr::from_ref(*endpoint).addr());
     let (mut endpoints, mut staging) = (Vec::new(), Vec::new());
     let mut transfers: Vec<Transfer<'_>> = Vec::new();
     for (rank, (endpoint, calls)) in ranks.into_iter().enumerate() {
         let mut held = endpoint.staging();
-        endpoint.bond.check()?;
+        endpoint.state.check()?;
         let mut taken = Vec::new();
         for call in calls {
             if call.signature.count == 0 && call.signature.operation != Collective::Barrier {
@@ -56,7 +56,7 @@ pub(super) fn run(mut ranks: Batches<'_, Endpoint>) -> Result<()> {
         if !given || endpoints.is_empty() {
             return error;
         }
-        // The other ranks' calls wait for the rest of this one's.
+        // The other ranks' calls now wait for the rest of this one, which will never come.
         let call = transfers.first().map(|transfer| transfer.call.signature.to_string()).unwrap_or_default();
         let broken = CommunicatorFailure::Failed { call, message: error.to_string() };
         for endpoint in endpoints {
@@ -66,8 +66,8 @@ pub(super) fn run(mut ranks: Batches<'_, Endpoint>) -> Result<()> {
     })
 }
 
-/// Enqueues the pieces in turns, so that calls which wait for each other go on together: a piece's exchange ends while the
-/// next pieces of all calls are given.
+/// Enqueues the pieces in turn, so that calls that wait for each other progress together: while one piece is
+/// exchanged, the next pieces of all calls are copied.
 fn enqueue(
     transfers: &mut [Transfer<'_>],
     endpoints: &[&Endpoint],
@@ -99,7 +99,7 @@ impl<'a> Transfer<'a> {
         let (own, size) = endpoint.place();
         let (gives, gets) = operation.parts(own, size);
         let most = match operation {
-            // All ranks cut a call alike, whatever they give and get of it.
+            // All ranks must divide a call into the same pieces, whatever they give or get.
             Collective::ReduceScatter(_)
             | Collective::AllGather
             | Collective::Gather { .. }
@@ -112,13 +112,13 @@ impl<'a> Transfer<'a> {
         Self { call, rank, lane, gives, gets, step, pieces, first }
     }
 
-    /// Returns the elements of each part that a piece has.
+    /// Returns which elements of each part belong to a piece.
     fn elements(&self, piece: usize) -> Range<usize> {
         let count = self.call.signature.count;
         (piece * self.step).min(count)..((piece + 1) * self.step).min(count)
     }
 
-    /// Copies what the rank gives of a piece, and has it exchanged then.
+    /// Copies what the rank gives for a piece, and then starts its exchange.
     fn give(&mut self, piece: usize, endpoint: &Endpoint, staging: &mut Staging) -> Result<()> {
         let (elements, stream) = (self.elements(piece), self.call.stream);
         let lane = &mut staging.lanes[self.lane];
@@ -150,7 +150,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Waits in the stream for a piece's exchange, and copies what the rank gets.
+    /// Makes the stream wait for a piece's exchange, and copies what the rank gets.
     fn get(&mut self, piece: usize, staging: &mut Staging) -> Result<()> {
         let lane = &mut staging.lanes[self.lane];
         let number = self.first + u32::try_from(piece + 1).map_err(Error::external)?;
@@ -163,7 +163,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Returns the ranges of bytes in a user's memory of that many parts, and in staging memory, for a piece.
+    /// Returns the byte ranges of a piece in the user's memory, for that many parts, and in staging memory.
     fn copies(&self, parts: usize, piece: usize) -> Vec<(Range<usize>, Range<usize>)> {
         let Signature { element, count, .. } = self.call.signature;
         let (elements, size) = (self.elements(piece), element.size());

@@ -1,4 +1,5 @@
-//! A communicator as MPI's thread sees it: the pieces of its calls, and the meetings of its ranks.
+//! A communicator as MPI's thread sees it: the pieces of its calls, and what its ranks do together on the
+//! host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,70 +15,72 @@ use super::mail::{CALL, Mail, Mailbox};
 use super::stage::Staging;
 use super::state::CommunicatorState;
 use crate::call::{Collective, Signature};
-use crate::compare::SHOWN;
+use crate::compare::ENCODED;
 use crate::failure::CommunicatorFailure;
 use crate::op::Op;
 
-/// A number for a communicator.
+/// Identifies a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(pub(super) u64);
 
-/// A meeting of all ranks, and the thing to do there.
+/// Something that all ranks must come to on the host, and what they do there.
 pub(super) enum HostCollective {
-    /// The ranks of each color become a communicator of their own.
+    /// The ranks of each color get their own communicator.
     Split { color: i32, key: i32, reply: SyncSender<Result<NewCommunicator>> },
-    /// Each rank gets what all ranks show.
-    Compare { shown: Box<[u8; SHOWN]>, all: Vec<u8>, reply: SyncSender<Result<Vec<u8>>> },
+    /// Each rank gets the bytes of all ranks.
+    Compare { own: Box<[u8; ENCODED]>, all: Vec<u8>, reply: SyncSender<Result<Vec<u8>>> },
 }
 
-/// A communicator that was made.
+/// A communicator that was just made.
 pub(super) struct NewCommunicator {
     pub(super) number: Number,
-    pub(super) bond: Arc<CommunicatorState>,
+    pub(super) state: Arc<CommunicatorState>,
 }
 
 /// A piece of a call's exchange.
 pub(super) struct Piece {
     pub(super) call: Signature,
-    /// The elements of each part.
+    /// How many elements each part has.
     pub(super) count: usize,
     pub(super) memory: Memory,
-    /// The point at which the stream has come to the piece.
+    /// The stream has reached the piece once this event is done.
     pub(super) ready: Event,
-    /// The flag that the stream waits for, which counts the pieces that are done, and the count with this one.
+    /// The flag that the stream waits for. It counts finished pieces, and `number` is the count after this
+    /// one.
     pub(super) done: Flag,
     pub(super) number: u32,
-    /// The lane whose flag it is.
+    /// The lane that the flag belongs to.
     pub(super) lane: usize,
     pub(super) failures: Failures,
 }
 
-/// Things that have ended, and may hold the last handles of devices.
+/// Things that are finished and may own the last handles of devices.
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) pieces: Vec<Piece>,
     pub(super) staging: Vec<Staging>,
 }
 
-/// A communicator: one of MPI's for calls, and one for meetings of the hosts, whose orders are independent.
+/// A communicator. It has two of MPI's, one for calls and one for what the ranks do together on the host,
+/// because these two follow independent orders.
 pub(super) struct ProcessGroup {
     calls: Comm,
-    meetings: Comm,
-    pub(super) bond: Arc<CommunicatorState>,
-    /// The reason why nothing goes on any more.
+    host: Comm,
+    pub(super) state: Arc<CommunicatorState>,
+    /// Why nothing can progress anymore.
     pub(super) broken: Option<CommunicatorFailure>,
     /// The pieces to start, in this order.
     waiting: VecDeque<Piece>,
     running: Vec<Running<Piece>>,
-    /// The highest number of a piece that is done, by lane.
+    /// For each lane, the highest number of a finished piece.
     last: BTreeMap<usize, u32>,
-    meeting: VecDeque<Running<(HostCollective, Duration)>>,
+    collectives: VecDeque<Running<(HostCollective, Duration)>>,
     mailbox: Mailbox,
     /// The staging memory, to be freed at the end.
     pub(super) closed: Option<Staging>,
 }
 
-/// A communicator that was made, and the place for the answer.
+/// A communicator that was just made, and where to send it.
 pub(super) type PendingCommunicator = (ProcessGroup, SyncSender<Result<NewCommunicator>>);
 
 pub(super) struct Running<T> {
@@ -92,14 +95,14 @@ pub(super) fn ended() -> Error {
 }
 
 impl ProcessGroup {
-    pub(super) fn new(calls: Comm, meetings: Comm, bond: Arc<CommunicatorState>) -> Self {
-        let (waiting, running, last, meeting, mailbox) = Default::default();
-        Self { calls, meetings, bond, broken: None, waiting, running, last, meeting, mailbox, closed: None }
+    pub(super) fn new(calls: Comm, host: Comm, state: Arc<CommunicatorState>) -> Self {
+        let (waiting, running, last, collectives, mailbox) = Default::default();
+        Self { calls, host, state, broken: None, waiting, running, last, collectives, mailbox, closed: None }
     }
 
-    /// Returns whether something is under way. The requests of a broken communicator do not count.
+    /// Returns true if something is pending. The requests of a broken communicator do not count.
     pub(super) fn waits(&self) -> bool {
-        let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.meeting.is_empty();
+        let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.collectives.is_empty();
         (!is_empty || self.mailbox.is_busy()) && self.broken.is_none()
     }
 
@@ -107,14 +110,15 @@ impl ProcessGroup {
         self.waits() || self.closed.is_some()
     }
 
-    /// Ends a communicator that is closed, and returns its staging memory.
+    /// Frees a closed communicator, and returns its staging memory.
     pub(super) fn close(mut self) -> Option<Staging> {
         let staging = self.closed.take()?;
-        if self.running.is_empty() && self.meeting.is_empty() {
+        if self.running.is_empty() && self.collectives.is_empty() {
             self.calls.free();
-            self.meetings.free();
+            self.host.free();
         } else {
-            // MPI may still write there, and where the meetings' bytes are.
+            // MPI may still write to the staging memory and to the bytes that the ranks compare, so we leak
+            // both.
             std::mem::forget((staging, self));
             return None;
         }
@@ -131,7 +135,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Starts the pieces to which their streams have come.
+    /// Starts the pieces that their streams have reached.
     pub(super) fn start(&mut self, ops: &mut Ops, ended: &mut Ended) -> bool {
         let mut moved = false;
         while self.broken.is_none()
@@ -141,8 +145,8 @@ impl ProcessGroup {
             let started = match piece.ready.is_done() {
                 Ok(false) => break,
                 Ok(true) => ops.of(&call).and_then(|op| {
-                    // SAFETY: the memory is staging memory with room for a piece, freed after the communicator's end, and its
-                    // stream waits for the piece's.
+                    // SAFETY: the memory is staging memory with room for a piece. It is freed after the
+                    // communicator, and its stream waits for the piece.
                     unsafe { self.calls.start(&call, piece.memory, op, piece.count) }
                 }),
                 Err(error) => Err(error),
@@ -163,7 +167,7 @@ impl ProcessGroup {
         moved
     }
 
-    /// Asks for the end of the pieces that were started.
+    /// Finishes those started pieces that are done.
     pub(super) fn finish(&mut self, ended: &mut Ended) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -172,14 +176,14 @@ impl ProcessGroup {
         {
             let call = running.what.call;
             match running.request.is_done(&call, running.what.count) {
-                Ok(false) if running.since.elapsed() > self.bond.limit => {
-                    let limit = self.bond.limit;
+                Ok(false) if running.since.elapsed() > self.state.limit => {
+                    let limit = self.state.limit;
                     self.break_up(CommunicatorFailure::Stalled { call: call.to_string(), limit }, ended);
                 }
                 Ok(false) => at += 1,
                 Ok(true) => {
                     let piece = self.running.remove(at).what;
-                    piece.average(self.bond.size);
+                    piece.average(self.state.size);
                     self.count(&piece);
                     ended.pieces.push(piece);
                     moved = true;
@@ -190,7 +194,7 @@ impl ProcessGroup {
         moved
     }
 
-    /// Counts a piece that is done. The streams wait for the pieces in their order, and MPI ends them in any.
+    /// Counts a finished piece. The streams wait for pieces in order, but MPI may finish them in any order.
     fn count(&mut self, piece: &Piece) {
         let last = self.last.entry(piece.lane).or_default();
         *last = piece.number.max(*last);
@@ -199,39 +203,44 @@ impl ProcessGroup {
         piece.done.set(first.map_or(*last, |first| first - 1));
     }
 
-    pub(super) fn meet(&mut self, mut meeting: HostCollective, limit: Duration, ended: &mut Ended) {
-        if let Some(broken) = self.bond.broken() {
-            return meeting.refuse(Error::external(broken));
+    pub(super) fn meet(&mut self, mut collective: HostCollective, limit: Duration, ended: &mut Ended) {
+        if let Some(broken) = self.state.broken() {
+            return collective.refuse(Error::external(broken));
         }
-        let started = match &mut meeting {
-            HostCollective::Split { .. } => self.meetings.barrier(),
-            HostCollective::Compare { shown, all, .. } => {
-                let memory = Memory { gives: shown.as_mut_ptr(), gets: all.as_mut_ptr() };
-                // SAFETY: both are on the heap and stay until the request is done, and `all` has room for all ranks' bytes.
-                unsafe { self.meetings.all_gather(memory, SHOWN) }
+        let started = match &mut collective {
+            HostCollective::Split { .. } => self.host.barrier(),
+            HostCollective::Compare { own, all, .. } => {
+                let memory = Memory { gives: own.as_mut_ptr(), gets: all.as_mut_ptr() };
+                // SAFETY: both are on the heap and stay until the request is done, and `all` has room for all
+                // ranks' bytes.
+                unsafe { self.host.all_gather(memory, ENCODED) }
             }
         };
         match started {
             Ok(request) => {
                 let since = Instant::now();
-                self.meeting.push_back(Running { request, since, what: (meeting, limit) });
+                self.collectives.push_back(Running { request, since, what: (collective, limit) });
             }
             Err(error) => {
-                self.fail(&meeting.call(), &error, ended);
-                meeting.refuse(self.reason());
+                self.fail(&collective.call(), &error, ended);
+                collective.refuse(self.reason());
             }
         }
     }
 
-    /// Asks for the end of the first meeting, and returns whether it came.
-    pub(super) fn finish_meeting(&mut self, made: &mut Vec<PendingCommunicator>, ended: &mut Ended) -> bool {
-        let Some(Running { request, since, what: (meeting, limit) }) = self.meeting.front_mut() else {
+    /// Checks whether the first pending host collective is done. Returns true if it is.
+    pub(super) fn finish_collective(
+        &mut self,
+        made: &mut Vec<PendingCommunicator>,
+        ended: &mut Ended,
+    ) -> bool {
+        let Some(Running { request, since, what: (collective, limit) }) = self.collectives.front_mut() else {
             return false;
         };
         if self.broken.is_some() {
             return false;
         }
-        let call = meeting.call();
+        let call = collective.call();
         match request.is_done(&call, 0) {
             Ok(false) if since.elapsed() > *limit => {
                 let limit = *limit;
@@ -240,10 +249,10 @@ impl ProcessGroup {
             Ok(false) => return false,
             Err(error) => self.fail(&call, &error, ended),
             Ok(true) => {
-                let Some(Running { what: (meeting, limit), .. }) = self.meeting.pop_front() else {
+                let Some(Running { what: (collective, limit), .. }) = self.collectives.pop_front() else {
                     return false;
                 };
-                match meeting {
+                match collective {
                     HostCollective::Compare { all, reply, .. } => drop(reply.send(Ok(all))),
                     HostCollective::Split { color, key, reply } => match self.split(color, key, limit) {
                         Ok(part) => made.push((part, reply)),
@@ -258,7 +267,7 @@ impl ProcessGroup {
         true
     }
 
-    /// Does something with messages.
+    /// Handles a request about messages.
     pub(super) fn mail(&mut self, mail: Mail, ended: &mut Ended) {
         if self.broken.is_none()
             && let Err(error) = self.mailbox.take(mail, self.calls)
@@ -267,7 +276,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Goes on with messages, and returns whether one came or went.
+    /// Makes progress with messages. Returns true if one arrived or was sent.
     pub(super) fn carry(&mut self, ended: &mut Ended) -> bool {
         if self.broken.is_some() || !self.mailbox.is_busy() {
             return false;
@@ -278,11 +287,11 @@ impl ProcessGroup {
         })
     }
 
-    /// Makes the communicator of this rank's color. All ranks are here.
+    /// Makes the communicator of this rank's color. All ranks must have come.
     fn split(&self, color: i32, key: i32, limit: Duration) -> Result<Self> {
-        let meetings = self.meetings.split(color, key)?;
-        let calls = meetings.duplicate()?;
-        Ok(Self::new(calls, meetings, Arc::new(CommunicatorState::new(calls.place()?, limit))))
+        let host = self.host.split(color, key)?;
+        let calls = host.duplicate()?;
+        Ok(Self::new(calls, host, Arc::new(CommunicatorState::new(calls.place()?, limit))))
     }
 
     fn fail(&mut self, call: &Signature, error: &Error, ended: &mut Ended) {
@@ -293,12 +302,13 @@ impl ProcessGroup {
     }
 
     fn reason(&self) -> Error {
-        self.bond.check().err().unwrap_or_else(ended)
+        self.state.check().err().unwrap_or_else(ended)
     }
 
-    /// Breaks the communicator, and lets the streams go on. Requests stay, since MPI takes few of them back.
+    /// Marks the communicator as broken, and lets the streams continue. We keep the requests, because MPI can
+    /// cancel only few of them.
     pub(super) fn break_up(&mut self, broken: CommunicatorFailure, ended: &mut Ended) {
-        let broken = self.broken.insert(self.bond.break_up(broken)).clone();
+        let broken = self.broken.insert(self.state.break_up(broken)).clone();
         for running in &self.running {
             running.what.fail(&broken);
         }
@@ -306,8 +316,8 @@ impl ProcessGroup {
             piece.fail(&broken);
             ended.pieces.push(piece);
         }
-        for Running { what: (meeting, _), .. } in &self.meeting {
-            meeting.refuse(Error::external(broken.clone()));
+        for Running { what: (collective, _), .. } in &self.collectives {
+            collective.refuse(Error::external(broken.clone()));
         }
     }
 }
@@ -319,7 +329,7 @@ impl Ended {
 }
 
 impl HostCollective {
-    /// Returns the words for errors.
+    /// Returns a signature for errors.
     fn call(&self) -> Signature {
         let operation = match self {
             Self::Split { .. } => Collective::Split,
@@ -337,14 +347,14 @@ impl HostCollective {
 }
 
 impl Piece {
-    /// Reports that the piece failed, and lets its stream go on.
+    /// Reports that the piece failed, and lets its stream continue.
     fn fail(&self, broken: &CommunicatorFailure) {
-        // Waits must find the failure once the work ends.
+        // The failure must be there before the work ends, so that waiting for the stream finds it.
         self.failures.keep(Error::external(broken.clone()));
         self.done.set(self.number.max(self.done.get()));
     }
 
-    /// Divides sums where an average was asked for.
+    /// Divides the sums if the operation is an average.
     fn average(&self, ranks: usize) {
         let Signature { operation, element, .. } = self.call;
         if operation.op() == Some(Op::Average) && !self.memory.gets.is_null() {

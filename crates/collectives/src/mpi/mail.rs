@@ -1,4 +1,4 @@
-//! Messages from rank to rank as MPI's thread sees them, for ranks that have nothing in common but MPI.
+//! Messages between ranks as MPI's thread sees them, for ranks that have no other way to talk.
 
 use std::sync::Arc;
 
@@ -7,22 +7,23 @@ use gpustream::Result;
 use super::comm::{Comm, Request};
 use crate::call::{Collective, Signature};
 
-/// Takes a message that has come.
+/// Receives a message.
 pub(super) type Deliver = Box<dyn Fn(&[u8]) + Send>;
 
-/// A thing to do with messages.
+/// A request about messages.
 pub(super) enum Mail {
-    /// Messages go there from now on.
+    /// From now on, deliver messages to this function.
     Open(Deliver),
-    /// All other ranks get these bytes.
+    /// Send these bytes to all other ranks.
     Send(Arc<[u8]>),
     /// One more thread waits for messages.
     Listen,
-    /// One thread fewer waits for messages.
+    /// One fewer thread waits for messages.
     Rest,
 }
 
-/// The messages of a communicator. A message that comes is left to MPI until a thread waits for it.
+/// The messages of a communicator. We only receive a message while a thread waits for one; until then MPI
+/// keeps it.
 #[derive(Default)]
 pub(super) struct Mailbox {
     deliver: Option<Deliver>,
@@ -31,7 +32,7 @@ pub(super) struct Mailbox {
     coming: Option<(Request, Vec<u8>)>,
 }
 
-/// The words for errors.
+/// A signature for errors.
 pub(super) const CALL: Signature = Signature::of_bytes(Collective::Compare, 0);
 
 impl Mailbox {
@@ -47,7 +48,7 @@ impl Mailbox {
             Mail::Send(bytes) => {
                 let (rank, size) = comm.place()?;
                 for to in (0..size).filter(|to| *to != rank) {
-                    // SAFETY: the bytes stay beside the request.
+                    // SAFETY: the bytes are kept together with the request.
                     let request = unsafe { comm.send(&bytes, to) }?;
                     self.sending.push((request, bytes.clone()));
                 }
@@ -56,7 +57,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Goes on with everything, and returns whether a message came or went.
+    /// Makes progress with everything. Returns true if a message arrived or was sent.
     pub(super) fn step(&mut self, comm: Comm) -> Result<bool> {
         let (before, mut failed) = (self.sending.len(), None);
         self.sending.retain_mut(|(request, _)| match request.is_done(&CALL, 0) {
@@ -72,7 +73,7 @@ impl Mailbox {
         let mut moved = self.sending.len() < before;
         while let Some(deliver) = &self.deliver {
             if self.coming.is_none() && self.listeners > 0 {
-                // SAFETY: the bytes stay beside the request, which is asked before they are used.
+                // SAFETY: the bytes are kept together with the request, and we use them only once it is done.
                 self.coming = unsafe { comm.receive() }?;
             }
             let Some((request, _)) = &mut self.coming else { break };

@@ -1,4 +1,4 @@
-//! Messages between the processes of MPI, before their ranks have a communicator.
+//! Messages between MPI's processes, before their ranks have a communicator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use super::mail::Mail;
 use super::process::{self, Process, Task};
 use super::state::CommunicatorState;
 
-/// One process's place among those that send each other messages. MPI keeps the place until it ends.
+/// One process among those that send each other messages. MPI keeps its resources until the process ends.
 pub(crate) struct Messenger {
     process: &'static Process,
     number: Number,
-    bond: Arc<CommunicatorState>,
+    state: Arc<CommunicatorState>,
 }
 
 impl Messenger {
-    /// Blocks until all processes have called this, `limit` at most. From then on `deliver` gets the messages of the
-    /// others, on MPI's thread, while somebody [listens](Self::listen).
+    /// Blocks until all processes have called this, at most for `limit`. From then on `deliver` gets the
+    /// messages of the others, on MPI's thread, while some thread [listens](Self::listen).
     pub(crate) fn join(limit: Duration, deliver: impl Fn(&[u8]) + Send + 'static) -> Result<Self> {
         let process = process::of_process()?;
         let split = |reply| HostCollective::Split { color: 0, key: 0, reply };
-        let NewCommunicator { number, bond } = process.meet(process::WORLD, limit, split).wait()?;
+        let NewCommunicator { number, state } = process.meet(process::WORLD, limit, split).wait()?;
         process.give(number, Task::Mail(Mail::Open(Box::new(deliver))));
-        Ok(Self { process, number, bond })
+        Ok(Self { process, number, state })
     }
 
-    /// Returns the number of this process among MPI's.
+    /// Returns MPI's number for this process.
     pub(crate) fn rank(&self) -> usize {
         self.process.place.0
     }
@@ -37,19 +37,19 @@ impl Messenger {
     /// Sends a message to all other processes.
     ///
     /// # Errors
-    /// The reason why MPI takes no messages.
+    /// Why MPI accepts no messages.
     pub(crate) fn send(&self, message: Vec<u8>) -> Result<()> {
-        self.bond.check()?;
+        self.state.check()?;
         self.process.give(self.number, Task::Mail(Mail::Send(message.into())));
         Ok(())
     }
 
-    /// Has messages delivered as long as the answer lives.
+    /// Messages are delivered until the returned value is dropped.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub(crate) fn listen(&self) -> Result<Listening<'_>> {
-        self.bond.check()?;
+        self.state.check()?;
         self.process.give(self.number, Task::Mail(Mail::Listen));
         Ok(Listening(self))
     }

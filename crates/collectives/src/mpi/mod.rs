@@ -1,8 +1,9 @@
-//! One rank in each of several processes, by MPI: for CPU devices, and for hosts without NCCL.
+//! MPI: one rank in each of several processes, for CPU devices and for hosts without NCCL.
 //!
-//! A call becomes pieces. For each piece the rank's [stream](enqueue) copies the given part to [staging memory](stage),
-//! and waits for a flag; the [thread](process) that makes all calls of MPI exchanges the piece and sets the flag; the
-//! stream then copies what the rank gets. One piece is exchanged while the next is copied.
+//! A call is divided into pieces. For each piece the rank's [stream](enqueue) copies the data to [staging
+//! memory](stage) and waits for a flag. The [thread](process) that makes all MPI calls exchanges the piece
+//! and sets the flag. Then the stream copies the result to the user's memory. While one piece is exchanged,
+//! the next is copied.
 
 mod combine;
 mod comm;
@@ -23,7 +24,7 @@ use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::call::{Batches, Collective};
 use crate::call_rules::CallRules;
-use crate::compare::{self, SHOWN, different, show};
+use crate::compare::{self, ENCODED, different, encode};
 use crate::failure::CommunicatorFailure;
 use group::{HostCollective, NewCommunicator, Number};
 pub(crate) use messenger::Messenger;
@@ -31,18 +32,18 @@ use process::{Process, Task};
 use stage::Staging;
 use state::CommunicatorState;
 
-/// One rank's place among MPI's.
+/// One rank's connection to the others through MPI.
 pub(crate) struct Endpoint {
     process: &'static Process,
     number: Number,
-    bond: Arc<CommunicatorState>,
+    state: Arc<CommunicatorState>,
     staging: Mutex<Staging>,
     device: Device,
     checked: bool,
 }
 
 impl Endpoint {
-    /// Makes the place of this process's rank. Blocks until all ranks have come.
+    /// Makes the endpoint of this process's rank. Blocks until all ranks have come.
     pub(crate) fn of_process(place: (usize, usize), device: &Device, terms: CallRules) -> Result<Self> {
         let process = process::of_process()?;
         if process.place != place {
@@ -50,7 +51,7 @@ impl Endpoint {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the launcher's variables make this process rank {rank} of {size}, and MPI rank {own_rank} of {own_size}; \
+                    "the launcher's variables make this process rank {rank} of {size}, but MPI makes it rank {own_rank} of {own_size}; \
                      start the processes with the `mpirun` of the MPI that the program was built with ({})",
                     process.version
                 ),
@@ -67,37 +68,37 @@ impl Endpoint {
         terms: CallRules,
     ) -> Result<Self> {
         let CallRules { limit, checked } = terms;
-        let NewCommunicator { number, bond } =
+        let NewCommunicator { number, state } =
             process.meet(whole, limit, |reply| HostCollective::Split { color, key, reply }).wait()?;
-        let staging = Mutex::new(Staging::new(device, bond.size));
-        Ok(Self { process, number, bond, staging, device: device.clone(), checked })
+        let staging = Mutex::new(Staging::new(device, state.size));
+        Ok(Self { process, number, state, staging, device: device.clone(), checked })
     }
 
     pub(crate) fn place(&self) -> (usize, usize) {
-        (self.bond.rank, self.bond.size)
+        (self.state.rank, self.state.size)
     }
 
-    /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are
-    /// checked.
+    /// Enqueues the calls of several ranks, each rank's in order. If calls are checked, blocks for the other
+    /// ranks.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         compare::each(&sets, |endpoint| endpoint.checked, compare)?;
         enqueue::run(sets)
     }
 
-    /// Blocks until all ranks have called this, and returns the place among those with this color.
+    /// Blocks until all ranks have called this. Returns the endpoint among the ranks with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         compare(&[(self, &Collective::Split.to_string())])?;
-        let terms = CallRules { limit: self.bond.limit, checked: self.checked };
+        let terms = CallRules { limit: self.state.limit, checked: self.checked };
         Self::split_from(self.process, self.number, (color, key), &self.device, terms)
     }
 
-    /// Ends the communicator and the work of its calls, for this rank; the others notice by the time limit.
+    /// Ends the communicator and the work of its calls for this rank. The others notice after the time limit.
     pub(crate) fn abort(&self) {
-        self.break_up(CommunicatorFailure::Aborted { rank: self.bond.rank });
+        self.break_up(CommunicatorFailure::Aborted { rank: self.state.rank });
     }
 
     fn break_up(&self, broken: CommunicatorFailure) {
-        self.process.give(self.number, Task::Break(self.bond.break_up(broken)));
+        self.process.give(self.number, Task::Break(self.state.break_up(broken)));
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
@@ -105,24 +106,24 @@ impl Endpoint {
     }
 }
 
-/// Compares one call of each of some ranks with those of all others, where calls are checked. Blocks until these have shown
-/// theirs.
+/// If calls are checked, compares one call of each given rank with those of all other ranks. Blocks until all
+/// have sent theirs.
 fn compare(calls: &[(&Endpoint, &str)]) -> Result<()> {
-    let shown: Vec<_> = calls
+    let pending: Vec<_> = calls
         .iter()
         .filter(|(endpoint, _)| endpoint.checked)
         .map(|(endpoint, text)| {
-            let (shown, all) = (Box::new(show(text)), vec![0; SHOWN * endpoint.bond.size]);
-            let compare = |reply| HostCollective::Compare { shown, all, reply };
-            (endpoint, text, endpoint.process.meet(endpoint.number, endpoint.bond.limit, compare))
+            let (own, all) = (Box::new(encode(text)), vec![0; ENCODED * endpoint.state.size]);
+            let compare = |reply| HostCollective::Compare { own, all, reply };
+            (endpoint, text, endpoint.process.meet(endpoint.number, endpoint.state.limit, compare))
         })
         .collect();
     let mut outcome = Ok(());
-    for (endpoint, text, answer) in shown {
+    for (endpoint, text, answer) in pending {
         let all = answer.wait().map_err(|error| error.with_context(format_args!("before {text}")))?;
         if let Some(broken) = different(&all) {
             // Earlier calls go on.
-            endpoint.bond.break_up(broken.clone());
+            endpoint.state.break_up(broken.clone());
             outcome = Err(Error::external(broken));
         }
     }
@@ -133,7 +134,7 @@ impl Drop for Endpoint {
     /// Leaves the communicator to MPI's thread, which closes it once its work is done.
     fn drop(&mut self) {
         if thread::panicking() {
-            self.break_up(CommunicatorFailure::Panicked { rank: self.bond.rank });
+            self.break_up(CommunicatorFailure::Panicked { rank: self.state.rank });
         }
         let none = Staging::new(&self.device, 0);
         let staging = mem::replace(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner), none);
@@ -143,6 +144,6 @@ impl Drop for Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("bond", &self.bond).finish_non_exhaustive()
+        f.debug_struct("Seat").field("state", &self.state).finish_non_exhaustive()
     }
 }

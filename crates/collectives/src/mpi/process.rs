@@ -1,5 +1,6 @@
-//! MPI in this process: one thread makes all of its calls. They start exchanges and ask for their end, and wait for other
-//! ranks only where all have been seen to come, so that a lost rank holds up nothing beyond the time limit.
+//! MPI in this process: one thread makes all MPI calls. It only starts operations and tests whether they are
+//! done. It waits for other ranks only after it has seen that all of them have come, so a lost rank cannot
+//! block it beyond the time limit.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
@@ -19,39 +20,38 @@ use super::stage::Staging;
 use super::state::CommunicatorState;
 use crate::failure::CommunicatorFailure;
 
-/// MPI, once begun.
 pub(super) struct Process {
     tasks: Sender<(Number, Task)>,
-    /// This process's rank, and their number.
+    /// This process's rank, and the number of ranks.
     pub(super) place: (usize, usize),
-    /// MPI's own words for its version.
+    /// What MPI calls its version.
     pub(super) version: String,
 }
 
-/// The communicator of all ranks, from which those of users are split.
+/// The communicator of all ranks. All others are split from it.
 pub(super) const WORLD: Number = Number(0);
 
-/// A task of the thread's, for one communicator.
+/// A task for the thread, concerning one communicator.
 pub(super) enum Task {
-    /// Starts a piece of a call's exchange, after the pieces that came before.
+    /// Start a piece of a call's exchange, after the pieces that came before.
     Start(Piece),
-    /// Has all ranks come to a point of their hosts', and does something there. The limit is for them to come.
+    /// Wait, for at most this long, until all ranks have come, and do something together.
     Meet(HostCollective, Duration),
-    /// Does something with messages.
+    /// Handle a request about messages.
     Mail(Mail),
-    /// Ends the work of a communicator, for that reason.
+    /// End the communicator's work, for this reason.
     Break(CommunicatorFailure),
-    /// Closes a communicator once its work is done, and then frees its staging memory.
+    /// Close a communicator once its work is done, and then free its staging memory.
     Close(Staging),
-    /// Ends MPI, for all: the answers are whether all communicators are whole, and that it has ended. There are no tasks behind
-    /// this.
+    /// Shut MPI down. The replies are whether all communicators are intact, and then that MPI has ended. This
+    /// is the last task.
     End(SyncSender<bool>),
 }
 
-/// Returns MPI in this process, begun by the first call. Blocks until it is.
+/// Returns MPI in this process. The first call starts it. Blocks until it has started.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] where the program began MPI itself, and not for several threads.
+/// [`ErrorKind::Unsupported`] if your program started MPI itself without support for several threads.
 pub(super) fn of_process() -> Result<&'static Process> {
     static PROCESS: OnceLock<Result<Process>> = OnceLock::new();
     PROCESS.get_or_init(begin).as_ref().map_err(Clone::clone)
@@ -60,7 +60,8 @@ pub(super) fn of_process() -> Result<&'static Process> {
 fn begin() -> Result<Process> {
     let (tasks, taken) = channel();
     let (begun, told) = sync_channel(1);
-    // Dropping the last handle of a device waits for the device, whose work may wait for MPI's thread.
+    // Dropping the last handle of a device waits for the device, and its work may be waiting for MPI's
+    // thread. So another thread must drop the handles.
     let (over, left) = channel::<Ended>();
     let drop_all = move || left.into_iter().for_each(drop);
     let named = |name: &str| thread::Builder::new().name(name.into());
@@ -74,20 +75,20 @@ fn begin() -> Result<Process> {
     };
     with_signals_blocked(|| named("gpustream-mpi").spawn(work)).map_err(Error::external)?;
     let (place, version) = told.recv().unwrap_or_else(|_| Err(ended()))?;
-    // SAFETY: the handler takes nothing.
+    // SAFETY: the handler takes no arguments.
     if unsafe { libc::atexit(end) } != 0 {
         return Err(Error::external("atexit: no room for the end of MPI"));
     }
     Ok(Process { tasks, place, version })
 }
 
-/// Ends MPI at the end of the process, since MPI begins but once in a process, and takes a process that leaves it open for one
-/// that failed.
+/// Ends MPI at the end of the process. MPI can only be started once per process, so we cannot end it earlier.
+/// And if we did not end it, MPI would take that for a crash.
 extern "C" fn end() {
     if let Ok(process) = of_process() {
         let (reply, ended) = sync_channel(2);
         process.give(WORLD, Task::End(reply));
-        // MPI waits there for the other ranks, and for those that are lost too.
+        // MPI waits for the other ranks here, even for lost ones.
         match ended.recv() {
             Ok(true) => drop(ended.recv()),
             Ok(false) => drop(ended.recv_timeout(GRACE)),
@@ -97,30 +98,31 @@ extern "C" fn end() {
 }
 
 impl Process {
-    /// Gives the thread something to do for a communicator. Never blocks.
+    /// Gives the thread a task for a communicator. Never blocks.
     pub(super) fn give(&self, number: Number, task: Task) {
-        // The thread takes tasks until the end of the process.
+        // The thread accepts tasks until the process ends.
         let _ = self.tasks.send((number, task));
     }
 
-    /// Has all ranks come, for the limit at most, and something done there; `meeting` gets the place for the answer.
+    /// Waits, for at most `limit`, until all ranks have come, and does something together. `meeting` gets the
+    /// place for the reply.
     pub(super) fn meet<T>(
         &self,
         number: Number,
         limit: Duration,
-        meeting: impl FnOnce(SyncSender<Result<T>>) -> HostCollective,
+        make: impl FnOnce(SyncSender<Result<T>>) -> HostCollective,
     ) -> CollectiveResult<T> {
         let (reply, answer) = sync_channel(1);
-        self.give(number, Task::Meet(meeting(reply), limit));
+        self.give(number, Task::Meet(make(reply), limit));
         CollectiveResult(answer)
     }
 }
 
-/// The answer of a meeting.
+/// The result of a host collective, once it is there.
 pub(super) struct CollectiveResult<T>(Receiver<Result<T>>);
 
 impl<T> CollectiveResult<T> {
-    /// Blocks until all ranks have come, or the limit is over.
+    /// Blocks until all ranks have come or the limit has passed.
     pub(super) fn wait(self) -> Result<T> {
         self.0.recv().unwrap_or_else(|_| Err(ended()))
     }
@@ -132,19 +134,20 @@ struct Thread {
     groups: BTreeMap<Number, ProcessGroup>,
     next: u64,
     ops: Ops,
-    /// Ends MPI; none where the program began it.
+    /// Ends MPI when dropped. `None` if your program started MPI.
     universe: Option<Universe>,
     ending: Option<(SyncSender<bool>, Instant)>,
-    /// Whether a communicator was broken that is closed.
+    /// True if a broken communicator was closed.
     broke: bool,
     ended: Ended,
-    /// Takes what has ended to the thread that drops it.
+    /// Sends finished things to the thread that drops them.
     over: Sender<Ended>,
 }
 
-/// The number of things that have ended which is worth waking a thread up for.
+/// How many finished things make it worth waking that thread.
 const MANY: usize = 64;
-/// The time for work that is pending when the process ends, and for the end of MPI where a rank may be lost.
+/// How long pending work may take when the process ends, and how long MPI's shutdown may take if a rank may
+/// be lost.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Thread {
@@ -158,8 +161,8 @@ impl Thread {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "{version} was begun with {threads:?} as what it allows to threads; begin it with MPI_THREAD_MULTIPLE, or \
-                     leave the beginning to gpustream-collectives"
+                    "the program started {version} with the thread support {threads:?}; start it with MPI_THREAD_MULTIPLE, or \
+                     let gpustream-collectives start it"
                 ),
             ));
         }
@@ -168,8 +171,8 @@ impl Thread {
             world.return_errors()?;
         }
         let (rank, size) = world.place()?;
-        let bond = Arc::new(CommunicatorState::new((rank, size), Duration::MAX));
-        let groups = [(WORLD, ProcessGroup::new(world, world, bond))].into();
+        let state = Arc::new(CommunicatorState::new((rank, size), Duration::MAX));
+        let groups = [(WORLD, ProcessGroup::new(world, world, state))].into();
         let (ops, ended) = (Ops::default(), Ended::default());
         let thread = Self { tasks, groups, next: 1, ops, universe, ending: None, broke: false, ended, over };
         Ok((thread, (rank, size), version))
@@ -205,26 +208,26 @@ impl Thread {
                 let _ = reply.send(self.give_up());
                 drop(self.universe.take());
                 let _ = reply.send(true);
-                // The data that streams use outlives this thread.
+                // Streams may still use the data, so it must outlive this thread.
                 return std::mem::forget(self);
             }
         }
     }
 
-    /// Breaks the communicators whose work is pending, and returns whether none is broken.
+    /// Breaks the communicators that have pending work. Returns true if none is broken.
     fn give_up(&mut self) -> bool {
         for group in self.groups.values_mut().filter(|group| group.is_busy()) {
-            group.break_up(CommunicatorFailure::Aborted { rank: group.bond.rank }, &mut self.ended);
+            group.break_up(CommunicatorFailure::Aborted { rank: group.state.rank }, &mut self.ended);
         }
         !self.broke && self.groups.values().all(|group| group.broken.is_none())
     }
 
     fn take(&mut self, (number, task): (Number, Task)) {
-        // A communicator is there until it is closed, which is its last task.
+        // A communicator exists until its last task closes it.
         let Some(group) = self.groups.get_mut(&number) else { return };
         match task {
             Task::Start(piece) => group.add(piece, &mut self.ended),
-            Task::Meet(meeting, limit) => group.meet(meeting, limit, &mut self.ended),
+            Task::Meet(collective, limit) => group.meet(collective, limit, &mut self.ended),
             Task::Mail(mail) => group.mail(mail, &mut self.ended),
             Task::Break(broken) => group.break_up(broken, &mut self.ended),
             Task::Close(staging) => group.closed = Some(staging),
@@ -232,21 +235,21 @@ impl Thread {
         }
     }
 
-    /// Goes on with everything, and returns whether anything came to its end or began.
+    /// Makes progress with everything. Returns true if anything began or ended.
     fn step(&mut self) -> bool {
         let (mut moved, mut made) = (false, Vec::new());
         for group in self.groups.values_mut() {
             moved |= group.start(&mut self.ops, &mut self.ended);
             moved |= group.finish(&mut self.ended);
-            moved |= group.finish_meeting(&mut made, &mut self.ended);
+            moved |= group.finish_collective(&mut made, &mut self.ended);
             moved |= group.carry(&mut self.ended);
         }
         for (part, reply) in made {
             let number = Number(self.next);
             self.next += 1;
-            let bond = part.bond.clone();
+            let state = part.state.clone();
             self.groups.insert(number, part);
-            if reply.send(Ok(NewCommunicator { number, bond })).is_err() {
+            if reply.send(Ok(NewCommunicator { number, state })).is_err() {
                 self.groups.remove(&number);
             }
         }
@@ -265,10 +268,11 @@ impl Thread {
     }
 }
 
-/// The time between two looks at what is under way: none at first, since most exchanges end soon.
+/// How long to pause between two looks at pending work. There is no pause at first, because most exchanges
+/// end soon.
 struct Pause {
     since: Instant,
-    /// The next time asleep.
+    /// The next time to sleep.
     asleep: Duration,
 }
 
@@ -279,10 +283,10 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Waits for a task until it is time for the next look.
+    /// Waits for a task, or until it is time for the next look.
     fn wait<T>(&mut self, tasks: &Receiver<T>) -> Result<T, RecvTimeoutError> {
-        /// The time in which other threads get their turn between looks, and this one does not sleep: a stream's part of a
-        /// small call takes less.
+        /// For this long we only yield to other threads and do not sleep, because a stream's part of a small
+        /// call takes less time.
         const SOON: Duration = Duration::from_micros(200);
         const LONGEST: Duration = Duration::from_micros(500);
         if self.since.elapsed() < SOON {

@@ -1,39 +1,38 @@
-//! Staging memory: page-locked places through which pieces go between a device and MPI.
+//! Staging memory: page-locked memory through which pieces travel between a device and MPI.
 
 use gpustream::hal::RawStream;
 use gpustream::{Device, Event, Flag, Pinned, Result, Stream};
 
-/// The bytes that one rank gives or gets at once, for all ranks together.
+/// How many bytes a rank gives or gets at once, for all ranks together.
 const AREA: usize = 1 << 20;
-/// The pieces of a call that are under way at once: one is exchanged while others are copied.
+/// How many pieces of a call may be pending: one is exchanged while another is copied.
 pub(super) const SLOTS: usize = 2;
-/// The lanes that are made before streams share them.
+/// How many lanes we make before streams share them.
 const LANES: usize = 4;
-/// The count from which a lane gets no call: streams wait for counts below 2^31.
+/// A lane with this count gets no more calls, because streams can only wait for counts below 2^31.
 const FULL: u32 = 1 << 30;
 
-/// The staging memory of a communicator.
 #[derive(Debug)]
 pub(super) struct Staging {
     device: Device,
-    /// The bytes of an area: `AREA`, or an element for each rank.
+    /// The size of an area in bytes: `AREA`, or one element for each rank if that is more.
     pub(super) area: usize,
     pub(super) lanes: Vec<Lane>,
 }
 
-/// The staging memory of one call at a time.
+/// The staging memory for one call at a time.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) slots: [Slot; SLOTS],
-    /// Counts the pieces that are done.
+    /// Counts finished pieces.
     pub(super) done: Flag,
-    /// The pieces that were enqueued.
+    /// How many pieces were enqueued.
     pub(super) count: u32,
-    /// The stream of the last call, and the point behind it.
+    /// The stream of the last call, and an event after it.
     last: Option<(RawStream, Event)>,
 }
 
-/// The staging memory of one piece.
+/// The staging memory for one piece.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) gives: Area,
@@ -52,8 +51,8 @@ impl Staging {
         Self { device: device.clone(), area: AREA.max(size_of::<u64>() * size), lanes: Vec::new() }
     }
 
-    /// Returns the number of a lane for a call of this stream, none of those in `taken`. The stream waits for the lane's last
-    /// call.
+    /// Returns the index of a lane for a call on this stream. It is not in `taken`. The stream waits for the
+    /// lane's last call.
     pub(super) fn lane(&mut self, stream: &Stream, taken: &[usize]) -> Result<usize> {
         let raw = stream.as_raw();
         let free = |lane: &usize| !taken.contains(lane) && self.lanes[*lane].count < FULL;
@@ -81,7 +80,7 @@ impl Lane {
         self.last.as_ref().is_some_and(|(last, _)| *last == stream)
     }
 
-    /// Notes that a call of this stream has been enqueued.
+    /// Records that a call on this stream was enqueued.
     pub(super) fn leave(&mut self, stream: &Stream) -> Result<()> {
         self.last = Some((stream.as_raw(), stream.record()?));
         Ok(())

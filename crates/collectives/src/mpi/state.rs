@@ -1,4 +1,4 @@
-//! The state that the rank's side of a communicator and MPI's thread share.
+//! What the rank's side of a communicator shares with MPI's thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use gpustream::{Error, Result};
 
 use crate::failure::CommunicatorFailure;
 
-/// The bond of a rank with the others, until something breaks it.
+/// A rank's membership in a communicator, and why it failed, if it did.
 #[derive(Debug)]
 pub(super) struct CommunicatorState {
     pub(super) rank: usize,
@@ -25,7 +25,7 @@ impl CommunicatorState {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why the communicator is of no use, if it is of none.
+    /// Returns why the communicator is unusable, if it is.
     pub(super) fn broken(&self) -> Option<CommunicatorFailure> {
         self.lock().clone()
     }
@@ -34,7 +34,7 @@ impl CommunicatorState {
         self.broken().map_or(Ok(()), |broken| Err(Error::external(broken)))
     }
 
-    /// Lets no call succeed from here on, and returns the first reason for that.
+    /// Makes all later calls fail. Returns the first reason for that.
     pub(super) fn break_up(&self, broken: CommunicatorFailure) -> CommunicatorFailure {
         self.lock().get_or_insert(broken).clone()
     }

@@ -1,6 +1,7 @@
-//! The functions of NCCL that the engine calls. RCCL exports the same ones, with the same types and values.
+//! The NCCL functions that this engine calls. RCCL exports the same ones, with the same types and values.
 //!
-//! The types are written here, and cudarc's bindings only prove them where this crate's tests are built.
+//! We define the types here. cudarc's bindings are only used in this crate's tests, to prove that ours are
+//! right.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -13,7 +14,7 @@ mod bindings {
     pub(super) use cudarc::nccl::sys::*;
 }
 
-/// NCCL's own names.
+/// NCCL's names.
 #[allow(non_camel_case_types)]
 mod types {
     use super::{Status, c_char, c_int, c_void};
@@ -24,14 +25,14 @@ mod types {
     pub(crate) type ncclRedOp_t = u32;
     pub(crate) type cudaStream_t = *mut c_void;
 
-    /// The name under which the ranks of one communicator find each other.
+    /// The id through which the ranks of one communicator find each other.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) struct ncclUniqueId {
         pub(crate) internal: [c_char; 128],
     }
 
-    /// The settings of a communicator, as NCCL 2.18 laid them out: newer versions read `size` and `version`.
+    /// The settings of a communicator, laid out as in NCCL 2.18. Newer versions look at `size` and `version`.
     #[repr(C)]
     #[allow(non_snake_case)]
     pub(crate) struct ncclConfig_t {
@@ -48,7 +49,7 @@ mod types {
 }
 pub(crate) use types::*;
 
-/// Compares prototypes with cudarc's where tests are built.
+/// Compares our prototypes with cudarc's, in test builds.
 macro_rules! prove_in_tests {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[cfg(test)]
@@ -64,7 +65,7 @@ macro_rules! prove_in_tests {
 }
 
 functions! {
-    /// The functions of one NCCL.
+    /// The functions of one NCCL library.
     Api -> ncclResult_t, proved by prove_in_tests;
     texts { ncclGetErrorString }
     required "2.18" {
@@ -112,7 +113,8 @@ functions! {
     }
 }
 
-/// The function with the words for the last failure in this process, `ncclGetLastError`. Its communicator is unused.
+/// NCCL's function for a text about the last failure in this process, `ncclGetLastError`. It ignores its
+/// argument.
 pub(super) static LAST_ERROR: OnceLock<unsafe extern "C" fn(ncclComm_t) -> *const c_char> = OnceLock::new();
 
 /// The types of elements (`ncclDataType_t`).
@@ -140,12 +142,12 @@ pub(crate) mod op {
 
 pub(crate) const INVALID_ARGUMENT: Status = Status(4);
 pub(crate) const INVALID_USAGE: Status = Status(5);
-/// The call goes on in the background.
+/// The call continues in the background.
 pub(crate) const IN_PROGRESS: Status = Status(7);
 
 impl ncclConfig_t {
-    /// Returns the settings of a communicator (`NCCL_CONFIG_INITIALIZER`): whether its calls block, and it shares what it has with
-    /// those that are split from it.
+    /// Returns the settings of a communicator (`NCCL_CONFIG_INITIALIZER`). `blocking` says whether its calls
+    /// block, and `shares` whether it shares its resources with communicators that are split from it.
     pub(crate) fn new(blocking: bool, shares: bool) -> Self {
         /// `NCCL_CONFIG_UNDEF_INT`
         const UNDEFINED: c_int = c_int::MIN;
@@ -178,7 +180,7 @@ impl Codes for Api {
     fn describe(&self, status: Status) -> String {
         let mut words = self.ncclGetErrorString(status).unwrap_or_else(|| format!("NCCL error {}", status.0));
         if let Some(last_error) = LAST_ERROR.get() {
-            // SAFETY: the function has this prototype, and looks at no communicator.
+            // SAFETY: the function has this prototype, and ignores the communicator.
             let last = unsafe { text(last_error(std::ptr::null_mut())) };
             if let Some(last) = last.filter(|last| !last.is_empty()) {
                 words.push_str(": ");
@@ -200,7 +202,7 @@ const _: () = {
     use bindings::{ncclDataType_t as Element, ncclRedOp_t as Op, ncclResult_t as Bound};
     assert!(size_of::<ncclResult_t>() == size_of::<Bound>());
     assert!(size_of::<ncclUniqueId>() == size_of::<bindings::ncclUniqueId>());
-    // Newer versions added settings behind those of 2.18.
+    // Newer versions added settings after those of 2.18.
     assert!(offset_of!(ncclConfig_t, blocking) == offset_of!(bindings::ncclConfig_t, blocking));
     assert!(offset_of!(ncclConfig_t, splitShare) == offset_of!(bindings::ncclConfig_t, splitShare));
     assert!(size_of::<ncclConfig_t>() < size_of::<bindings::ncclConfig_t>());

@@ -1,9 +1,10 @@
-//! One rank's communicator: whole until something breaks it, and called by one thread at a time.
+//! One rank's communicator. It works until something breaks it, and only one thread may call it at a time.
 //!
-//! Each rank has two communicators of NCCL's. A non-blocking one can be ended at any time, but NCCL starts a thread for each of
-//! its calls, which makes a call ten times as long. A blocking one has short calls, but a call waits for a lost rank for ever.
-//! So the ranks meet by a non-blocking communicator, and the calls go to a blocking one that is split from it. The two are one
-//! family: an abort of the first makes a waiting call of the second return.
+//! Each rank has two NCCL communicators. A non-blocking one can be ended at any time, but NCCL starts a
+//! thread for each of its calls, which makes a call ten times as expensive. A blocking one has cheap calls,
+//! but if a rank is lost, a call waits forever. So we connect the ranks with a non-blocking communicator, and
+//! make the calls on a blocking one that is split from it. The two belong to one family: if we abort the
+//! first, a call that waits in the second returns.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,31 +21,32 @@ use crate::call::Signature;
 use crate::deadline::{Deadline, Pauses};
 use crate::failure::CommunicatorFailure;
 
-/// The name of the library for the end of the process.
+/// The library's name, for messages at the end of the process.
 pub(super) const LIBRARY: &str = "NCCL";
 
-/// A communicator of NCCL's.
+/// A rank's pair of NCCL communicators.
 pub(super) struct Comm {
     pub(super) api: &'static Api,
     pub(super) rank: usize,
     pub(super) size: usize,
-    /// The time that a call, or the work of one, may take.
+    /// How long a call, or its work, may take.
     pub(super) limit: Duration,
-    /// The last call that was recorded into a graph, if there was one.
+    /// The last call that was recorded into a graph, if any.
     recorded: Mutex<Option<Signature>>,
     condition: Mutex<CommCondition>,
-    /// The non-blocking communicator. It is locked also while a call holds `condition`.
+    /// The non-blocking communicator. It has its own lock, so that another thread can end it while a call
+    /// holds `condition`.
     family: Mutex<Family>,
 }
 
-/// NCCL's handle, which any thread may use that holds the lock around it.
+/// NCCL's handle. Any thread may use it while it holds the lock around it.
 #[derive(Clone, Copy)]
 pub(super) struct Handle(pub(super) ncclComm_t);
 
-// SAFETY: NCCL binds a communicator to no thread, and asks for calls one after the other.
+// SAFETY: NCCL does not bind a communicator to a thread. It only requires that calls do not overlap.
 unsafe impl Send for Handle {}
 
-/// The two communicators of NCCL's.
+/// The two NCCL communicators.
 #[derive(Clone, Copy)]
 pub(super) struct Handles {
     /// The non-blocking one.
@@ -55,29 +57,29 @@ pub(super) struct Handles {
 
 enum Family {
     There(Handle),
-    /// Aborted, so that a call returned.
+    /// Aborted, to make a call return.
     Interrupted(CommunicatorFailure),
-    /// Ended with the other one.
+    /// Ended together with the other one.
     Ended,
 }
 
-/// The condition of the blocking communicator.
+/// The state of the blocking communicator.
 enum CommCondition {
     Whole(Handle),
-    /// No call succeeds any more, and the work that was enqueued goes on.
+    /// No more calls succeed, but work that is already enqueued continues.
     Refusing(Handle, CommunicatorFailure),
-    /// The handle is gone: no call succeeds from here on.
+    /// The handle is gone, so no more calls succeed.
     Broken(CommunicatorFailure),
 }
 
-/// The communicator, held so that nobody else calls it.
+/// The communicator, locked so that no other thread can call it.
 pub(super) struct LockedComm<'a> {
     pub(super) comm: &'a Comm,
     condition: MutexGuard<'a, CommCondition>,
 }
 
 impl CommCondition {
-    /// Returns the handle until it is gone.
+    /// Returns the handle unless it is gone.
     fn handle(&self) -> Option<Handle> {
         match self {
             Self::Whole(handle) | Self::Refusing(handle, _) => Some(*handle),
@@ -98,7 +100,7 @@ impl Comm {
         Self { api, rank, size, limit, recorded: Mutex::new(None), condition, family }
     }
 
-    /// Notes that a call is recorded into a graph.
+    /// Records that a call was recorded into a graph.
     pub(super) fn record(&self, call: Signature) {
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
     }
@@ -108,12 +110,13 @@ impl Comm {
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the communicator for some calls.
+    /// Locks the communicator for some calls.
     pub(super) fn hold(&self) -> LockedComm<'_> {
         LockedComm { comm: self, condition: self.condition.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Breaks the communicator, unless it is broken, and ends its work on the device, and the call of another thread.
+    /// Breaks the communicator, unless it is already broken. Ends its work on the device, and a call that
+    /// another thread is in.
     pub(super) fn break_up(&self, broken: CommunicatorFailure) {
         let mut held = self.try_hold().unwrap_or_else(|| {
             self.interrupt(broken.clone());
@@ -122,7 +125,7 @@ impl Comm {
         held.break_up(broken);
     }
 
-    /// Has a call return that another thread is in.
+    /// Makes a call return that another thread is in.
     fn interrupt(&self, broken: CommunicatorFailure) {
         let mut family = self.family();
         if let Family::There(handle) = *family {
@@ -131,13 +134,13 @@ impl Comm {
         }
     }
 
-    /// Returns the reason why the communicator is of no use, if that is known: a call may go on meanwhile.
+    /// Returns why the communicator is unusable, if we know. If a call is in progress, we do not.
     pub(super) fn check(&self) -> Result<()> {
         self.try_hold().map_or(Ok(()), |held| held.handle().map(|_| ()))
     }
 
-    /// Asks whether the communicator has failed, and returns the reason; `call` is the one whose work is pending. A call that
-    /// goes on meanwhile hears of a failure itself.
+    /// Asks NCCL whether the communicator has failed, and returns the reason. `call` is the call whose work
+    /// is pending. If a call is in progress, we do not ask, because that call will notice the failure itself.
     pub(super) fn failure(&self, call: Signature) -> Option<CommunicatorFailure> {
         let held = self.try_hold()?;
         match &*held.condition {
@@ -149,7 +152,7 @@ impl Comm {
         }
     }
 
-    /// Ends the communicator, whose work on this rank's device is done.
+    /// Closes the communicator. Its work on this rank's device must be done.
     pub(super) fn close(&self) {
         let mut held = self.hold();
         let Some(calls) = held.condition.handle() else { return };
@@ -165,17 +168,17 @@ impl Comm {
         }
     }
 
-    /// Ends one of NCCL's communicators.
+    /// Closes one NCCL communicator.
     fn close_one(&self, handle: Handle) -> Result<()> {
         // SAFETY: the handle is alive.
         started(unsafe { self.api.ncclCommFinalize(handle.0) })?;
         settle(self.api, &[handle], self.limit)?;
-        // SAFETY: the handle is alive, and nobody has it from here on.
+        // SAFETY: the handle is alive, and is not used again.
         let _ = unsafe { self.api.ncclCommDestroy(handle.0) };
         Ok(())
     }
 
-    /// Takes the communicator unless another thread has it.
+    /// Locks the communicator, unless another thread holds it.
     fn try_hold(&self) -> Option<LockedComm<'_>> {
         let condition = match self.condition.try_lock() {
             Ok(condition) => condition,
@@ -185,15 +188,15 @@ impl Comm {
         Some(LockedComm { comm: self, condition })
     }
 
-    /// Aborts the communicators of NCCL's, which nobody has from here on.
+    /// Aborts NCCL communicators. They must not be used again.
     fn abort(&self, handles: impl Iterator<Item = Handle> + Send + 'static) {
         let api = self.api;
         let abort_all = move || handles.for_each(|handle| abort(api, handle));
         if self.recorded().is_none() {
             return abort_all();
         }
-        // NCCL ends the work at once, and waits then until no graph contains calls. Without a thread the communicators
-        // stay as they are.
+        // NCCL ends the work at once, but then waits until no graph contains calls. So another thread must
+        // wait. If it cannot be started, we leave the communicators as they are.
         let thread = thread::Builder::new().name("gpustream-nccl".into());
         let run = move || {
             let Some(_hold) = ExitHold::of(LIBRARY) else { return };
@@ -206,7 +209,7 @@ impl Comm {
         self.family.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the non-blocking communicator, which the caller ends.
+    /// Takes out the non-blocking communicator. The caller must end it.
     fn take_family(&self) -> Option<Handle> {
         let mut family = self.family();
         let Family::There(handle) = *family else { return None };
@@ -216,10 +219,8 @@ impl Comm {
 }
 
 impl LockedComm<'_> {
-    /// Returns NCCL's handle.
-    ///
     /// # Errors
-    /// The reason why the communicator is of no use.
+    /// Why the communicator is unusable.
     pub(super) fn handle(&self) -> Result<Handle> {
         match &*self.condition {
             CommCondition::Whole(handle) => Ok(*handle),
@@ -229,24 +230,24 @@ impl LockedComm<'_> {
         }
     }
 
-    /// Blocks until NCCL has done its work in the background. There is none, unless `NCCL_COMM_BLOCKING=0` makes all
-    /// communicators non-blocking ones.
+    /// Blocks until NCCL has finished its background work. Usually there is none, but `NCCL_COMM_BLOCKING=0`
+    /// makes all communicators non-blocking.
     ///
     /// # Errors
-    /// NCCL's error; [`CommunicatorFailure::Stalled`] after the time limit.
+    /// NCCL's error, or [`CommunicatorFailure::Stalled`] after the time limit.
     pub(super) fn settle(&self) -> Result<()> {
         let handle = self.handle()?;
         settle(self.comm.api, &[handle], self.comm.limit)
     }
 
-    /// Lets no call succeed any more, for that reason.
+    /// Makes all later calls fail for this reason.
     pub(super) fn refuse(&mut self, broken: CommunicatorFailure) {
         if let CommCondition::Whole(handle) = *self.condition {
             *self.condition = CommCondition::Refusing(handle, broken);
         }
     }
 
-    /// Breaks the communicator, unless it is broken.
+    /// Breaks the communicator, unless it is already broken.
     pub(super) fn break_up(&mut self, broken: CommunicatorFailure) {
         if let Some(handle) = self.condition.handle() {
             *self.condition = CommCondition::Broken(broken);
@@ -254,7 +255,7 @@ impl LockedComm<'_> {
         }
     }
 
-    /// Returns the reason for which another thread had the call return.
+    /// If another thread made the call return, returns its reason.
     pub(super) fn interrupted(&self) -> Option<CommunicatorFailure> {
         match &*self.comm.family() {
             Family::Interrupted(broken) => Some(broken.clone()),
@@ -262,8 +263,8 @@ impl LockedComm<'_> {
         }
     }
 
-    /// Returns the reason for which an error of NCCL's breaks the communicator; `None` for an error that is about a call's
-    /// arguments alone.
+    /// Returns the reason if an NCCL error breaks the communicator. Returns `None` if the error only concerns
+    /// a call's arguments.
     pub(super) fn reason(&self, call: impl fmt::Display, error: &Error) -> Option<CommunicatorFailure> {
         match &*self.condition {
             CommCondition::Refusing(_, broken) | CommCondition::Broken(broken) => Some(broken.clone()),
@@ -283,23 +284,23 @@ impl LockedComm<'_> {
     }
 }
 
-/// Aborts a communicator of NCCL's, which nobody has from here on.
+/// Aborts an NCCL communicator. It must not be used again.
 pub(super) fn abort(api: &Api, handle: Handle) {
-    // SAFETY: the handle is alive.
+    // SAFETY: the handle is alive, and is not used again.
     let _ = unsafe { api.ncclCommAbort(handle.0) };
 }
 
-/// Returns the reason that an error carries.
+/// Returns the failure that an error carries.
 fn broken_by(error: &Error) -> Option<&CommunicatorFailure> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// Returns whether NCCL took a call, which may go on in the background.
+/// Returns whether NCCL accepted a call. The call may continue in the background.
 pub(super) fn started(answer: Answer<'_, Api>) -> Result<()> {
     if answer.status == Some(IN_PROGRESS) { Ok(()) } else { answer.ok() }
 }
 
-/// Makes calls in a group, which is ended in any case. Returns whether NCCL goes on with them in the background.
+/// Makes calls in a group, and ends the group in any case. Returns true if NCCL continues in the background.
 pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<bool> {
     // SAFETY: a group takes nothing.
     unsafe { api.ncclGroupStart() }.ok()?;
@@ -310,10 +311,10 @@ pub(super) fn grouped(api: &Api, calls: impl FnOnce() -> Result<()>) -> Result<b
     made.and(started(ended)).map(|()| goes_on)
 }
 
-/// Blocks until NCCL does nothing in the background for these communicators.
+/// Blocks until NCCL has finished its background work for these communicators.
 ///
 /// # Errors
-/// NCCL's error; [`CommunicatorFailure::Stalled`] after the time limit.
+/// NCCL's error, or [`CommunicatorFailure::Stalled`] after the time limit.
 pub(super) fn settle(api: &'static Api, handles: &[Handle], limit: Duration) -> Result<()> {
     let deadline = Deadline::after(limit);
     let mut pauses = Pauses::new(Duration::from_micros(1), Duration::from_millis(1));
@@ -331,7 +332,7 @@ pub(super) fn settle(api: &'static Api, handles: &[Handle], limit: Duration) -> 
     Ok(())
 }
 
-/// Asks whether NCCL has done what it began for a communicator.
+/// Returns true if NCCL has finished what it began for a communicator.
 fn progress(api: &'static Api, handle: Handle) -> Result<bool> {
     let mut state = Status::SUCCESS;
     // SAFETY: the handle is alive, and the pointer is to a local.
@@ -339,7 +340,7 @@ fn progress(api: &'static Api, handle: Handle) -> Result<bool> {
     match state {
         Status::SUCCESS => Ok(true),
         IN_PROGRESS => Ok(false),
-        // The error of a call that answered so.
+        // The error of a call that has failed in the background.
         failed => {
             let function = &DriverFunction { name: "ncclCommGetAsyncError", since: "2.4" };
             Answer { api, function, status: Some(failed) }.ok().map(|()| true)

@@ -1,4 +1,5 @@
-//! Checked calls: the ranks show each other what they call, and find out which of them differ, before NCCL gets the calls.
+//! Checked calls: the ranks tell each other what they are about to call, so that we find out which ones
+//! differ before NCCL gets the calls.
 
 use gpustream::{AsView, AsViewMut, Buffer, Error, Result, Stream};
 use smallvec::smallvec;
@@ -6,11 +7,11 @@ use smallvec::smallvec;
 use super::local_ranks::Contribution;
 use super::{Endpoint, enqueue};
 use crate::call::{Call, Collective, Signature};
-use crate::compare::{SHOWN, different, show};
+use crate::compare::{ENCODED, different, encode};
 use crate::failure::CommunicatorFailure;
 
-/// A rank about to show a call to other processes.
-struct Show<'a> {
+/// A rank about to send its call to other processes.
+struct Comparison<'a> {
     endpoint: &'a Endpoint,
     text: &'a str,
     stream: &'a Stream,
@@ -18,24 +19,24 @@ struct Show<'a> {
     all: Buffer<u8>,
 }
 
-/// Compares one call of each of some ranks with those of all others. Blocks until these have shown theirs.
+/// Compares one call of each given rank with those of all other ranks. Blocks until all have sent theirs.
 pub(super) fn compare(calls: &[(&Endpoint, &str)]) -> Result<()> {
     let (here, elsewhere): (Vec<_>, Vec<_>) =
-        calls.iter().partition(|(endpoint, _)| endpoint.team.is_whole());
+        calls.iter().partition(|(endpoint, _)| endpoint.local_ranks.is_whole());
     in_process(&here).and(among_processes(&elsewhere))
 }
 
 /// Compares calls on the host.
 fn in_process(calls: &[(&Endpoint, &str)]) -> Result<()> {
-    // Ranks of one thread show theirs before the first of them waits.
-    let show = |(endpoint, text): &(&Endpoint, &str)| {
-        endpoint.team.show(endpoint.comm.rank, Contribution::Call((*text).to_owned()))
+    // All ranks of one thread must contribute before the first of them waits.
+    let contribute = |(endpoint, text): &(&Endpoint, &str)| {
+        endpoint.local_ranks.contribute(endpoint.comm.rank, Contribution::Call((*text).to_owned()))
     };
-    let meetings: Vec<_> = calls.iter().map(show).collect();
+    let exchanges: Vec<_> = calls.iter().map(contribute).collect();
     let mut outcome = Ok(());
-    for ((endpoint, text), meeting) in calls.iter().zip(meetings) {
-        let shown = endpoint.meet(meeting, text)?;
-        let texts = shown.into_iter().map(|shown| match shown {
+    for ((endpoint, text), exchange) in calls.iter().zip(exchanges) {
+        let contributions = endpoint.meet(exchange, text)?;
+        let texts = contributions.into_iter().map(|contribution| match contribution {
             Contribution::Call(text) => text,
             _ => Collective::Split.to_string(),
         });
@@ -44,36 +45,36 @@ fn in_process(calls: &[(&Endpoint, &str)]) -> Result<()> {
     outcome
 }
 
-/// Compares calls by NCCL.
+/// Compares calls through NCCL.
 fn among_processes(calls: &[(&Endpoint, &str)]) -> Result<()> {
-    let mut shows = Vec::new();
+    let mut comparisons = Vec::new();
     for &(endpoint, text) in calls {
         let Some(stream) = &endpoint.comparisons else { continue };
-        let (own, all) = (stream.upload(&show(text))?, stream.alloc(SHOWN * endpoint.comm.size)?);
-        shows.push(Show { endpoint, text, stream, own, all });
+        let (own, all) = (stream.upload(&encode(text))?, stream.alloc(ENCODED * endpoint.comm.size)?);
+        comparisons.push(Comparison { endpoint, text, stream, own, all });
     }
-    let Some(&Show { text, .. }) = shows.first() else { return Ok(()) };
+    let Some(&Comparison { text, .. }) = comparisons.first() else { return Ok(()) };
     let before = |error: Error, text: &str| error.with_context(format_args!("before {text}"));
-    // Ranks of one thread show theirs at once.
-    let signature = Signature::of_bytes(Collective::Compare, SHOWN);
-    let calls = shows.iter_mut().map(|Show { endpoint, stream, own, all, .. }| {
+    // All ranks of one thread send theirs at once.
+    let signature = Signature::of_bytes(Collective::Compare, ENCODED);
+    let calls = comparisons.iter_mut().map(|Comparison { endpoint, stream, own, all, .. }| {
         let (src, dst) = (Some(own.view()), Some(all.view_mut()));
         (*endpoint, smallvec![Call { signature, stream, src, dst }])
     });
-    // NCCL connects the ranks in their first call, and waits for them there.
+    // In their first call NCCL connects the ranks, and waits for them.
     enqueue::run(calls.collect()).map_err(|error| before(error, text))?;
     let mut outcome = Ok(());
-    for Show { endpoint, text, stream, all, .. } in &shows {
+    for Comparison { endpoint, text, stream, all, .. } in &comparisons {
         let all = stream.download(all).map_err(|error| before(error, text))?;
         outcome = outcome.and(agree(endpoint, different(&all)));
     }
     outcome
 }
 
-/// Refuses this call of a rank's, and all later ones, if the ranks' calls differ.
+/// If the ranks' calls differ, refuses this rank's call and all later ones.
 fn agree(endpoint: &Endpoint, different: Option<CommunicatorFailure>) -> Result<()> {
     let Some(broken) = different else { return Ok(()) };
-    // No abort, which might end the comparison of a rank that is not so far.
+    // We do not abort, because that might end the comparison of a rank that is not as far.
     endpoint.comm.hold().refuse(broken.clone());
     Err(Error::external(broken))
 }

@@ -1,4 +1,4 @@
-//! Enqueueing calls: each becomes NCCL's function of that kind, or a group of sends and receives.
+//! Enqueues calls: each becomes the NCCL function of that kind, or a group of sends and receives.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,30 +15,30 @@ use crate::element::ElementType;
 use crate::failure::CommunicatorFailure;
 use crate::op::Op;
 
-/// A call, with memory for a barrier's.
+/// A call, with the memory that a barrier needs.
 struct Prepared<'c, 'a> {
     call: &'c mut Call<'a>,
     barrier: Option<Buffer<u8>>,
-    /// NCCL's type of element, and their number: bytes where nothing is combined.
+    /// NCCL's element type and the number of elements. If nothing is combined, these are bytes.
     element: u32,
     count: usize,
 }
 
 type PreparedBatch<'c, 'a> = SmallVec<[Prepared<'c, 'a>; 1]>;
 
-/// The arguments of NCCL's functions for a call, but for communicator and stream.
+/// The arguments of NCCL's functions for a call, except communicator and stream.
 #[derive(Clone, Copy)]
 struct Issue {
     operation: Collective,
     element: u32,
     count: usize,
-    /// The bytes of one rank's part.
+    /// The size of one rank's part in bytes.
     part: usize,
     src: *const c_void,
     dst: *mut c_void,
 }
 
-/// Enqueues the calls of some ranks together. Blocks for the other ranks where NCCL has yet to connect them.
+/// Enqueues the calls of some ranks together. If NCCL must first connect the ranks, blocks for the others.
 pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
     let mut ranks = SmallVec::<[_; 1]>::with_capacity(sets.len());
     for (endpoint, calls) in &mut sets {
@@ -50,7 +50,7 @@ pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
             ranks.push((*endpoint, prepared));
         }
     }
-    // Two threads that hold the same communicators hold them in the same order.
+    // If two threads hold the same communicators, they lock them in the same order.
     ranks.sort_unstable_by_key(|(endpoint, _)| std::ptr::from_ref(*endpoint).addr());
     let mut held: SmallVec<[LockedComm<'_>; 1]> =
         ranks.iter().map(|(endpoint, _)| endpoint.comm.hold()).collect();
@@ -64,7 +64,7 @@ pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
         enqueue_over(&mut ranks, &handles, &held)
     };
     enqueued.map_err(|error| {
-        // The calls of one group end together, whichever rank's were interrupted.
+        // The calls of one group end together, whichever rank was interrupted.
         let interrupted = held.iter().find_map(LockedComm::interrupted);
         let reason = |held: &LockedComm<'_>| interrupted.clone().or_else(|| held.reason(call, &error));
         let reasons: Vec<_> = held.iter().map(reason).collect();
@@ -79,14 +79,14 @@ pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
 }
 
 fn break_up(watch: &Watchdog, held: &mut LockedComm<'_>, broken: &CommunicatorFailure) -> Error {
-    // Waits must find the failure once the work ends.
+    // The failure must be there before the work ends, so that waiting for the stream finds it.
     let broken = watch.fail(broken);
     held.break_up(broken.clone());
     Error::external(broken)
 }
 
-/// Enqueues calls of one rank in one stream, as one operation. A graph that records them keeps the communicator, and has its runs
-/// watched.
+/// Enqueues one rank's calls in one stream as a single operation. If a graph records them, it keeps the
+/// communicator alive and its runs are watched.
 fn enqueue_in(
     stream: &Stream,
     (endpoint, calls): &mut (&Endpoint, PreparedBatch<'_, '_>),
@@ -104,20 +104,21 @@ fn enqueue_in(
     if stream.is_captured() {
         stream.watch_launches(&endpoint.graphs)?;
         endpoint.comm.record(call);
-        // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after the work that is
-        // there; the rest that it uses is NCCL's own. The communicator is closed once no graph has its watcher, and an
-        // abort of it ends the work of graphs, and waits for the last of them before anything is freed.
+        // SAFETY: NCCL's work goes to this stream, only touches the calls' memory and NCCL's own, and comes
+        // after the work that is already there. We close the communicator once no graph has its watcher. An
+        // abort ends the work of graphs, and waits for the last of them before anything is freed.
         return unsafe { stream.external(label, &args, make_all) };
     }
-    // SAFETY: NCCL's work goes to the stream, touches the calls' memory alone, and comes after the work that is there;
-    // the rest that it uses is NCCL's own. The work is ended before the communicator is.
+    // SAFETY: NCCL's work goes to this stream, only touches the calls' memory and NCCL's own, and comes after
+    // the work that is already there. The work ends before the communicator does.
     let ((), section) = unsafe { stream.external_section(label, &args, watched.grown(), make_all) }?;
     watched.add(call, stream, section, None);
     Ok(())
 }
 
-/// Enqueues calls of several ranks, or in several streams. NCCL enqueues all at the group's end, so each call is an operation
-/// that holds its memory's place in front of that, and one behind it.
+/// Enqueues calls of several ranks, or in several streams. NCCL enqueues all of them at the end of the group.
+/// So for each call we submit one operation before that, which reserves its place in the order, and one after
+/// it.
 fn enqueue_over(
     ranks: &mut [(&Endpoint, PreparedBatch<'_, '_>)],
     handles: &[Handle],
@@ -125,7 +126,7 @@ fn enqueue_over(
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
     if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_captured()) {
-        let message = "one group of calls in a graph is one rank's, in one stream";
+        let message = "in a graph, a group may only have calls of one rank, in one stream";
         return Err(Error::new(ErrorKind::Captured, message));
     }
     let watched =
@@ -138,7 +139,8 @@ fn enqueue_over(
         for call in calls {
             let (stream, label) = (call.call.stream, call.label());
             let (args, _) = split(std::slice::from_mut(call));
-            // SAFETY: the work of the call, which touches this memory alone, is enqueued below, in front of the other operation.
+            // SAFETY: the work of the call only touches this memory. It is enqueued below, before the other
+            // operation.
             streams.push(unsafe { stream.external_place(label, &args, grown) }?);
         }
     }
@@ -160,7 +162,7 @@ fn enqueue_over(
             let (signature, stream, label) = (call.call.signature, call.call.stream, call.label());
             let (args, _) = split(std::slice::from_mut(call));
             let grown = front.as_ref().or(watched.grown());
-            // SAFETY: the work of the call, which touches this memory alone, is there already.
+            // SAFETY: the work of the call only touches this memory, and is already enqueued.
             let (_, behind) = unsafe { stream.external_place(label, &args, grown) }?;
             watched.add(signature, stream, front, behind);
         }
@@ -168,12 +170,12 @@ fn enqueue_over(
     Ok(())
 }
 
-/// Returns the bytes that one rank gives in some calls.
+/// Returns how many bytes one rank gives in some calls.
 fn bytes(calls: &[Prepared<'_, '_>]) -> usize {
     calls.iter().map(|call| call.call.signature.bytes()).sum()
 }
 
-/// Prepares a call of a rank's; `None` for one without an element, which all ranks make alike.
+/// Prepares a rank's call. Returns `None` if it has no elements, which is then true on all ranks.
 fn prepare<'c, 'a>(call: &'c mut Call<'a>, (rank, size): (usize, usize)) -> Result<Option<Prepared<'c, 'a>>> {
     let Signature { operation, element, count } = call.signature;
     let (barrier, element, count) = match operation {
@@ -182,7 +184,7 @@ fn prepare<'c, 'a>(call: &'c mut Call<'a>, (rank, size): (usize, usize)) -> Resu
         _ if operation.op().is_some() => (None, combined(element)?, count),
         _ => (None, element::UINT8, call.signature.bytes()),
     };
-    // Memory that other ranks alone use. A call with only one of the two is in place.
+    // Drops memory that only other ranks use. If a call then has only one of the two, it is in place.
     if call.src.is_some() && call.dst.is_some() {
         let (gives, gets) = operation.parts(rank, size);
         call.src.take_if(|_| gives == 0);
@@ -208,7 +210,7 @@ fn combined(element: ElementType) -> Result<u32> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "NCCL combines no elements of {element}; combine them as i32 or u32 (it moves any type)"
+                    "NCCL cannot combine elements of {element}; combine them as i32 or u32 (it can move any type)"
                 ),
             ));
         }
@@ -225,7 +227,7 @@ fn reduction(op: Op) -> u32 {
     }
 }
 
-/// Returns the memory that some calls touch, and the arguments of their functions.
+/// Returns the memory that some calls touch, and the arguments of their NCCL functions.
 fn split<'p>(calls: &'p mut [Prepared<'_, '_>]) -> (SmallVec<[Arg<'p>; 2]>, SmallVec<[Issue; 1]>) {
     let issues = calls.iter().map(Prepared::issue).collect();
     let mut args = SmallVec::new();
@@ -254,7 +256,7 @@ impl Prepared<'_, '_> {
             element: self.element,
             count: self.count,
             part: self.call.signature.bytes(),
-            // A call with only one of the two is in place.
+            // If a call has only one of the two, it is in place.
             src: address(src.or(dst).or(barrier)).cast_const(),
             dst: address(dst.or(src).or(barrier)),
         }
@@ -273,18 +275,18 @@ impl Issue {
         let &Self { operation, element, count, part, src, dst } = self;
         let stream = std::ptr::with_exposed_provenance_mut(stream.0);
         let number = |rank: usize| rank as c_int;
-        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done; handle and
-        // stream are alive.
+        // SAFETY: the call's checks have found the memory long enough, and the caller keeps it until the work
+        // is done. Handle and stream are alive.
         let send = |at: usize, to| unsafe {
             started(api.ncclSend(src.wrapping_byte_add(at), count, element, number(to), comm, stream))
         };
-        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done;
-        // handle and stream are alive.
+        // SAFETY: the call's checks have found the memory long enough, and the caller keeps it until the work
+        // is done. Handle and stream are alive.
         let recv = |at: usize, from| unsafe {
             started(api.ncclRecv(dst.wrapping_byte_add(at), count, element, number(from), comm, stream))
         };
-        // SAFETY: the memory is as long as the call's checks have found, and the caller's until the work is done;
-        // handle and stream are alive.
+        // SAFETY: the call's checks have found the memory long enough, and the caller keeps it until the work
+        // is done. Handle and stream are alive.
         let answer = unsafe {
             match operation {
                 Collective::Barrier => api.ncclAllReduce(src, dst, count, element, op::SUM, comm, stream),

@@ -1,4 +1,4 @@
-//! Finding and opening NCCL, or RCCL for AMD's GPUs.
+//! Finds and opens NCCL, or RCCL for AMD GPUs.
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use gpustream::{Error, ErrorKind, Result};
 
 use super::api::{Api, LAST_ERROR};
 
-/// The oldest version whose functions suffice, as `ncclGetVersion` writes it.
+/// The oldest version with all functions that we need, in the form that `ncclGetVersion` returns.
 const OLDEST: i32 = 21_800;
 
-/// The makers of GPUs whose library is known.
+/// GPU vendors whose library we know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vendor {
     Nvidia,
@@ -32,7 +32,7 @@ impl Vendor {
             other => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "NCCL and RCCL take no device of the backend {other}, and nothing else serves ranks in several processes; \
+                    "NCCL and RCCL do not support devices of the backend {other}, and no other engine serves ranks in several processes; \
                      give each process a GPU, or make several ranks of one process with `World::local`"
                 ),
             )),
@@ -58,10 +58,10 @@ impl Vendor {
         }
     }
 
-    /// Returns the vendor's library, which is opened once.
+    /// Returns the vendor's library. It is opened once.
     ///
     /// # Errors
-    /// `Unsupported`, with each name tried, where there is none that is new enough.
+    /// `Unsupported` if there is no library that is new enough. The error lists every name that we tried.
     pub(crate) fn library(self) -> Result<&'static Api> {
         static NVIDIA: OnceLock<Result<Api>> = OnceLock::new();
         static AMD: OnceLock<Result<Api>> = OnceLock::new();
@@ -79,16 +79,16 @@ impl Vendor {
         let tried = search.tried.join("; ");
         let Some(library) = search.library.map(ManuallyDrop::new) else {
             return Err(unsupported(format!(
-                "ranks in several processes need NCCL or RCCL, which was not found; {}, or set GPUSTREAM_NCCL_LIBRARY; tried: \
+                "ranks in several processes need NCCL or RCCL, but it was not found; {}, or set GPUSTREAM_NCCL_LIBRARY; tried: \
                  {tried}",
                 self.how_to_install()
             )));
         };
-        // SAFETY: it is opened as NCCL, and never closed.
+        // SAFETY: it was opened as NCCL, and is never closed.
         let (api, missing) = unsafe { Api::load(&library) };
         if !missing.is_empty() {
             return Err(unsupported(format!(
-                "{tried} is no NCCL of version 2.18 or later: it lacks {}; {}",
+                "{tried} is not NCCL 2.18 or later, because it lacks {}; {}",
                 list_missing(&missing),
                 self.how_to_install()
             )));
@@ -98,7 +98,7 @@ impl Vendor {
         unsafe { api.ncclGetVersion(&raw mut version) }.ok()?;
         if version < OLDEST {
             return Err(unsupported(format!(
-                "{tried} is of version {version} (as ncclGetVersion writes it), and {OLDEST} is needed; {}",
+                "{tried} has version {version} (as returned by ncclGetVersion), but {OLDEST} is needed; {}",
                 self.how_to_install()
             )));
         }

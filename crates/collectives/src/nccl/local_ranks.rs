@@ -1,12 +1,13 @@
 //! The ranks of one communicator that are in this process.
 //!
-//! They hear of a failure together. An abort ends NCCL's kernels on one device, and on their way out these give the other ranks
-//! whatever they have: another rank's work may then end as if all were well, with wrong data. So a failure is reported to the
-//! streams of all ranks here before the first of them aborts.
+//! They learn of a failure together. An abort ends NCCL's kernels on one device, and on their way out these
+//! send the other ranks whatever they have. Another rank's work may then end as if all were well, but with
+//! wrong data. So we report a failure to the streams of all ranks in this process before the first of them
+//! aborts.
 //!
-//! They also meet on the host if each needs a few bytes of the others. With a kernel for that, the device of a rank that is early
-//! would be busy until the others come, and some calls of a driver wait until all devices of the process are idle: those by
-//! which a rank that is late gets memory, for example. Both would wait for ever.
+//! They also exchange small values on the host, not with a kernel. With a kernel, the device of an early rank
+//! would stay busy until the others come. But some driver calls wait until all devices of the process are
+//! idle, for example when a late rank allocates memory. Then both would wait forever.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,17 +18,17 @@ use super::api::ncclUniqueId;
 use crate::deadline::Deadline;
 use crate::failure::CommunicatorFailure;
 
-/// One rank, as a failure finds it.
+/// One rank, as a failure reaches it.
 pub(super) trait LocalRank: Send + Sync {
     /// Reports the failure to the streams of pending and later calls, and ends the communicator soon.
     fn fail(&self, broken: &CommunicatorFailure);
 }
 
 pub(super) struct LocalRanks {
-    /// The number of ranks, if they are all in this process.
+    /// The number of ranks, if all of them are in this process.
     size: Option<usize>,
     state: Mutex<LocalRanksState>,
-    /// Notified when a rank comes to a meeting, and at the first failure.
+    /// Notified when a rank contributes to an exchange, and at the first failure.
     changed: Condvar,
 }
 
@@ -35,40 +36,40 @@ pub(super) struct LocalRanks {
 struct LocalRanksState {
     members: Vec<Weak<dyn LocalRank>>,
     broken: Option<CommunicatorFailure>,
-    /// The meetings that some rank has yet to leave, the oldest first.
-    meetings: VecDeque<HostExchange>,
-    /// The number of meetings that all ranks have left.
+    /// The exchanges that some rank has not left yet, oldest first.
+    exchanges: VecDeque<HostExchange>,
+    /// How many exchanges all ranks have left.
     past: usize,
-    /// The number of meetings that each rank has come to.
+    /// For each rank, how many exchanges it has come to.
     come: Vec<usize>,
 }
 
 struct HostExchange {
-    shown: Vec<Option<Contribution>>,
-    /// The number of ranks that have seen what the others show.
+    contributions: Vec<Option<Contribution>>,
+    /// How many ranks have taken the others' values.
     left: usize,
 }
 
-/// The value that a rank shows the others at a meeting.
+/// What a rank gives the others in an exchange.
 #[derive(Clone)]
 pub(super) enum Contribution {
     /// The call that it is about to make.
     Call(String),
-    /// Its color and its key in a split.
+    /// Its color and key in a split.
     Place([i32; 2]),
-    /// What the first rank of a part has made for the part, if it could.
+    /// What the first rank of a part has made for the part, if it succeeded.
     Part(Option<(ncclUniqueId, Arc<LocalRanks>)>),
     /// It has done its work.
     Done,
 }
 
 impl LocalRanks {
-    /// Makes the team of `size` ranks that are all in this process.
+    /// For `size` ranks that are all in this process.
     pub(super) fn of_process(size: usize) -> Arc<Self> {
         Self::new(Some(size))
     }
 
-    /// Makes the team of the only rank in this process, among others elsewhere.
+    /// For the only rank in this process, if the others are elsewhere.
     pub(super) fn of_one() -> Arc<Self> {
         Self::new(None)
     }
@@ -78,7 +79,7 @@ impl LocalRanks {
         Arc::new(Self { size, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Returns whether the ranks can meet here, since there are no others.
+    /// Returns true if the ranks can exchange values on the host, because all of them are here.
     pub(super) fn is_whole(&self) -> bool {
         self.size.is_some()
     }
@@ -87,7 +88,7 @@ impl LocalRanks {
         self.lock().members.push(member);
     }
 
-    /// Reports a failure to all ranks here. Returns the first one that was reported.
+    /// Reports a failure to all ranks here. Returns the first failure that was reported.
     pub(super) fn fail(&self, broken: &CommunicatorFailure) -> CommunicatorFailure {
         let mut state = self.lock();
         let first = state.broken.get_or_insert_with(|| broken.clone()).clone();
@@ -100,26 +101,28 @@ impl LocalRanks {
         first
     }
 
-    /// Brings a rank's value to the next meeting, and returns the meeting's number.
-    pub(super) fn show(&self, rank: usize, value: Contribution) -> usize {
+    /// Contributes a rank's value to its next exchange, and returns the number of that exchange.
+    pub(super) fn contribute(&self, rank: usize, value: Contribution) -> usize {
         let mut state = self.lock();
         let number = state.come[rank];
         state.come[rank] += 1;
         let (at, size) = (number - state.past, state.come.len());
-        while state.meetings.len() <= at {
-            state.meetings.push_back(HostExchange { shown: (0..size).map(|_| None).collect(), left: 0 });
+        while state.exchanges.len() <= at {
+            state
+                .exchanges
+                .push_back(HostExchange { contributions: (0..size).map(|_| None).collect(), left: 0 });
         }
-        state.meetings[at].shown[rank] = Some(value);
+        state.exchanges[at].contributions[rank] = Some(value);
         drop(state);
         self.changed.notify_all();
         number
     }
 
-    /// Returns what all ranks show at a meeting, in their order. Blocks until they have come. Each rank calls this once for
-    /// each value that it has shown.
+    /// Returns what all ranks contributed to an exchange, in the order of the ranks. Blocks until all have
+    /// come. Each rank must call this exactly once for each value that it contributed.
     ///
     /// # Errors
-    /// The first failure; [`CommunicatorFailure::Missing`] after the limit.
+    /// The first failure, or [`CommunicatorFailure::Missing`] after the limit.
     pub(super) fn meet(
         &self,
         number: usize,
@@ -127,7 +130,7 @@ impl LocalRanks {
         limit: Duration,
     ) -> Result<Vec<Contribution>, CommunicatorFailure> {
         let is_there = |state: &LocalRanksState, rank: usize| {
-            number < state.past || state.meetings[number - state.past].shown[rank].is_some()
+            number < state.past || state.exchanges[number - state.past].contributions[rank].is_some()
         };
         let waits = |state: &mut LocalRanksState| {
             state.broken.is_none() && !(0..state.come.len()).all(|rank| is_there(state, rank))
@@ -141,15 +144,16 @@ impl LocalRanks {
             return Err(CommunicatorFailure::Missing { ranks: missing, call: call.to_string(), limit });
         }
         let (at, size) = (number - state.past, state.come.len());
-        let meeting = &mut state.meetings[at];
-        meeting.left += 1;
-        let shown = meeting.shown.iter().flatten().cloned().collect();
-        // Every rank comes to the meetings in their order, and so the oldest one is the first that all have left.
-        while state.meetings.front().is_some_and(|meeting| meeting.left == size) {
-            state.meetings.pop_front();
+        let exchange = &mut state.exchanges[at];
+        exchange.left += 1;
+        let contributions = exchange.contributions.iter().flatten().cloned().collect();
+        // Every rank comes to the exchanges in order, so the oldest one is always the first that all have
+        // left.
+        while state.exchanges.front().is_some_and(|exchange| exchange.left == size) {
+            state.exchanges.pop_front();
             state.past += 1;
         }
-        Ok(shown)
+        Ok(contributions)
     }
 
     fn lock(&self) -> MutexGuard<'_, LocalRanksState> {

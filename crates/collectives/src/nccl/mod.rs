@@ -1,7 +1,7 @@
-//! Ranks on GPUs of any number of processes, by NCCL or RCCL.
+//! NCCL or RCCL: ranks on GPUs in any number of processes.
 //!
-//! No call waits for ever: a [communicator](comm) can end the call that a thread is in, and a thread [watches](watch) the calls
-//! and the work that they enqueue.
+//! No call waits forever: a [communicator](comm) can end a call that a thread is in, and a thread
+//! [watches](watchdog) the calls and the work that they enqueue.
 
 mod api;
 mod comm;
@@ -28,36 +28,36 @@ pub(crate) use library::Vendor;
 use local_ranks::{Contribution, LocalRanks};
 use watchdog::Watchdog;
 
-/// One rank's place among NCCL's.
+/// One rank's connection to the others through NCCL.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     comm: Arc<Comm>,
     watch: Watchdog,
-    team: Arc<LocalRanks>,
-    /// Kept by the graphs that contain calls, which keep the communicator by it.
+    local_ranks: Arc<LocalRanks>,
+    /// Graphs that contain calls hold this, and through it they keep the communicator alive.
     graphs: Arc<GraphWatcher>,
     device: Device,
-    /// Whether the ranks compare their calls. One that is alone has nothing to compare.
+    /// True if the ranks compare their calls. A rank that is alone has nothing to compare.
     checked: bool,
     /// The stream for comparisons with ranks in other processes, if there are any.
     comparisons: Option<Stream>,
 }
 
 impl Endpoint {
-    /// Makes the places of ranks that are all in this process, in their order.
+    /// Makes the endpoints of ranks that are all in this process, in order.
     pub(crate) fn of_devices(devices: &[Device], terms: CallRules) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else { return Ok(Vec::new()) };
         let api = Vendor::of(first.info().backend)?.library()?;
         let handles = start::in_process(api, devices, terms.limit)?;
         let ranks = handles.into_iter().zip(devices).enumerate();
-        let team = LocalRanks::of_process(devices.len());
+        let local_ranks = LocalRanks::of_process(devices.len());
         let endpoint = |(rank, (handles, device))| {
-            Self::new(api, (rank, devices.len()), handles, team.clone(), device, terms)
+            Self::new(api, (rank, devices.len()), handles, local_ranks.clone(), device, terms)
         };
         ranks.map(endpoint).collect()
     }
 
-    /// Makes the place of this process's rank. Blocks until all ranks have come.
+    /// Makes the endpoint of this process's rank. Blocks until all ranks have come.
     pub(crate) fn of_process(
         place: (usize, usize),
         device: &Device,
@@ -73,54 +73,60 @@ impl Endpoint {
         api: &'static api::Api,
         place: (usize, usize),
         handles: Handles,
-        team: Arc<LocalRanks>,
+        local_ranks: Arc<LocalRanks>,
         device: &Device,
         terms: CallRules,
     ) -> Result<Self> {
         let comm = Arc::new(Comm::new(api, place, handles, terms.limit));
-        let watch = Watchdog::start(comm.clone(), team.clone())?;
+        let watch = Watchdog::start(comm.clone(), local_ranks.clone())?;
         let graphs = watch.graphs(&comm);
         let checked = terms.checked && place.1 > 1;
-        let comparisons = (checked && !team.is_whole()).then(|| device.stream()).transpose()?;
-        Ok(Self { comm, watch, team, graphs, device: device.clone(), checked, comparisons })
+        let comparisons = (checked && !local_ranks.is_whole()).then(|| device.stream()).transpose()?;
+        Ok(Self { comm, watch, local_ranks, graphs, device: device.clone(), checked, comparisons })
     }
 
     pub(crate) fn place(&self) -> (usize, usize) {
         (self.comm.rank, self.comm.size)
     }
 
-    /// Enqueues the calls of several ranks, each in the order of that rank's. Blocks for the other ranks where calls are checked.
+    /// Enqueues the calls of several ranks, each rank's in order. If calls are checked, blocks for the other
+    /// ranks.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
         crate::compare::each(&sets, |endpoint| endpoint.checked, compare::compare)?;
         enqueue::run(sets)
     }
 
-    /// Blocks until all ranks have called this, and returns the place among those with this color.
+    /// Blocks until all ranks have called this. Returns the endpoint among the ranks with this color.
     pub(crate) fn split(&self, color: i32, key: i32) -> Result<Self> {
         if self.checked {
             compare::compare(&[(self, &Collective::Split.to_string())])?;
         }
         let part = split::split(self, color, key)?;
         let terms = CallRules { limit: self.comm.limit, checked: self.checked };
-        Self::new(self.comm.api, part.place, part.handles, part.team, &self.device, terms)
+        Self::new(self.comm.api, part.place, part.handles, part.local_ranks, &self.device, terms)
     }
 
-    /// Shows the ranks of this process a value, and returns what they show. Blocks until all have come.
-    fn show(&self, value: Contribution, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
-        self.meet(self.team.show(self.comm.rank, value), call)
+    /// Gives the other ranks of this process a value, and returns what all of them gave. Blocks until all
+    /// have come.
+    fn exchange(&self, value: Contribution, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
+        self.meet(self.local_ranks.contribute(self.comm.rank, value), call)
     }
 
-    /// Returns what the ranks of this process show at a meeting to which this one has come. Blocks until all have.
-    fn meet(&self, meeting: usize, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
-        self.team.meet(meeting, call, self.comm.limit).map_err(|broken| Error::external(self.end(&broken)))
+    /// Returns what the ranks of this process gave in an exchange that this rank has contributed to. Blocks
+    /// until all have.
+    fn meet(&self, exchange: usize, call: impl std::fmt::Display) -> Result<Vec<Contribution>> {
+        self.local_ranks
+            .meet(exchange, call, self.comm.limit)
+            .map_err(|broken| Error::external(self.end(&broken)))
     }
 
-    /// Ends the communicator and the work of its calls, for the ranks of this process; others notice by the time limit.
+    /// Ends the communicator and the work of its calls for the ranks of this process. Others notice after the
+    /// time limit.
     pub(crate) fn abort(&self) {
         self.end(&CommunicatorFailure::Aborted { rank: self.comm.rank });
     }
 
-    /// Returns the reason: that of the first failure.
+    /// Ends the communicator. Returns the reason, which is that of the first failure.
     fn end(&self, broken: &CommunicatorFailure) -> CommunicatorFailure {
         let broken = self.watch.fail(broken);
         self.comm.break_up(broken.clone());
@@ -129,7 +135,7 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Leaves the communicator to the watching thread, which closes it once its work is done.
+    /// Leaves the communicator to the watchdog's thread, which closes it once its work is done.
     fn drop(&mut self) {
         if thread::panicking() {
             self.end(&CommunicatorFailure::Panicked { rank: self.comm.rank });

@@ -1,5 +1,5 @@
-//! Splitting a communicator: its ranks show each other their colors and keys, and those of one color meet by an id of their own,
-//! so that a failure of the part leaves the whole alone.
+//! Splits a communicator. Its ranks tell each other their colors and keys, and the ranks of one color connect
+//! through their own id. So if the part fails, the whole is not affected.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::call::{Call, Collective, Signature};
 /// This rank's part of a communicator.
 pub(super) struct SplitRank {
     pub(super) handles: Handles,
-    /// The rank's number in the part, and the number of ranks.
+    /// The rank's number in the part, and the number of ranks there.
     pub(super) place: (usize, usize),
-    pub(super) team: Arc<LocalRanks>,
+    pub(super) local_ranks: Arc<LocalRanks>,
 }
 
-/// The ranks of one color, in the order of their keys.
+/// The ranks of one color, ordered by their keys.
 struct Color {
     /// This rank's number among them.
     place: usize,
@@ -28,38 +28,41 @@ struct Color {
     ranks: Vec<usize>,
 }
 
-/// Makes this rank's part. Blocks until all ranks of the whole have called this, and then for those of the part.
+/// Makes this rank's part. Blocks until all ranks of the whole have called this, and then for the ranks of
+/// the part.
 pub(super) fn split(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
-    if endpoint.team.is_whole() {
+    if endpoint.local_ranks.is_whole() {
         in_process(endpoint, color, key)
     } else {
         among_processes(endpoint, color, key)
     }
 }
 
-/// Splits a communicator whose ranks are all in this process, which meet on the host. They also leave together: some calls of a
-/// driver, by which a rank connects with its part, may wait for the work of a rank that is through.
+/// Splits a communicator whose ranks are all in this process, so they can meet on the host. They also leave
+/// together: a rank that is done might start work, and some driver calls with which another rank connects
+/// would wait for that work.
 fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
     let call = Collective::Split;
-    let shown = endpoint.show(Contribution::Place([color, key]), call)?;
-    let places =
-        shown.iter().map(|shown| if let Contribution::Place(place) = shown { Some(*place) } else { None });
+    let contributions = endpoint.exchange(Contribution::Place([color, key]), call)?;
+    let places = contributions
+        .iter()
+        .map(|given| if let Contribution::Place(place) = given { Some(*place) } else { None });
     let color = Color::of(endpoint, color, &places.collect::<Option<Vec<_>>>().ok_or_else(mixed)?);
     let api = endpoint.comm.api;
     let made = (color.place == 0).then(|| start::new_id(api)).transpose();
     let for_part =
         made.as_ref().ok().copied().flatten().map(|id| (id, LocalRanks::of_process(color.ranks.len())));
-    let shown = endpoint.show(Contribution::Part(for_part), call)?;
-    let part = color.ranks.first().and_then(|&first| shown.get(first));
+    let contributions = endpoint.exchange(Contribution::Part(for_part), call)?;
+    let part = color.ranks.first().and_then(|&first| contributions.get(first));
     let connected = match part {
-        Some(Contribution::Part(Some((id, team)))) => {
+        Some(Contribution::Part(Some((id, local_ranks)))) => {
             let place = color.place();
             start::connect_one(api, *id, place, &endpoint.device, endpoint.comm.limit)
-                .map(|handles| SplitRank { handles, place, team: team.clone() })
+                .map(|handles| SplitRank { handles, place, local_ranks: local_ranks.clone() })
         }
-        _ => Err(Error::external("the first rank of the part could not make it")),
+        _ => Err(Error::external("the first rank of the part could not make its id")),
     };
-    endpoint.show(Contribution::Done, call)?;
+    endpoint.exchange(Contribution::Done, call)?;
     made?;
     connected
 }
@@ -68,18 +71,18 @@ fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
 fn among_processes(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
     let api = endpoint.comm.api;
     let stream = endpoint.device.stream()?;
-    let color = Color::of(endpoint, color, &show(endpoint, &stream, [color, key])?);
+    let color = Color::of(endpoint, color, &all_gather(endpoint, &stream, [color, key])?);
     let own = if color.place == 0 { start::new_id(api)?.internal } else { [0; 128] };
-    let ids = show(endpoint, &stream, own)?;
+    let ids = all_gather(endpoint, &stream, own)?;
     let id = color.ranks.first().and_then(|&first| ids.get(first)).copied();
     let id = ncclUniqueId { internal: id.ok_or_else(mixed)? };
     let place = color.place();
     let handles = start::connect_one(api, id, place, &endpoint.device, endpoint.comm.limit)?;
-    Ok(SplitRank { handles, place, team: LocalRanks::of_one() })
+    Ok(SplitRank { handles, place, local_ranks: LocalRanks::of_one() })
 }
 
-/// Shows all ranks some values by NCCL, and returns theirs in the order of the ranks.
-fn show<T: Plain>(endpoint: &Endpoint, stream: &Stream, own: T) -> Result<Vec<T>> {
+/// Gives all ranks some values through NCCL, and returns theirs in the order of the ranks.
+fn all_gather<T: Plain>(endpoint: &Endpoint, stream: &Stream, own: T) -> Result<Vec<T>> {
     let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(endpoint.comm.size)?);
     let signature = Signature::of_bytes(Collective::Split, size_of::<T>());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
@@ -88,7 +91,7 @@ fn show<T: Plain>(endpoint: &Endpoint, stream: &Stream, own: T) -> Result<Vec<T>
 }
 
 impl Color {
-    /// Returns this rank's color; `places` has the colors and keys of all ranks.
+    /// Returns this rank's color. `places` has the colors and keys of all ranks.
     fn of(endpoint: &Endpoint, color: i32, places: &[[i32; 2]]) -> Self {
         let ranks = places.iter().zip(0..).filter(|([other, _], _)| *other == color);
         let mut ranks: Vec<(i32, usize)> = ranks.map(|([_, key], rank)| (*key, rank)).collect();
@@ -102,10 +105,8 @@ impl Color {
     }
 }
 
-/// The error of a split that came together with another call.
+/// The error of a split that met another call.
 #[cold]
 fn mixed() -> Error {
-    Error::external(
-        "the ranks' colors came back without this rank's: another rank made another call than `split`",
-    )
+    Error::external("this rank's color is missing among the ranks' colors: some rank did not call `split`")
 }

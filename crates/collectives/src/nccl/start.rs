@@ -1,4 +1,4 @@
-//! Making communicators: the ranks find each other by an id of NCCL's, which one of them makes.
+//! Makes communicators. The ranks find each other through an NCCL id, which one of them makes.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) fn among_processes(
         let bytes = exchange.get(ID, limit)?;
         let Ok(bytes) = <[u8; 128]>::try_from(bytes.as_slice()) else {
             return Err(Error::external(format!(
-                "rank 0 gave an id of {} bytes; NCCL's have 128",
+                "rank 0 gave an id of {} bytes, but NCCL's ids have 128",
                 bytes.len()
             )));
         };
@@ -44,7 +44,8 @@ pub(super) fn among_processes(
     connect_one(api, id, (rank, size), device, limit)
 }
 
-/// Makes the communicator of one rank, which knows the id. Blocks until all ranks have come, for the time limit at most.
+/// Makes the communicator of one rank that knows the id. Blocks until all ranks have come, at most for the
+/// time limit.
 pub(super) fn connect_one(
     api: &'static Api,
     id: ncclUniqueId,
@@ -56,7 +57,8 @@ pub(super) fn connect_one(
     handles.pop().ok_or_else(|| Error::unsupported("a communicator of no ranks"))
 }
 
-/// Connects the ranks of this process with all others. Blocks until all have come, for the time limit at most.
+/// Connects the ranks of this process with all others. Blocks until all have come, at most for the time
+/// limit.
 fn connect(
     api: &'static Api,
     id: ncclUniqueId,
@@ -78,7 +80,7 @@ fn connect(
     Ok(both.map(|(family, calls)| Handles { family: family.handle(), calls: calls.handle() }).collect())
 }
 
-/// Has the ranks meet, by non-blocking communicators.
+/// Connects the ranks with non-blocking communicators.
 fn meet(
     api: &'static Api,
     id: ncclUniqueId,
@@ -90,12 +92,12 @@ fn meet(
     let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut HandleSlot)| {
         let mut config = ncclConfig_t::new(false, true);
         let call = |_| {
-            // SAFETY: `made` outlives what goes on in the background; the settings are read during the call.
+            // SAFETY: `made` outlives the background work, and the settings are only read during the call.
             started(unsafe {
                 api.ncclCommInitRankConfig(made.out(), number(size)?, id, number(rank)?, &raw mut config)
             })
         };
-        // SAFETY: the call enqueues nothing. It takes the device whose context is current, which is this one.
+        // SAFETY: the call enqueues nothing. It uses the device whose context is current, which is this one.
         unsafe { device.stream()?.external("ncclCommInitRankConfig", &[], call) }
     };
     grouped(api, || ranks.iter().zip(&mut *made).try_for_each(begin_one))?;
@@ -104,7 +106,7 @@ fn meet(
     Ok(handles)
 }
 
-/// Adds the blocking communicator of each rank to the rank's family.
+/// Adds each rank's blocking communicator to its family.
 fn add_calls(
     api: &'static Api,
     families: &[Handle],
@@ -114,14 +116,15 @@ fn add_calls(
 ) -> Result<()> {
     let begin_one = |((family, &(rank, _)), made): ((&Handle, &(usize, &Device)), &mut HandleSlot)| {
         let mut config = ncclConfig_t::new(true, false);
-        // SAFETY: the handle is alive; `made` outlives what goes on in the background; the settings are read during the call.
+        // SAFETY: the handle is alive, `made` outlives the background work, and the settings are only read
+        // during the call.
         started(unsafe { api.ncclCommSplit(family.0, 0, number(rank)?, made.out(), &raw mut config) })
     };
     grouped(api, || families.iter().zip(ranks).zip(made).try_for_each(begin_one))?;
     settle(api, families, limit)
 }
 
-/// The place for a handle that NCCL makes, and may write from a thread of its own until it has settled.
+/// Where NCCL stores a handle. It may write there from its own thread until it has settled.
 struct HandleSlot(Box<ncclComm_t>);
 
 impl HandleSlot {
@@ -137,7 +140,7 @@ impl HandleSlot {
         Handle(*self.0)
     }
 
-    /// Ends what was made. The place stays for good: NCCL may still write there.
+    /// Ends what was made. We leak the slot, because NCCL may still write to it.
     fn abort(self, api: &'static Api) {
         let handle = self.handle();
         if !handle.0.is_null() {
@@ -154,7 +157,7 @@ pub(super) fn new_id(api: &'static Api) -> Result<ncclUniqueId> {
     Ok(id)
 }
 
-/// Checks that no device is given to two ranks. Between processes NCCL finds this out.
+/// Checks that no two ranks share a device. Between processes, NCCL checks this itself.
 fn check_places(devices: &[Device]) -> Result<()> {
     let place = |device: &Device| device.info().ordinal;
     for (rank, device) in devices.iter().enumerate() {
@@ -162,8 +165,8 @@ fn check_places(devices: &[Device]) -> Result<()> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "ranks {other} and {rank} are both on {}:{}, and NCCL wants a GPU for each rank; give each rank a device of \
-                     its own, or use the engine `Local`, which takes several ranks on one device",
+                    "ranks {other} and {rank} are both on {}:{}, but NCCL needs a GPU for each rank; give each rank a device of \
+                     its own, or use the engine `Local`, which allows several ranks on one device",
                     device.info().backend,
                     place(device)
                 ),
@@ -174,5 +177,6 @@ fn check_places(devices: &[Device]) -> Result<()> {
 }
 
 fn number(value: usize) -> Result<c_int> {
-    c_int::try_from(value).map_err(|_| Error::unsupported(format_args!("a rank or size of {value}")))
+    c_int::try_from(value)
+        .map_err(|_| Error::unsupported(format_args!("NCCL cannot have a rank or size of {value}")))
 }

@@ -1,5 +1,5 @@
-//! Watching calls and the work that they enqueue: a thread for each communicator ends what lasts too long, since a call of NCCL's
-//! waits for a lost rank for ever, and so does a kernel.
+//! Watches calls and the work that they enqueue. If a rank is lost, an NCCL call or kernel waits for it
+//! forever, so each communicator has a thread that ends whatever takes too long.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,49 +16,51 @@ use super::local_ranks::{LocalRank, LocalRanks};
 use crate::call::Signature;
 use crate::failure::CommunicatorFailure;
 
-/// The time between two looks at pending work.
+/// How long the thread sleeps between two looks at pending work.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Pending sections from which on a call looks itself which of them are done: their events then serve again while they lie in
-/// the processor's cache, and the thread finds few of them.
+/// If this many sections are pending, the next call itself looks which of them are done. Their events can
+/// then be reused while they are still in the processor's cache, and the thread has less to do.
 const MANY: usize = 256;
 
-/// The bytes up to which the time of an event matters to a call: it takes a stream some two microseconds.
+/// Up to this many bytes, the time of an event matters to a call: an event takes a stream about two
+/// microseconds.
 const SMALL: usize = 4 << 20;
 
-/// The most small calls in one section. The time limit counts for all of them together.
+/// How many small calls may share a section. They also share one time limit.
 const MOST: usize = 16;
 
-/// The calls of one communicator whose work is pending, and the thread that looks after them. Once this is dropped and all
+/// One communicator's calls with pending work, and the thread that watches them. Once this is dropped and all
 /// work is done, the thread closes the communicator.
 pub(super) struct Watchdog(Arc<WatchdogShared>);
 
 struct WatchdogShared {
-    team: Arc<LocalRanks>,
+    local_ranks: Arc<LocalRanks>,
     state: Mutex<WatchdogState>,
     /// The watcher of the graphs that contain calls.
     graphs: OnceLock<Weak<GraphWatcher>>,
-    /// Notified when there is a first call, after a look, at a failure, and at the end.
+    /// Notified at the first call, after a look, at a failure, and at the end.
     changed: Condvar,
 }
 
 struct WatchdogState {
-    /// The call that a thread is in. There is one at a time.
+    /// The call that a thread is in. There is at most one.
     calling: Option<Signature>,
-    /// The number of calls that threads were in.
+    /// How many calls threads have been in.
     called: u64,
-    /// The pending calls, in the order in which NCCL does their work, whatever the streams.
+    /// The pending calls, in the order in which NCCL does their work. That order does not depend on the
+    /// streams.
     pending: VecDeque<PendingCalls>,
-    /// The number of pending sections at which the next call looks which are done.
+    /// If this many sections are pending, the next call looks which of them are done.
     many: usize,
-    /// The section of the newest call, if that is small, and the number of its calls.
+    /// The section of the newest call, if it is small, and how many calls the section has.
     newest: (Weak<StreamWatcher>, usize),
-    /// Sections that are done, while others are pending. The next calls drop them, at a time at which their streams can take the
-    /// events back.
+    /// Sections that are done while others are still pending. The next calls drop them, because then their
+    /// streams can take the events back.
     past: Vec<PendingCalls>,
-    /// The reason why the communicator was broken: work that is enqueued from here on has failed.
+    /// Why the communicator was broken. Work that is enqueued from now on has failed.
     broken: Option<CommunicatorFailure>,
-    /// Whether the thread has ended the communicator for that reason.
+    /// True if the thread has ended the communicator for that reason.
     ended: bool,
     thread: WatchdogThread,
     life: Life,
@@ -66,36 +68,37 @@ struct WatchdogState {
 
 enum Life {
     Open,
-    /// There are no more calls. The process does not end before the communicator is closed.
+    /// There will be no more calls. The process must not end before the communicator is closed.
     Closing(Option<ExitHold>),
 }
 
-/// The work of the thread.
+/// What the thread is doing.
 #[derive(PartialEq)]
 enum WatchdogThread {
     /// It waits for a call.
     Idle,
-    /// It has taken the calls out, to look at their work.
+    /// It has taken the calls out and looks at their work.
     Looking,
-    /// It comes back by itself.
+    /// It sleeps, and comes back by itself.
     Between,
 }
 
-/// Calls that follow each other in a stream, whose work may not be done.
+/// Consecutive calls in a stream whose work may not be done.
 struct PendingCalls {
     /// The first of them.
     call: Signature,
-    /// The section that begins in front of the work, and the one that ends behind it. They are mostly the same.
+    /// The section that begins before the work, and the section that ends after it. Usually they are the
+    /// same.
     begin: Arc<StreamWatcher>,
     end: Arc<StreamWatcher>,
     failures: Failures,
-    /// The time at which the stream was seen to have come to the work.
+    /// When we saw that the stream had reached the work.
     since: Option<Instant>,
 }
 
 impl Watchdog {
-    /// Starts the thread, and joins the team.
-    pub(super) fn start(comm: Arc<Comm>, team: Arc<LocalRanks>) -> Result<Self> {
+    /// Starts the thread, and registers this rank with the others in the process.
+    pub(super) fn start(comm: Arc<Comm>, local_ranks: Arc<LocalRanks>) -> Result<Self> {
         let state = WatchdogState {
             calling: None,
             called: 0,
@@ -109,19 +112,20 @@ impl Watchdog {
             life: Life::Open,
         };
         let (state, graphs) = (Mutex::new(state), OnceLock::new());
-        let shared = Arc::new(WatchdogShared { team, state, graphs, changed: Condvar::new() });
+        let shared = Arc::new(WatchdogShared { local_ranks, state, graphs, changed: Condvar::new() });
         let watched = shared.clone();
         let member: Weak<WatchdogShared> = Arc::downgrade(&shared);
-        shared.team.join(member);
+        shared.local_ranks.join(member);
         let thread = thread::Builder::new().name("gpustream-nccl".into());
         with_signals_blocked(|| thread.spawn(move || watched.watch(&comm))).map_err(Error::external)?;
         Ok(Self(shared))
     }
 
-    /// Watches a call of so many bytes until the value is dropped. The caller holds the communicator.
+    /// Watches a call of so many bytes until the returned value is dropped. The caller must hold the
+    /// communicator.
     ///
     /// # Errors
-    /// The reason why the communicator is about to be broken.
+    /// Why the communicator is about to be broken.
     pub(super) fn call(&self, call: Signature, bytes: usize) -> Result<Calling<'_>> {
         let mut state = self.0.lock();
         state.check()?;
@@ -136,10 +140,11 @@ impl Watchdog {
         Ok(Calling { shared: &self.0, is_small, grown })
     }
 
-    /// Makes the watcher of the graphs that contain calls. There is one.
+    /// Makes the watcher of the graphs that contain calls. There is only one.
     pub(super) fn graphs(&self, comm: &Arc<Comm>) -> Arc<GraphWatcher> {
         let (shared, checked) = (self.0.clone(), comm.clone());
-        // The break-up may still wait for another thread's call, and that thread has the communicator then.
+        // Breaking the communicator may still be waiting for another thread's call, and that thread then
+        // holds the communicator.
         let check = move || shared.check().and_then(|()| checked.check());
         let (shared, comm) = (self.0.clone(), comm.clone());
         let launched = move |run, failures| {
@@ -152,14 +157,15 @@ impl Watchdog {
         watcher
     }
 
-    /// Reports a failure to the streams of all pending and later calls, of this rank and of the others in the process. The
-    /// caller breaks the communicator afterwards, for the reason that is returned: that of the first failure.
+    /// Reports a failure to the streams of all pending and later calls, of this rank and of the others in the
+    /// process. Returns the reason of the first failure, for which the caller must then break the
+    /// communicator.
     pub(super) fn fail(&self, broken: &CommunicatorFailure) -> CommunicatorFailure {
-        self.0.team.fail(broken)
+        self.0.local_ranks.fail(broken)
     }
 }
 
-/// A call that is watched.
+/// A call that is being watched.
 pub(super) struct Calling<'a> {
     shared: &'a WatchdogShared,
     is_small: bool,
@@ -167,13 +173,13 @@ pub(super) struct Calling<'a> {
 }
 
 impl Calling<'_> {
-    /// Returns the section of the call before, to which this one's work may be added.
+    /// Returns the section of the previous call, if this call's work may be added to it.
     pub(super) fn grown(&self) -> Option<&StreamWatcher> {
         self.grown.as_deref()
     }
 
-    /// Watches the work of a call, from the section `front` to the section `behind`. Either is `None` where the work
-    /// was added to the section before: that of the call before, or `front`.
+    /// Watches the work of a call, from section `front` to section `behind`. Either is `None` if the work was
+    /// added to the section before it: that of the previous call, or `front`.
     pub(super) fn add(
         &self,
         call: Signature,
@@ -198,7 +204,7 @@ impl Calling<'_> {
         state.pending.push_back(PendingCalls { call, begin, end, failures: stream.failures(), since: None });
         let past = state.take_past();
         drop(state);
-        // The next event that the stream records is one of those that this gives back.
+        // The stream will reuse one of the events that this returns.
         drop(past);
     }
 }
@@ -221,12 +227,12 @@ impl WatchdogShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether there are graphs that contain calls, once there is no other owner of their watcher.
+    /// Returns true if there are graphs that contain calls. Only call it once the watcher has no other owner.
     fn is_in_graphs(&self) -> bool {
         self.graphs.get().is_some_and(|watcher| watcher.strong_count() > 0)
     }
 
-    /// Returns the reason why the communicator was broken, or is about to be.
+    /// Returns why the communicator was broken or is about to be.
     fn check(&self) -> Result<()> {
         self.lock().check()
     }
@@ -244,7 +250,7 @@ impl WatchdogShared {
     }
 
     fn watch(&self, comm: &Comm) {
-        // The number of the call that a thread was seen in, and the time.
+        // The number of the call that a thread was last seen in, and when.
         let mut seen = (0, Instant::now());
         loop {
             let mut state = self.lock();
@@ -255,7 +261,7 @@ impl WatchdogShared {
             let is_held = matches!(state.life, Life::Closing(Some(_)));
             let hold = if is_held { None } else { ExitHold::of(LIBRARY) };
             if !is_held && hold.is_none() {
-                // The process is ending, and takes NCCL down.
+                // The process is ending and takes NCCL down.
                 return;
             }
             if let Some(broken) = state.take_failure() {
@@ -269,7 +275,7 @@ impl WatchdogShared {
                     drop(state);
                     return comm.close();
                 }
-                // The process may end while graphs are there.
+                // The process may end while graphs exist.
                 let closing = std::mem::replace(&mut state.life, Life::Closing(None));
                 drop(state);
                 drop((closing, hold));
@@ -280,7 +286,7 @@ impl WatchdogShared {
                 seen = (state.called, Instant::now());
             }
             let late_call = state.calling.filter(|_| seen.1.elapsed() > comm.limit);
-            // Looked at without the lock: asking the driver takes its time, and calls go on meanwhile.
+            // We look without the lock, because asking the driver takes time, and calls can go on meanwhile.
             let mut calls = std::mem::take(&mut state.pending);
             state.thread = WatchdogThread::Looking;
             drop(state);
@@ -304,8 +310,8 @@ impl WatchdogShared {
                 None => first.and_then(|call| comm.failure(call)),
             };
             if let Some(broken) = broken {
-                // Waits must find the failure once the work ends, which it does by the second call.
-                comm.break_up(self.team.fail(&broken));
+                // The failure must be there before the work ends, which the second call does.
+                comm.break_up(self.local_ranks.fail(&broken));
             }
             drop(hold);
             thread::sleep(PERIOD);
@@ -333,17 +339,17 @@ impl LocalRank for WatchdogShared {
 }
 
 impl WatchdogState {
-    /// Returns whether there is nothing for the thread to do.
+    /// Returns true if the thread has nothing to do.
     fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.calling.is_none() && (self.broken.is_none() || self.ended)
     }
 
-    /// Returns the reason why the communicator was broken, or is about to be, as an error.
+    /// Returns why the communicator was broken or is about to be, as an error.
     fn check(&self) -> Result<()> {
         self.broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
     }
 
-    /// Returns the failure for which the thread has yet to end the communicator.
+    /// Returns the failure for which the thread must still end the communicator.
     fn take_failure(&mut self) -> Option<CommunicatorFailure> {
         let broken = self.broken.clone().filter(|_| !self.ended);
         self.ended |= broken.is_some();
@@ -360,10 +366,10 @@ impl WatchdogState {
     }
 }
 
-/// Takes out the calls whose work is done. Asks about few of them, and only about the first if that is not done, so
-/// that the newest section can grow.
+/// Takes out the calls whose work is done. Asks about only a few of them. If the first is not done, asks
+/// about no others, so that the newest section can still grow.
 fn take_done(calls: &mut VecDeque<PendingCalls>) -> impl Iterator<Item = PendingCalls> {
-    // A device that has failed does nothing more, and says so itself.
+    // A failed device does nothing more, and reports that itself.
     let is_done = |call: &PendingCalls| !matches!(call.end.is_done(), Ok(false));
     let any = calls.front().is_some_and(is_done);
     let done = if any { calls.partition_point(is_done) } else { 0 };
@@ -371,7 +377,7 @@ fn take_done(calls: &mut VecDeque<PendingCalls>) -> impl Iterator<Item = Pending
 }
 
 impl PendingCalls {
-    /// Returns the call if its work, which is the first that is not done, has lasted beyond the limit.
+    /// Returns the call if its work has taken longer than the limit. It must be the first that is not done.
     fn late(&mut self, limit: Duration) -> Option<Signature> {
         if self.since.is_none() && self.begin.has_begun().unwrap_or(true) {
             self.since = Some(Instant::now());

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason};
 
-/// Returns a folder that is removed at the end, and the path of one in it that does not exist.
+/// Returns a folder that is removed at the end, and a path in it that does not exist yet.
 fn scratch() -> (TempDir, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("exchange");
@@ -82,7 +82,7 @@ fn keys_stay_in_the_folder_and_dropping_removes_nothing() {
 }
 
 #[test]
-fn file_that_no_rank_put_is_refused() {
+fn foreign_file_is_refused() {
     let (_scratch, folder) = scratch();
     let rank_0 = FileExchange::create(&folder).unwrap();
     fs::File::create(folder.join("large")).unwrap().set_len(1 << 40).unwrap();

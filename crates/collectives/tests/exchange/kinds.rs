@@ -1,4 +1,4 @@
-//! The contract that every exchange keeps.
+//! What every exchange must do.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason, secret};
 
-/// The ranks of an exchange. Fields are dropped in their order: rank 0 last, and then the folder.
+/// The ranks of an exchange. Fields are dropped in order: rank 0 almost last, and then the folder.
 struct Ranks {
     name: &'static str,
     others: Vec<Arc<dyn Exchange>>,
@@ -23,7 +23,7 @@ impl Ranks {
     }
 }
 
-/// Makes an exchange of each kind.
+/// Makes one exchange of each kind.
 fn kinds(size: usize) -> [Ranks; 3] {
     let local = LocalExchange::new();
     let others = (1..size).map(|_| Arc::new(local.clone()) as Arc<dyn Exchange>).collect();
@@ -42,7 +42,7 @@ fn kinds(size: usize) -> [Ranks; 3] {
     [local, file, tcp]
 }
 
-/// Returns the bytes that a rank puts: of different lengths, from none to the most.
+/// Returns the bytes that a rank puts. Their lengths differ, from zero to the maximum.
 fn bytes_of(rank: usize) -> Vec<u8> {
     let len = [0, 128, 1 << 20, 65_537][rank % 4];
     (0..len).map(|i| (i * 31 + rank) as u8).collect()
@@ -71,7 +71,7 @@ fn ranks_get_what_others_put() {
 }
 
 #[test]
-fn key_is_put_once_whoever_comes_first() {
+fn key_can_be_put_only_once() {
     for ranks in kinds(6) {
         let put = thread::scope(|threads| {
             let puts: Vec<_> = ranks
@@ -104,7 +104,7 @@ fn get_ends_at_its_limit_and_names_the_key() {
             let error = exchange.get("nobody's", SHORT).unwrap_err();
             assert_eq!(reason(&error), &ExchangeError::Late { key: "nobody's".into(), limit: SHORT });
             assert!(error.message().contains("`nobody's`") && error.message().contains("300ms"), "{error}");
-            // The exchange goes on.
+            // The exchange still works.
             exchange.put(&format!("{exchange:p}"), b"1").unwrap();
             assert_eq!(exchange.get(&format!("{exchange:p}"), std::time::Duration::ZERO).unwrap(), b"1");
         }
@@ -141,11 +141,11 @@ fn waiting_rank_delays_no_other() {
     for ranks in kinds(4) {
         let [first, second, third] = &ranks.others[..] else { panic!("three others") };
         thread::scope(|threads| {
-            // The first two wait for what the third puts after it got something else.
+            // The first two wait for something that the third puts only after it got something else.
             let waiting = [first, second].map(|rank| threads.spawn(|| rank.get("last", LONG)));
             ranks.rank_0.put("early", b"e").unwrap();
             assert_eq!(third.get("early", LONG).unwrap(), b"e");
-            // So does a second thread of the first one's.
+            // A second thread of the first rank is not delayed either.
             assert_eq!(first.get("early", LONG).unwrap(), b"e");
             third.put("last", b"l").unwrap();
             for waiting in waiting {

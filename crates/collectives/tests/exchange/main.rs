@@ -13,16 +13,16 @@ use std::time::Duration;
 use gpustream::Error;
 use gpustream_collectives::{ExchangeError, Secret};
 
-/// The limit of what is to succeed. A test that hangs fails after it.
+/// The limit for what must succeed. A test that hangs fails after it.
 const LONG: Duration = Duration::from_secs(60);
-/// The limit of what is to fail by its limit.
+/// The limit for what must fail because of its limit.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn secret() -> Secret {
     Secret::new("the secret of the tests").unwrap()
 }
 
-/// Returns the reason why an exchange did not work, which an error must have.
+/// Returns why an exchange failed. The error must say.
 #[track_caller]
 fn reason(error: &Error) -> &ExchangeError {
     let source = error.source().unwrap_or_else(|| panic!("another error: {error}"));

@@ -1,4 +1,5 @@
-//! Exchanges between processes: a test starts `child` in another process, and the variable `ROLE` says what that does.
+//! Exchanges between processes. A test runs `child` in another process, and the variable `ROLE` says what it
+//! does there.
 
 use std::env;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::{LONG, SHORT, reason, secret};
 const ROLE: &str = "GPUSTREAM_TEST_ROLE";
 const RANKS: usize = 4;
 
-/// Does what this process was started for, if it was started by a test below.
+/// Does what a test below started this process for. Does nothing otherwise.
 #[test]
 fn child() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -40,7 +41,7 @@ fn child() {
             let exchange = Rendezvous::from_env().unwrap().join(rank, LONG).unwrap();
             meet(&*exchange, rank);
             if rank == 0 {
-                // Until it is killed, since the others may still wait for an answer.
+                // Runs until it is killed, because the others may still wait for an answer.
                 let _ = exchange.get("never", Duration::MAX);
             }
         }
@@ -63,7 +64,7 @@ impl Process {
         Self(command.spawn().unwrap())
     }
 
-    /// Waits for the process, which must succeed.
+    /// Waits for the process. It must succeed.
     #[track_caller]
     fn succeeds(mut self) {
         assert!(self.0.wait().unwrap().success());
@@ -74,7 +75,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Returns the address that the process prints, among what the test's harness does.
+    /// Returns the address that the process prints among the output of its test harness.
     fn address(&mut self) -> String {
         let mut lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
         let address = |word: &&str| word.parse::<SocketAddr>().is_ok();
@@ -84,13 +85,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // An error means that the process has ended.
+        // An error means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Puts this rank's bytes, and gets the others'; rank 0 stays until all have done so.
+/// Puts this rank's bytes and gets those of the others. Rank 0 stays until all have done so.
 fn meet(exchange: &dyn Exchange, rank: usize) {
     exchange.put(&format!("rank {rank}"), &[rank as u8; 128]).unwrap();
     for other in 0..RANKS {
@@ -114,7 +115,7 @@ fn processes_meet_over_tcp() {
 }
 
 #[test]
-fn processes_meet_in_a_folder_whoever_comes_first() {
+fn processes_meet_in_a_folder_in_any_order() {
     let scratch = tempfile::tempdir().unwrap();
     for last in [0, 2] {
         let place = format!("file:{}/run-{last}", scratch.path().display());
@@ -125,13 +126,14 @@ fn processes_meet_in_a_folder_whoever_comes_first() {
     }
 }
 
-/// Two runs on one host, whose agents have neighbouring ports, among programs that listen and say nothing or something else.
+/// Two runs on one host whose agents have neighbouring ports, among programs that listen and say nothing, or
+/// the wrong thing.
 #[test]
-fn processes_of_torchrun_meet_behind_its_agent() {
+fn torchrun_processes_meet_at_ports_after_its_agent() {
     let temporary = tempfile::tempdir().unwrap();
     let agent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = agent.local_addr().unwrap().port();
-    // A port that another program has taken is occupied as well.
+    // A port that another program has taken is occupied too.
     let taken: Vec<_> =
         (1..=8).filter_map(|behind| TcpListener::bind(("127.0.0.1", port + behind)).ok()).collect();
     for (number, listener) in taken.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
@@ -155,7 +157,7 @@ fn processes_of_torchrun_meet_behind_its_agent() {
                 ("LOCAL_RANK", &rank),
                 ("WORLD_SIZE", &size),
                 ("LOCAL_WORLD_SIZE", &size),
-                ("MASTER_ADDR", "a name that nobody looks up"),
+                ("MASTER_ADDR", "an unresolved name"),
                 ("MASTER_PORT", &port),
                 ("TORCHELASTIC_USE_AGENT_STORE", "True"),
                 ("TORCHELASTIC_RESTART_COUNT", "0"),
@@ -186,7 +188,7 @@ fn killed_rank_0_is_gone() {
 #[test]
 fn stopped_rank_0_is_an_error_at_the_limit() {
     let mut rank_0 = Process::start("rank-0", &[]);
-    // Enough for a busy machine to connect.
+    // Long enough for a busy machine to connect.
     let limit = Duration::from_secs(2);
     let rank_1 = TcpExchange::connect(&rank_0.address(), &secret(), limit).unwrap();
     let stop = Command::new("kill").args(["-STOP", &rank_0.0.id().to_string()]).status();
@@ -195,7 +197,7 @@ fn stopped_rank_0_is_an_error_at_the_limit() {
     for error in [rank_1.get("never", SHORT).unwrap_err(), rank_1.put("key", b"").unwrap_err()] {
         assert!(matches!(reason(&error), ExchangeError::Unreachable { .. }), "{error}");
     }
-    // The limits are a few seconds in all; a minute says only that they are not forever.
+    // The limits add up to a few seconds. The minute only shows that the wait is not endless.
     assert!(start.elapsed() < LONG);
 }
 

@@ -1,4 +1,4 @@
-//! Places where ranks meet, as variables say them.
+//! Where ranks meet, according to variables.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn is_tcp(variables: &[(&str, &str)], expected: &str) {
 fn places_are_read_from_variables() {
     is_tcp(&[("GPUSTREAM_EXCHANGE", " tcp://node1:1234/ "), SECRET], "node1:1234");
     is_tcp(&[("GPUSTREAM_EXCHANGE", "tcp://[::1]:1234"), SECRET], "[::1]:1234");
-    // The variable comes before the launcher's, even where torchrun's agent listens.
+    // The variable takes precedence over the launcher's, even if torchrun's agent listens.
     is_tcp(&[("GPUSTREAM_EXCHANGE", "tcp://node1:1"), SECRET, MASTER[0], MASTER[1], AGENT], "node1:1");
     for folder in ["file:/shared/run-1", "file:///shared/run-1"] {
         match place(&[("GPUSTREAM_EXCHANGE", folder)]).unwrap() {
@@ -68,26 +68,26 @@ fn address_of_the_launcher_serves_without_a_place() {
 }
 
 #[test]
-fn ranks_of_one_host_meet_behind_torchruns_agent_without_a_secret() {
+fn ranks_of_one_host_meet_after_torchruns_agent_without_a_secret() {
     let sizes = |all, here| [("WORLD_SIZE", all), ("LOCAL_WORLD_SIZE", here)];
     let variables =
         |sizes: [(&'static str, &'static str); 2]| [MASTER[0], MASTER[1], AGENT, sizes[0], sizes[1]];
     let shown = format!("{:?}", place(&variables(sizes("4", "4"))).unwrap());
     assert!(shown.contains("127.0.0.1:29501") && shown.contains("127.0.0.1:29516"), "{shown}");
     assert!(!shown.contains("\"127.0.0.1:29500\"") && !shown.contains("127.0.0.1:29517"), "{shown}");
-    // Other hosts could come there.
+    // Programs on other hosts could connect there.
     for sizes in [sizes("8", "4"), sizes("8", " "), sizes(" ", " ")] {
         refused(&variables(sizes), &["node0:29500", "GPUSTREAM_EXCHANGE_SECRET", "openssl rand -hex 32"]);
         let shown = format!("{:?}", place(&[&variables(sizes)[..], &[SECRET]].concat()).unwrap());
         assert!(shown.contains("node0:29501") && shown.contains("node0:29516"), "{shown}");
     }
-    // Behind the last port there is none.
+    // There are no ports after the last one.
     let last = [SECRET, MASTER[0], ("MASTER_PORT", "65535"), AGENT];
     let error = place(&last).unwrap().join(0, Duration::ZERO).unwrap_err();
     assert!(matches!(reason(&error), ExchangeError::NoFreePort { .. }), "{error}");
 }
 
-/// Returns where a rank of one host meets the others behind this port, in a run and with a secret.
+/// Returns where the ranks of one host meet after this port, for a run and a secret.
 fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
     let port = port.to_string();
     place(&[
@@ -104,13 +104,13 @@ fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
 
 #[test]
 fn rank_0_of_another_run_is_another_program() {
-    // A port that this test has, and behind which others are mostly free.
+    // The test occupies this port, and the ports after it are probably free.
     let agent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = agent.local_addr().unwrap().port();
     let rank_0 = |run: &str, secret: &str| behind(port, run, secret).join(0, LONG).unwrap();
     let _others = [rank_0("a", SECRET.1), rank_0("b", "another secret of the tests")];
     let find = |limit| behind(port, "b", SECRET.1).join(1, limit);
-    // A machine that is busy may need longer to look at all ports.
+    // A busy machine may need longer to look at all ports.
     let mut limits = (0..).map(|doublings| SHORT * 2u32.pow(doublings));
     let looked = limits.any(|limit| {
         let error = find(limit).unwrap_err();
@@ -134,7 +134,7 @@ fn tcp_needs_a_secret() {
 }
 
 #[test]
-fn places_without_sense_are_refused() {
+fn places_that_make_no_sense_are_refused() {
     for bad in [
         "tcp://node",
         "tcp://:1",

@@ -1,4 +1,4 @@
-//! The exchange over TCP, with peers that are no ranks.
+//! The exchange over TCP, with peers that are not ranks.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ pub(crate) fn rank_0() -> (TcpExchange, String) {
     (rank_0, address)
 }
 
-/// Shows that a rank can come, and get what rank 0 put.
+/// Asserts that a rank can still come and get what rank 0 put.
 fn rank_can_come(rank_0: &TcpExchange, address: &str) {
     rank_0.put("id", b"7").unwrap();
     let rank_1 = TcpExchange::connect(address, &secret(), LONG).unwrap();
@@ -44,14 +44,14 @@ fn short_secret_is_refused() {
 }
 
 #[test]
-fn rubbish_harms_nobody() {
+fn garbage_from_strangers_is_harmless() {
     let (rank_0, address) = rank_0();
     for rubbish in [&b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n"[..], &vec![0xff; 100_000], b"\n"] {
         let mut peer = TcpStream::connect(&address).unwrap();
-        // Rank 0 may end the connection while this side still writes.
+        // Rank 0 may close the connection while we are still writing.
         let _ = peer.write_all(rubbish);
         let _ = peer.shutdown(std::net::Shutdown::Write);
-        // Rank 0 ends the connection, whatever it says before.
+        // Rank 0 closes the connection, whatever it says before.
         let _ = peer.read_to_end(&mut Vec::new());
     }
     rank_can_come(&rank_0, &address);
@@ -64,18 +64,18 @@ fn silent_peers_delay_no_rank() {
     let mut slow = TcpStream::connect(&address).unwrap();
     slow.write_all(b"s").unwrap();
     rank_can_come(&rank_0, &address);
-    // Neither do they delay the end of rank 0.
+    // They do not delay the end of rank 0 either.
     drop(rank_0);
     for mut peer in silent {
         peer.set_read_timeout(Some(LONG)).unwrap();
-        // An end, orderly or by a reset.
+        // The connection ends, either cleanly or with a reset.
         if let Err(error) = peer.read_to_end(&mut Vec::new()) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
     }
 }
 
-/// This takes the ten seconds after which rank 0 ends silent connections.
+/// This takes ten seconds, because that is when rank 0 closes silent connections.
 #[test]
 fn crowd_of_silent_peers_keeps_no_rank_out() {
     let (rank_0, address) = rank_0();
@@ -88,13 +88,13 @@ fn crowd_of_silent_peers_keeps_no_rank_out() {
 fn silent_and_babbling_rank_0_is_an_error_at_the_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // The system accepts connections for the listener, which never looks at them.
+    // The system accepts connections for the listener, although we never look at them.
     let error = TcpExchange::connect(&address, &secret(), SHORT).unwrap_err();
     let last = "no answer".to_owned();
     assert_eq!(reason(&error), &ExchangeError::Unreachable { address: address.clone(), limit: SHORT, last });
     thread::scope(|threads| {
         let rank_1 = threads.spawn(|| TcpExchange::connect(&address, &secret(), SHORT).unwrap_err());
-        // The silent connection from before, and one that gets other bytes than rank 0 sends.
+        // The silent connection from before, and another that gets bytes that rank 0 would not send.
         drop(listener.accept().unwrap());
         listener.accept().unwrap().0.write_all(&[b'x'; 1000]).unwrap();
         assert!(matches!(reason(&rank_1.join().unwrap()), ExchangeError::Unreachable { .. }));
@@ -121,7 +121,7 @@ fn rank_0_may_come_later() {
     thread::scope(|threads| {
         let rank_1 =
             threads.spawn(|| TcpExchange::connect(&address, &secret(), LONG).unwrap().get("id", LONG));
-        // Rank 1 has tried once, and failed, when rank 0 comes.
+        // Rank 1 has tried once and failed when rank 0 comes.
         drop(early.accept().unwrap());
         drop(early);
         let rank_0 = TcpExchange::listen(&address, &secret()).unwrap();
@@ -131,7 +131,7 @@ fn rank_0_may_come_later() {
 }
 
 #[test]
-fn dropped_rank_0_is_gone_for_those_who_wait() {
+fn dropped_rank_0_is_an_error_for_waiting_ranks() {
     let (rank_0, address) = rank_0();
     let rank_1 = TcpExchange::connect(&address, &secret(), LONG).unwrap();
     thread::scope(|threads| {
@@ -143,13 +143,13 @@ fn dropped_rank_0_is_gone_for_those_who_wait() {
             assert!(error.message().contains("`never`") && error.message().contains(&address), "{error}");
         }
     });
-    // Later calls find that out at once.
+    // Later calls find out at once.
     let error = rank_1.put("key", b"").unwrap_err();
     assert!(matches!(reason(&error), ExchangeError::Gone { .. }), "{error}");
 }
 
 #[test]
-fn rank_0_listens_where_it_is_told_and_nowhere_else() {
+fn rank_0_listens_only_at_its_address() {
     let (rank_0, address) = rank_0();
     let port = rank_0.address().unwrap().port();
     assert!(rank_0.address().unwrap().ip().is_loopback());

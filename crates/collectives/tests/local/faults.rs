@@ -1,4 +1,5 @@
-//! Ranks that do not come, leave, panic, abort or call something else are an error on every rank, which names them.
+//! If a rank does not come, leaves, panics, aborts or makes another call, every rank gets an error that names
+//! it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -18,7 +19,7 @@ tests!(
     messages_need_no_rank_but_their_own_two,
     panicking_rank_wakes_the_others,
     rank_that_panics_in_its_group_breaks_nothing,
-    aborted_communicator_wakes_everybody,
+    aborted_communicator_wakes_all_ranks,
     different_calls_name_the_rank_that_differs,
     messages_of_different_lengths_name_both_ranks,
     calls_refused_on_one_rank_can_be_made_again,
@@ -56,7 +57,7 @@ fn rank_that_does_not_come_is_named() {
         matches!(broken(&error), CommunicatorFailure::Missing { ranks, .. } if *ranks == missing),
         "{error}"
     );
-    // It comes too late, and the memory of the others is theirs again.
+    // It comes too late, and the others can use their memory again.
     let mut c = streams[1].full(10, 1f32).unwrap();
     assert_eq!(reason(ranks[1].all_reduce_in_place(&streams[1], &mut c, Op::Sum)), *broken(&error));
     assert_eq!(streams[0].download(&a).unwrap(), [1.0; 10]);
@@ -89,7 +90,7 @@ fn reduce(rank: &Communicator) -> Result<()> {
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum)
 }
 
-/// Has rank 2 end everything, whether the others wait already or come later, and checks that they hear of it.
+/// Lets rank 2 end everything, and asserts that the others notice, whether they already wait or come later.
 fn others_hear(end: impl FnOnce(Communicator), expected: &CommunicatorFailure) {
     let mut ranks = ranks();
     let last = ranks.pop().unwrap();
@@ -148,7 +149,7 @@ fn rank_that_panics_in_its_group_breaks_nothing() {
     each(ranks, |rank| reduce(&rank).unwrap());
 }
 
-fn aborted_communicator_wakes_everybody() {
+fn aborted_communicator_wakes_all_ranks() {
     let aborted = CommunicatorFailure::Aborted { rank: rank_count() - 1 };
     let abort = |rank: Communicator| {
         rank.abort();
@@ -158,7 +159,7 @@ fn aborted_communicator_wakes_everybody() {
 }
 
 fn different_calls_name_the_rank_that_differs() {
-    /// A call with some memory, which the others do not make.
+    /// A call with some memory that the others do not make.
     type Odd = fn(&Communicator, &gpustream::Stream) -> Result<()>;
     let odd: [(&str, Odd); 6] = [
         ("`all_reduce` (max) with 10 elements of f32", |rank, s| {
@@ -221,7 +222,7 @@ fn calls_refused_on_one_rank_can_be_made_again() {
     let mut ranks = ranks();
     let streams = streams(&ranks);
     let (rank, stream) = (&ranks[0], &streams[0]);
-    // A part for each rank, and one element more.
+    // One has a part for each rank, the other one element more.
     let size = ranks.len();
     let (mut even, mut odd) = (stream.zeros::<f32>(size).unwrap(), stream.zeros::<f32>(size + 1).unwrap());
     let refused = |result: Result<()>, kind, words: &[&str]| {
@@ -318,7 +319,7 @@ fn calls_inside_host_closures_are_refused() {
     stream.synchronize().unwrap();
 }
 
-/// Ranks give up, and give their memory to others, at about the time at which the last one comes.
+/// Ranks give up and drop their memory at about the time when the last one comes.
 fn time_limits_that_end_while_others_come_break_no_result() {
     for round in 0..150 {
         each(ranks_within(Duration::from_micros(round)), |rank| {
@@ -353,7 +354,7 @@ fn everything_is_dropped_in_any_order() {
         let gate = crate::hold(&streams[first]);
         let mut memory = full(&streams, 1000, 1u8);
         all_reduce(&ranks, &streams, &mut memory, Op::Sum).unwrap();
-        // Communicators, streams and memory go while the work waits.
+        // Communicators, streams and memory are dropped while the work waits.
         ranks.rotate_left(first);
         drop(ranks);
         let kept = memory.swap_remove(first);

@@ -1,7 +1,8 @@
 //! The ranks of one process: every operation against plain Rust, the order of work, and ranks that go wrong.
 //!
-//! Three devices of the CPU are the ranks, or as many as `GPUSTREAM_TEST_RANKS` says, or those that `GPUSTREAM_TEST_DEVICES` lists,
-//! such as `cuda:0,cuda:0,cuda:0`. There are three ranks at least: they share devices then.
+//! By default the ranks are three CPU devices. `GPUSTREAM_TEST_RANKS` sets another number, and
+//! `GPUSTREAM_TEST_DEVICES` lists other devices, such as `cuda:0,cuda:0,cuda:0`. There are always at least
+//! three ranks; if there are fewer devices, they share.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod faults;
@@ -21,15 +22,15 @@ use gpustream_collectives::{Communicator, CommunicatorOptions, World};
 use libtest_mimic::{Arguments, Failed, Trial};
 pub(crate) use ranks::{broken, each, hold, streams, tests};
 
-/// Whether the engine combines 16-bit integers.
+/// True if the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
 /// The variable with the number of ranks on CPU devices.
 const RANKS: &str = "GPUSTREAM_TEST_RANKS";
-/// The ranks that some tests need.
+/// How many ranks some tests need.
 const SEVERAL: usize = 3;
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
-/// The variable that says how many devices the CPU is.
+/// The variable that sets the number of CPU devices.
 const CPU_DEVICES: &str = "GPUSTREAM_CPU_DEVICES";
 
 fn main() -> ExitCode {
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
     });
     let mut arguments = Arguments::from_args();
     if !device_names().iter().all(|name| name.starts_with("cpu")) {
-        // A GPU's driver has one thread for all host closures: those that hold up one test's work would hold up another's.
+        // A GPU's driver has a single thread for all host closures. If one test's closures hold it up, they
+        // hold up other tests too.
         arguments.test_threads = Some(1);
     }
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
@@ -69,13 +71,13 @@ fn rank_count() -> usize {
     device_names().len().max(SEVERAL)
 }
 
-/// Opens the devices of the ranks.
+/// Opens the ranks' devices.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     let names = device_names();
     names.iter().cycle().take(rank_count()).map(|name| Device::open_with(name, options).unwrap()).collect()
 }
 
-/// Returns whether the engine combines elements in the order of the ranks, and rounds once.
+/// Returns true if the engine combines elements in the order of the ranks and rounds once.
 fn combines_in_order() -> bool {
     true
 }
@@ -84,7 +86,7 @@ fn options(limit: Duration) -> CommunicatorOptions {
     CommunicatorOptions::default().time_limit(limit)
 }
 
-/// Makes the communicators of all ranks, which wait for each other for `limit`.
+/// Makes the communicators of all ranks. They wait for each other for `limit`.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
     World::local(&devices(DeviceOptions::default())).unwrap().communicators_with(options(limit)).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Every operation, with every type, combination and odd length, gives what plain Rust gives, and writes nothing else.
+//! Compares every operation with plain Rust, for every type, combination and many odd lengths. Nothing else
+//! may be written.
 
 use std::any::TypeId;
 
@@ -21,13 +22,13 @@ tests!(
     runs_of_a_replay_contain_calls,
 );
 
-/// Lengths of a rank's part: none, fewer than there are ranks, and around multiples of them.
+/// Lengths of a rank's part: zero, less than the number of ranks, and around multiples of it.
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 5, 7, 64, 1001];
 
-/// Elements before and after each view, which nothing may write.
+/// Elements before and after each view. Nothing may write them.
 const MARGIN: usize = 3;
 
-/// A range of a buffer for a result, between elements that stay what they were.
+/// The range of a buffer for a result, between elements that must not change.
 struct Target<T: Number> {
     buffer: Buffer<T>,
     len: usize,
@@ -58,7 +59,7 @@ impl<T: Number> Target<T> {
     }
 }
 
-/// Returns whether the engine combines elements of the type.
+/// Returns true if the engine combines elements of this type.
 fn can_combine<T: 'static>() -> bool {
     let type_of = TypeId::of::<T>();
     COMBINES_16_BITS || ![TypeId::of::<i16>(), TypeId::of::<u16>()].contains(&type_of)
@@ -128,7 +129,7 @@ pub(crate) fn all_operations<T: Number>(communicator: &Communicator, stream: &St
         dst.check(stream, &exactly(&part(&brought(root, len * size), rank)), &what("scatter"));
     }
 
-    // Round the ring, and to oneself.
+    // Around the ring, and to itself.
     let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
     let (src, own) = (source(len), source(len));
     let (mut dst, mut same) = (Target::<T>::empty(stream, len), Target::<T>::empty(stream, len));
@@ -169,7 +170,7 @@ fn one_rank_is_right() {
     every_type!(all_operations(&alone, &stream, 7));
 }
 
-/// Makes the calls of all ranks on this thread, for one type and length.
+/// Makes all ranks' calls on this thread, for one type and length.
 fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len: usize) {
     let size = ranks.len();
     let source = |len: usize| -> Vec<Buffer<T>> {
@@ -182,7 +183,7 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
     let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(size * len));
     let (mut exchanged, mut received, mut copied) = (room(size * len), room(len), source(len));
     let (long, short) = (source(size * len), source(len));
-    // Two calls of each, so that the order within a rank's calls counts.
+    // Two calls of each kind, so that the order of a rank's calls matters.
     group(|group| {
         let results = reduced.iter_mut().zip(&mut scattered).zip(&mut gathered);
         let more = exchanged.iter_mut().zip(&mut received).zip(&mut copied);
@@ -256,7 +257,7 @@ fn pinned_memory_is_taken() {
 fn nan_gives_way_to_numbers() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        // Each rank has a NaN where the others have numbers, and all have one at the end.
+        // Each rank has a NaN where the others have numbers, and at the end all of them have one.
         let numbers: Vec<_> = (1..=rank.size()).map(|number| number as f32).collect();
         let mut values = [&numbers[..], &[f32::NAN]].concat();
         values[rank.rank()] = f32::NAN;
@@ -290,7 +291,7 @@ fn runs_of_a_replay_contain_calls() {
     });
 }
 
-/// Also those of calls to `gpustream` that an engine makes for it, and those of calls in a group.
+/// Includes calls to `gpustream` that an engine makes for it, and calls in a group.
 fn errors_name_the_call_and_its_line() {
     let device = Device::open("cpu").unwrap();
     let rank = World::local(std::slice::from_ref(&device)).unwrap().communicators().unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! The work of a call is in order with all other work, and the host waits for ranks alone, never for a device.
+//! A call's work is in order with all other work, and the host only waits for ranks, never for a device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub(crate) fn full<T: Element>(streams: &[Stream], len: usize, value: T) -> Vec<
     streams.iter().map(|stream| stream.full(len, value).unwrap()).collect()
 }
 
-/// Makes the calls of all ranks in one group, each for its memory.
+/// Makes all ranks' calls in one group, each with its own memory.
 pub(crate) fn all_reduce<T: Element>(
     ranks: &[Communicator],
     streams: &[Stream],
@@ -63,13 +63,13 @@ fn work_on_other_streams_is_waited_for() {
         rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();
         assert!(!stream.is_done().unwrap());
         gate.send(()).unwrap();
-        // A stream that had no part in the call waits for it.
+        // A stream that took no part in the call waits for it too.
         let third = rank.device().stream().unwrap();
         assert_eq!(third.download(&memory).unwrap(), [5 * rank.size() as u32; 99]);
     });
 }
 
-/// Broadcasts what rank 0 has, while the last rank may be held up, and has rank 0 write there again.
+/// Broadcasts what rank 0 has, and lets rank 0 write there again, while the last rank may be held up.
 fn write_behind_a_broadcast(ranks: &[Communicator], is_held: bool) {
     let streams = streams(ranks);
     let mut memory: Vec<_> = (1u64..).zip(&streams).map(|(value, s)| s.full(50, value).unwrap()).collect();
@@ -90,12 +90,12 @@ fn write_behind_a_broadcast(ranks: &[Communicator], is_held: bool) {
     }
 }
 
-/// The root's stream has nothing of the broadcast.
+/// The root's stream has no work in the broadcast.
 fn later_writes_wait_for_the_other_ranks_reads() {
     write_behind_a_broadcast(&ranks(), true);
 }
 
-/// The root's stream has come after the other ranks' reads, as it would with any engine.
+/// The root's stream comes after the other ranks' reads, as it must with any engine.
 fn strict_tracking_finds_later_writes_in_order() {
     write_behind_a_broadcast(&strict_ranks(), false);
 }
@@ -115,7 +115,7 @@ fn barrier_waits_for_every_stream() {
     }
 }
 
-/// Closures share a counter that no tracker knows of.
+/// The closures share a counter that no tracker knows of.
 fn barrier_orders_what_the_tracker_does_not_see() {
     let ranks = ranks();
     let size = ranks.len();

@@ -1,4 +1,4 @@
-//! Elements, their combinations in plain Rust, and how far an engine may be from these.
+//! Elements, how to combine them in plain Rust, and how far an engine may be off.
 
 use std::fmt::Debug;
 
@@ -10,15 +10,14 @@ use crate::combines_in_order;
 pub(crate) const OPS: [Op; 5] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::Average];
 
 pub(crate) trait Number: Element + PartialEq + Debug {
-    /// Returns the value with which a rank begins at a place: different on all ranks, of both signs, not whole if the type
-    /// allows it. The product of eight of them stays within the type.
+    /// Returns a rank's initial value at an index. Values differ between ranks, have both signs, and are not
+    /// whole numbers if the type allows that. The product of eight of them stays within the type.
     fn value(rank: usize, place: usize) -> Self;
-    /// Returns the combination of the ranks' values, in their order.
+    /// Returns the ranks' values combined, in order.
     fn combined(op: Op, values: &[Self]) -> Self;
-    /// Returns by how much the combination in another order, with a rounding after each step, may differ from
-    /// [`combined`](Self::combined).
+    /// Returns how far the result may be from [`combined`](Self::combined) if it is combined in another order
+    /// and rounded after each step.
     fn slack(op: Op, values: &[Self]) -> f64;
-    /// Returns the distance from another value.
     fn distance(self, other: Self) -> f64;
 }
 
@@ -70,7 +69,8 @@ macro_rules! floats {
                     Op::Average => sizes.sum::<f64>() / count,
                     _ => 0.0,
                 };
-                // A step for each value, and two more if NCCL multiplies each by a rounded 1 / count; the reference rounds too.
+                // One rounding step for each value, and two more if NCCL multiplies each by a rounded 1 /
+                // count. The reference is rounded too.
                 let roundings = 2.0 * (count + 1.0) * 0.5f64.powi($digits);
                 size * roundings / (1.0 - roundings)
             }
@@ -93,7 +93,7 @@ macro_rules! integers {
     ($($type:ty)*) => {$(
         impl Number for $type {
             fn value(rank: usize, place: usize) -> Self {
-                // All bits matter: sums and products overflow.
+                // All bits matter, because sums and products overflow.
                 let byte = noise(rank, place);
                 (byte << 56 | noise(rank + 7, place) << 28 | byte) as $type
             }
@@ -125,7 +125,7 @@ macro_rules! integers {
 
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Calls a generic function for every type of elements.
+/// Calls a generic function for every element type.
 macro_rules! every_type {
     ($function:ident($($argument:expr),*)) => {{
         $function::<f16>($($argument),*);
@@ -144,7 +144,7 @@ macro_rules! every_type {
 }
 pub(crate) use every_type;
 
-/// Returns the elements that a rank brings.
+/// Returns the elements that a rank gives.
 pub(crate) fn brought<T: Number>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|place| T::value(rank, place)).collect()
 }
@@ -164,13 +164,13 @@ pub(crate) fn combined<T: Number>(op: Op, ranks: usize, len: usize) -> Vec<Expec
     (0..len).map(|place| combine(&values(place))).collect()
 }
 
-/// Checks that a result is what was expected.
+/// Checks that a result is what we expect.
 #[track_caller]
 pub(crate) fn assert_expected<T: Number>(got: &[T], want: &[Expected<T>], what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (place, (&got, want)) in got.iter().zip(want).enumerate() {
         let distance = got.distance(want.value);
-        // A value that is no number has no distance that is small enough.
+        // If a value is NaN, no distance is small enough.
         assert!(distance <= want.slack, "{what}: {got:?} at {place}, and not {want:?}");
     }
 }

@@ -32,7 +32,7 @@ fn colors_make_communicators_in_the_order_of_keys() {
 
 fn part_works_beside_the_whole() {
     let ranks = ranks();
-    // A driver may connect ranks only while no device of the process works.
+    // A driver may only be able to connect ranks while no device of the process is busy.
     let connected = Barrier::new(ranks.len());
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();

@@ -1,4 +1,4 @@
-//! Bytes that processes hand each other by MPI, before they have a communicator.
+//! Bytes that processes pass each other through MPI, before they have a communicator.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ tests!(
     a_get_waits_for_the_put,
     threads_wait_for_keys_of_their_own,
     exchanges_are_apart,
-    a_key_that_nobody_puts_is_late,
+    a_key_that_is_never_put_times_out,
     a_key_is_put_once,
     the_variable_names_mpi,
 );
@@ -22,7 +22,7 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
-/// Puts a key of this rank's, and waits for those of all ranks.
+/// Puts one of this rank's keys, and waits for those of all ranks.
 fn meet(exchange: &MpiExchange, own: usize, what: &str) {
     exchange.put(&format!("{own} {what}"), &[]).unwrap();
     for rank in 0..RANKS {
@@ -33,7 +33,7 @@ fn meet(exchange: &MpiExchange, own: usize, what: &str) {
 fn each_rank_gets_what_each_puts() {
     let (own, exchange) = join();
     let bytes = |rank: usize, len: usize| -> Vec<u8> { (0..len).map(|at| (at * 7 + rank) as u8).collect() };
-    // Short messages are sent at once, and long ones once they are asked for.
+    // MPI sends short messages at once, and long ones only when the receiver asks.
     for len in [0, 1, 128, 100_000, 1 << 20] {
         exchange.put(&format!("{len} of {own}"), &bytes(own, len)).unwrap();
         for rank in (0..RANKS).rev() {
@@ -56,7 +56,7 @@ fn a_get_waits_for_the_put() {
             assert_eq!(id.join().unwrap().unwrap(), [7; 128]);
         });
     }
-    // A process that ends takes nothing with it that others still get.
+    // A process must not end while others still need what it put.
     meet(&exchange, own, "is done");
 }
 
@@ -89,7 +89,7 @@ fn exchanges_are_apart() {
     meet(&second, own, "goes on");
 }
 
-fn a_key_that_nobody_puts_is_late() {
+fn a_key_that_is_never_put_times_out() {
     let (own, exchange) = join();
     let late = exchange.get("nobody's", Duration::from_millis(20)).unwrap_err();
     assert!(late.to_string().contains("no rank put the key"), "{late}");
@@ -101,7 +101,7 @@ fn a_key_is_put_once() {
     let key = format!("of {own}");
     exchange.put(&key, &[1]).unwrap();
     let again = exchange.put(&key, &[2]).unwrap_err();
-    assert!(again.to_string().contains("put into the exchange before"), "{again}");
+    assert!(again.to_string().contains("already put into the exchange"), "{again}");
     for rank in 0..RANKS {
         let key = format!("of {rank}");
         assert_eq!(exchange.get(&key, LONG).unwrap(), [1]);

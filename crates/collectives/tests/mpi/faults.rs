@@ -1,4 +1,4 @@
-//! Ranks that are lost, and calls that do not go together: errors on every rank, and never a hang.
+//! Lost ranks, and calls that do not match: every rank gets an error, and none of them hangs.
 
 use std::process::{self, ExitCode};
 use std::time::Duration;
@@ -24,28 +24,29 @@ tests!(
 const LOST: usize = 3;
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Returns what `mpirun` has to be told.
+/// Returns extra arguments for `mpirun`.
 pub(crate) fn arguments(test: &str) -> &'static [&'static str] {
     if test == "faults::killed_rank_ends_the_others_wait" { &["--enable-recovery"] } else { &[] }
 }
 
-/// Returns whether a rank does not come to the end of a test.
+/// Returns true if a rank does not reach the end of a test.
 pub(crate) fn is_lost(test: &str, rank: usize) -> bool {
     test == "faults::killed_rank_ends_the_others_wait" && rank == LOST
 }
 
-/// Returns the code with which a process ends.
+/// Returns the exit code that a process must end with.
 pub(crate) fn exit_code(test: &str) -> ExitCode {
     ExitCode::from(if test == "faults::process_ends_with_its_own_code" { 7 } else { 0 })
 }
 
-/// Returns whether `mpirun` ends with the right code. A rank that gave up does not end MPI, which `mpirun` takes for a failure.
+/// Returns true if `mpirun` ends with the right code. A rank that gave up does not end MPI, and `mpirun`
+/// takes that for a failure.
 pub(crate) fn is_expected(test: &str, code: Option<i32>) -> bool {
     match test {
         "faults::process_ends_with_its_own_code" => code == Some(7),
         "faults::work_that_cannot_be_enqueued_can_be_given_again"
         | "faults::communicator_is_dropped_with_work_pending" => code == Some(0),
-        // 124 is the end of the time.
+        // 124 means that the test timed out.
         _ if test.starts_with("faults::") => code.is_some_and(|code| code != 124),
         _ => code == Some(0),
     }
@@ -68,7 +69,7 @@ fn rank_without_the_call_ends_the_others_wait() {
     for error in [again.unwrap_err(), rank.split(0, 0).unwrap_err()] {
         assert!(matches!(broken(&error), CommunicatorFailure::Stalled { .. }), "{error}");
     }
-    // The stream goes on, and so does MPI.
+    // The stream continues, and so does MPI.
     assert_eq!(stream.download(&stream.full(3, 1u8).unwrap()).unwrap(), [1; 3]);
     rank_within(LONG).barrier(&stream).unwrap();
     stream.synchronize().unwrap();
@@ -168,7 +169,7 @@ fn process_ends_with_work_pending_that_no_other_rank_shares() {
     let rank = rank();
     let stream = rank.device().stream().unwrap();
     if rank.rank() != LOST {
-        // Handles that nobody drops, as those in statics.
+        // Handles that are never dropped, like those in statics.
         let memory = Box::leak(Box::new(stream.full(1001, 1.0f32).unwrap()));
         Box::leak(Box::new(rank)).all_reduce_in_place(Box::leak(Box::new(stream)), memory, Op::Sum).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Calls that go on together, and those whose parts need many pieces.
+//! Calls that must progress together, and calls whose parts need many pieces.
 
 use gpustream_collectives::Op;
 
@@ -23,7 +23,7 @@ fn calls_of_a_group_wait_for_each_other_on_one_stream() {
     let src = stream.upload(&brought::<u8>(own, LONG)).unwrap();
     let mut got: Vec<_> = others.iter().map(|_| stream.zeros::<u8>(LONG).unwrap()).collect();
     let mut sum = stream.upload(&brought::<i32>(own, 77)).unwrap();
-    // All send before any receives.
+    // All ranks send before any of them receives.
     rank.group(|calls| {
         others.iter().try_for_each(|&other| calls.send(&stream, &src, other))?;
         calls.all_reduce_in_place(&stream, &mut sum, Op::Sum)?;

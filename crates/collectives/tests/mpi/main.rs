@@ -1,5 +1,5 @@
-//! Ranks of four processes by MPI. Each test starts its processes by `mpirun`, which has to be that of the MPI that the test was
-//! built with, and each process says at the end that it found everything right.
+//! Four processes with one rank each, through MPI. Each test starts its processes with `mpirun`, which must
+//! belong to the MPI that the test was built with. At the end each process says that everything was right.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod exchange;
@@ -24,18 +24,17 @@ use gpustream_collectives::{Communicator, CommunicatorOptions, Engine, World};
 use libtest_mimic::{Arguments, Failed, Trial};
 pub(crate) use ranks::{broken, each, hold, streams, tests};
 
-/// Whether the engine combines 16-bit integers.
+/// True if the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = true;
-/// The number of processes.
 const RANKS: usize = 4;
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 /// The variable that tells a process its test.
 const TEST: &str = "GPUSTREAM_TEST_MPI";
-/// The words with which a process ends a test.
+/// What a process prints at the end of a test.
 const RIGHT: &str = "found everything right on rank";
 
-/// The tests of the engine `Local` for ranks that are all in one process, and for what that engine does by itself.
+/// Tests of the engine `Local` that need all ranks in one process, or test what only that engine does.
 const LOCAL_ALONE: [&str; 4] = [
     "operations::every_operation_is_right_in_one_group",
     "operations::one_rank_is_right",
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
     }
     let trials = tests.into_iter().map(|(name, _)| Trial::test(name, move || in_processes(name)));
     let mut arguments = Arguments::from_args();
-    // Four processes each are enough at a time.
+    // Each test has four processes, so we run only one test at a time.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
@@ -87,7 +86,7 @@ fn devices(options: DeviceOptions) -> Vec<Device> {
     vec![Device::open_with(&name, options).unwrap()]
 }
 
-/// Returns whether the engine combines elements in the order of the ranks, and rounds once.
+/// Returns true if the engine combines elements in the order of the ranks and rounds once.
 fn combines_in_order() -> bool {
     false
 }
@@ -112,12 +111,12 @@ fn rank() -> Communicator {
     rank_within(LONG)
 }
 
-/// Makes the communicators of this process, of which there is one.
+/// Makes this process's communicators. There is only one.
 fn ranks() -> Vec<Communicator> {
     vec![rank()]
 }
 
-/// Makes the communicators of this process on a device with strict tracking.
+/// Makes this process's communicators on a device with strict tracking.
 fn strict_ranks() -> Vec<Communicator> {
     vec![rank_with(DeviceOptions::default().tracking(Tracking::Strict), options(LONG))]
 }

@@ -42,7 +42,7 @@ fn calls_return_before_the_stream_has_come() {
         rank.barrier(stream).unwrap();
     }
     assert!(streams.iter().all(|stream| !stream.is_done().unwrap()));
-    // Each rank lets its streams go in an order of its own.
+    // Each rank releases its streams in a different order.
     let mut releases = releases;
     releases.rotate_left(rank.rank());
     drop(releases);

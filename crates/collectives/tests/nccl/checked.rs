@@ -1,4 +1,5 @@
-//! Ranks that compare their calls: those that differ are named on every rank, and NCCL gets none of them.
+//! Ranks that compare their calls: if calls differ, every rank's error names the ranks, and NCCL gets none of
+//! the calls.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ fn reduce(rank: &Communicator, stream: &Stream, len: usize, op: Op) -> Result<()
     rank.all_reduce_in_place(stream, &mut memory, op)
 }
 
-/// Has rank 1 make another call than the others, and checks that all of them hear of it.
+/// Lets rank 1 make another call than the others, and asserts that all of them notice.
 fn differs(
     usual: fn(&Communicator, &Stream) -> Result<()>,
     other: fn(&Communicator, &Stream) -> Result<()>,
@@ -38,13 +39,13 @@ fn differs(
 ) {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        // Calls in front, which go together.
+        // First some calls that match.
         reduce(&rank, &stream, 10, Op::Sum).unwrap();
         let error = if rank.rank() == 1 { other(&rank, &stream) } else { usual(&rank, &stream) }.unwrap_err();
         let CommunicatorFailure::Different { ranks, calls } = broken(&error) else { panic!("{error}") };
         assert_eq!(*ranks, [1], "{error}");
         assert!(calls.contains(&format!("rank 1 called {call}")), "{error}");
-        // Nothing was enqueued, and the communicator is of no use.
+        // Nothing was enqueued, and the communicator is unusable.
         stream.synchronize().unwrap();
         assert_eq!(broken(&reduce(&rank, &stream, 10, Op::Sum).unwrap_err()), broken(&error));
     });
@@ -128,7 +129,7 @@ fn parts_of_a_split_are_compared() {
         let stream = rank.device().stream().unwrap();
         let part = rank.split(u32::from(rank.rank() == 0), 0).unwrap();
         let outcome = reduce(&part, &stream, rank.rank(), Op::Sum);
-        // Rank 0 is alone in its part; each of the others gives another number of elements.
+        // Rank 0 is alone in its part. The others all give different numbers of elements.
         assert_eq!(outcome.is_ok(), rank.rank() == 0, "{outcome:?}");
         reduce(&rank, &stream, 7, Op::Sum).unwrap();
     });
@@ -137,7 +138,7 @@ fn parts_of_a_split_are_compared() {
 fn rank_that_does_not_come_is_noticed() {
     let mut ranks = checked(short());
     let lost = ranks.pop().unwrap();
-    // The others come, and then there is nothing but the limit to wait for.
+    // The others come, so only the limit is left to wait for.
     each(ranks, |rank| {
         let stream = rank.device().stream().unwrap();
         let error = reduce(&rank, &stream, 10, Op::Sum).unwrap_err();

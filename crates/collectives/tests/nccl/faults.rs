@@ -1,4 +1,5 @@
-//! Ranks that are lost, and NCCL that fails: errors on every rank within the time limit, and nothing left behind.
+//! Lost ranks, and failures of NCCL: every rank gets an error within the time limit, and nothing is left
+//! behind.
 
 use std::iter;
 use std::sync::Barrier;
@@ -37,7 +38,7 @@ tests!(
     rank_that_does_not_split_is_noticed,
 );
 
-/// A limit that ends within a test, which only waits for what never comes.
+/// A limit that ends within a test. Such a test only waits for what never comes.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
@@ -51,9 +52,9 @@ fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
 
 fn lost_rank_is_an_error_for_the_others() {
     let mut ranks = ranks_within(SHORT);
-    // Its place is kept, and it makes no call.
+    // It still exists, but makes no call.
     let lost = ranks.pop().unwrap();
-    // The limit must not begin before the last of the others has made its calls, on a busy machine too.
+    // Even on a busy machine, the limit must not begin before the last of the others has made its calls.
     let called = Barrier::new(ranks.len());
     each(ranks, |rank| {
         let (stream, other) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
@@ -64,13 +65,13 @@ fn lost_rank_is_an_error_for_the_others() {
         drop(gate);
         stalled(other.download(&copied), "all_reduce");
         stalled(stream.synchronize(), "all_reduce");
-        // The streams go on, and the communicator does not.
+        // The streams continue, but the communicator does not.
         other.download(&copied).unwrap();
         stream.download(&memory).unwrap();
         stalled(reduce(&rank, &stream), "all_reduce");
         stalled(rank.split(0, 0), "all_reduce");
     });
-    // It hears of the failure, since it is in the same process.
+    // It learns of the failure, because it is in the same process.
     stalled(reduce(&lost, &lost.device().stream().unwrap()), "all_reduce");
 }
 
@@ -88,11 +89,11 @@ fn rank_that_comes_late_does_no_harm() {
 }
 
 fn work_in_front_does_not_count() {
-    // Thirty looks at each rank's work take longer than that.
+    // Thirty looks at each rank's work take longer than this.
     let ranks = ranks_within(Duration::from_millis(250));
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
-    // All ranks are held, so that none comes to the work, and each is asked about many times.
+    // All ranks are held up, so none reaches the work, and we ask about each many times.
     all_reduce(&ranks, &streams, &mut full(&streams, 3, 1u8), Op::Sum).unwrap();
     let asked = Nccl.asked();
     while Nccl.asked() < asked + 30 * rank_count() {
@@ -102,10 +103,10 @@ fn work_in_front_does_not_count() {
     drop(gates);
 }
 
-/// The bytes up to which calls share an event.
+/// Up to this many bytes, calls share an event.
 const SMALL: usize = 4 << 20;
 
-/// Small calls that follow each other have one event in front of them, sixteen at a time, and larger ones one each.
+/// Small consecutive calls share one event before them, up to sixteen calls. Each larger call has its own.
 fn calls_that_follow_each_other_record_few_events() {
     let ranks = ranks();
     let streams = streams(&ranks);
@@ -117,11 +118,11 @@ fn calls_that_follow_each_other_record_few_events() {
         let mut memory = memory[0].slice_mut(..bytes).unwrap();
         let ((), calls) =
             with_recorder(|recorder| recorder.record(|| rank.broadcast(stream, &mut memory, 0).unwrap()));
-        // The watching thread may look at the first call meanwhile.
+        // The watchdog's thread may look at the first call meanwhile.
         let own = calls.iter().filter(|call| call.thread == thread::current().id());
         own.filter(|call| call.name.ends_with("EventRecord")).count()
     };
-    // While the first call is not done, that thread asks for no other.
+    // While the first call is not done, that thread asks about no other.
     assert_eq!([records(SMALL + 1), records(SMALL + 1)], [1, 1]);
     let small: Vec<_> = (0..33).map(|_| records(SMALL)).collect();
     let first = [1].into_iter().chain([0; 15]);
@@ -140,14 +141,14 @@ fn calls_that_follow_each_other_record_few_events() {
     }
 }
 
-/// One thread's calls for all ranks cost the driver nothing beside those of NCCL's own, but for an event of each rank now and then,
-/// and makes no device's context current.
+/// One thread makes the calls of all ranks. Apart from NCCL's own calls, that costs the driver nothing but an
+/// occasional event per rank, and it makes no device's context current.
 fn group_of_all_ranks_makes_no_other_calls() {
     let ranks = ranks();
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
     let (mut memory, mut large) = (full(&streams, 1000, 1u8), full(&streams, SMALL + 1, 1u8));
-    // While this call is not done, the watching threads ask for no other.
+    // While this call is not done, the watchdogs' threads ask about no other.
     group(|group| {
         for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut large) {
             group.on(rank).broadcast(stream, memory, 0)?;
@@ -177,11 +178,11 @@ fn group_of_all_ranks_makes_no_other_calls() {
     }
 }
 
-/// NCCL's calls wait for ranks that they have yet to connect.
+/// NCCL's calls wait for ranks that they must first connect.
 fn call_that_does_not_return_is_ended_at_the_limit() {
     let ranks = ranks_within(SHORT);
     let streams = streams(&ranks);
-    // This work waits for the other ranks, and ends with the call behind it.
+    // This work waits for the other ranks, and ends together with the call after it.
     let memory = reduce(&ranks[0], &streams[0]).unwrap();
     Nccl.hold_calls(true);
     for part in [0..1, 1..rank_count()] {
@@ -209,7 +210,7 @@ fn call_that_does_not_return_is_ended_by_an_abort() {
     });
 }
 
-/// The abort waits for the call of another thread, and that for the abort.
+/// The abort waits for another thread's call, and that call waits for the abort.
 fn graph_is_not_launched_beside_an_abort() {
     let ranks = ranks();
     let rank = &ranks[0];
@@ -250,7 +251,7 @@ fn threads_that_share_a_rank_hear_the_same() {
     });
 }
 
-/// All calls are alike, so that their order does not matter.
+/// All calls are the same, so their order does not matter.
 fn threads_that_share_a_rank_take_turns() {
     each(ranks(), |rank| {
         thread::scope(|threads| {
@@ -341,7 +342,7 @@ fn dropped_ranks_finish_their_work() {
 
 type Call = fn(&Communicator, &Stream, &mut gpustream::Buffer<f32>) -> Result<()>;
 
-/// Its two communicators are there while others are closed.
+/// Its two communicators stay while others are closed.
 fn dropped_rank_stays_open_for_a_graph() {
     let device = &device(0);
     let alone = || World::alone().communicator_with(device, options(LONG)).unwrap();
@@ -352,7 +353,7 @@ fn dropped_rank_stays_open_for_a_graph() {
     stream.synchronize().unwrap();
     drop(rank);
     for _ in 0..3 {
-        // One whose thread comes back from as long a rest.
+        // Its thread has slept just as long.
         let other = alone();
         other.barrier(&stream).unwrap();
         stream.synchronize().unwrap();
@@ -415,7 +416,7 @@ fn every_function_may_fail() {
         with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
         let error = rank.split(0, 0).unwrap_err();
         assert!(error.to_string().contains("internal error"), "{function}: {error}");
-        // A part that is not made leaves the whole as it was.
+        // If a part cannot be made, the whole is not affected.
         rank.split(0, 0).unwrap();
     }
     for function in ["ncclCommFinalize", "ncclCommAbort"] {

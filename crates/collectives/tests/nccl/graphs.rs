@@ -1,4 +1,4 @@
-//! Calls in graphs: each launch makes them anew, and is watched like a call.
+//! Calls in graphs: each launch makes them again and is watched like a call.
 
 use std::sync::Barrier;
 
@@ -16,8 +16,8 @@ tests!(
     aborted_communicator_is_no_more_in_a_graph,
 );
 
-/// Calls `work` with each rank, on a thread of its own, and with what all of them wait for before the first launch: a driver may
-/// make an executable only while no device of the process works.
+/// Calls `work` with each rank on its own thread. All of them wait at the barrier before the first launch,
+/// because a driver may only be able to make an executable while no device of the process is busy.
 fn on_threads<R: Send>(
     ranks: Vec<Communicator>,
     work: impl Fn(Communicator, &Barrier) -> R + Sync,
@@ -26,7 +26,8 @@ fn on_threads<R: Send>(
     each(ranks, |rank| work(rank, &recorded))
 }
 
-/// Calls `work` with each rank, a stream, memory of ones, and a graph of [`sum`], once all ranks have made theirs.
+/// Calls `work` with each rank, a stream, memory full of ones, and a graph of [`sum`], once all ranks have
+/// made theirs.
 fn with_graphs<R: Send>(
     ranks: Vec<Communicator>,
     work: impl Fn(Communicator, Stream, Buffer<u32>, Graph) -> R + Sync,
@@ -63,7 +64,7 @@ fn launches_of_a_graph_make_its_calls() {
     with_graphs(ranks(), |rank, stream, mut memory, graph| {
         for _ in 0..3 {
             graph.launch(&stream).unwrap();
-            // Calls between the launches.
+            // Other calls between the launches.
             rank.all_reduce_in_place(&stream, &mut memory, Op::Max).unwrap();
             graph.launch(&stream).unwrap();
         }
@@ -98,7 +99,7 @@ fn graph_keeps_its_communicator() {
         for _ in 0..2 {
             graph.launch(&stream).unwrap();
         }
-        // The run goes on, and so does the communicator.
+        // The run continues, and so does the communicator.
         drop(graph);
         assert_eq!(stream.download(&memory).unwrap(), [size.pow(2); 33]);
     });
@@ -126,7 +127,8 @@ fn graph_has_the_calls_of_one_stream() {
     });
 }
 
-/// The first rank makes no call. The second one's abort, at the limit, would let the work of the others go, as if it were done.
+/// The first rank makes no call. When the second one aborts, at the limit, the others' work could end as if
+/// it had succeeded.
 fn lost_rank_ends_a_graphs_run() {
     let graphs = on_threads(ranks_within(short()), |rank, recorded| {
         let stream = rank.device().stream().unwrap();
@@ -154,13 +156,13 @@ fn lost_rank_ends_a_graphs_run() {
     }
 }
 
-/// The abort returns while there is a graph.
+/// The abort must return although there is a graph.
 fn aborted_communicator_is_no_more_in_a_graph() {
     let done = Barrier::new(rank_count());
     with_graphs(ranks(), |rank, stream, memory, graph| {
         graph.launch(&stream).unwrap();
         stream.synchronize().unwrap();
-        // The others would hear of the abort.
+        // Otherwise the others would notice the abort.
         done.wait();
         rank.abort();
         assert!(matches!(broken(&graph.launch(&stream).unwrap_err()), CommunicatorFailure::Aborted { .. }));

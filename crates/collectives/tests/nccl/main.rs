@@ -1,5 +1,6 @@
-//! Ranks on GPUs by NCCL: on three devices of a fake driver with a fake NCCL, or as many as `GPUSTREAM_TEST_RANKS` says, or on those
-//! that `GPUSTREAM_TEST_DEVICES` lists (`cuda:0`, say), with the real ones.
+//! Ranks on GPUs with NCCL. By default they run on three devices of a fake driver with a fake NCCL.
+//! `GPUSTREAM_TEST_RANKS` sets another number, and `GPUSTREAM_TEST_DEVICES` lists real devices (such as
+//! `cuda:0`) to run on with the real NCCL.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod checked;
@@ -37,7 +38,7 @@ use ranks::Test;
 pub(crate) use ranks::{broken, each, hold, streams, tests};
 use recorder::Recorder;
 
-/// Whether the engine combines 16-bit integers.
+/// True if the engine combines 16-bit integers.
 const COMBINES_16_BITS: bool = false;
 /// The variable with the names of the devices.
 const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
@@ -45,13 +46,13 @@ const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
 const LOADING: &str = "CUDA_MODULE_LOADING";
 /// The variable with the number of fake devices.
 const RANKS: &str = "GPUSTREAM_TEST_RANKS";
-/// The ranks that some tests need.
+/// How many ranks some tests need.
 const SEVERAL: usize = 3;
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The tests of the engine `Local` that NCCL does not promise: NaN, roots that wait for readers, and what that engine does by
-/// itself.
+/// Tests of the engine `Local` that do not apply to NCCL: NaN, roots that wait for readers, and what only
+/// that engine does.
 const LOCAL_ALONE: [&str; 6] = [
     "splits::rank_that_leaves_a_part_leaves_no_other",
     "order::ranks_may_share_a_stream",
@@ -61,19 +62,20 @@ const LOCAL_ALONE: [&str; 6] = [
     "splits::part_of_a_rank_that_gave_up_is_broken",
 ];
 
-/// The makers of GPUs, whose libraries have the same functions.
+/// The GPU vendors. Their libraries have the same functions.
 const VENDORS: [&str; 2] = ["cuda", "hip"];
 
 thread_local! {
-    /// The fake driver of the test that runs, and the name of its backend.
+    /// The fake driver of the running test, and the name of its backend.
     static FAKE: RefCell<Option<(&'static str, Recorder)>> = const { RefCell::new(None) };
-    /// Whether the ranks of that test compare their calls.
+    /// True if that test's ranks compare their calls.
     static CHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn main() -> ExitCode {
     if env::var_os(DEVICES).is_some() && env::var_os(LOADING).is_none() {
-        // CUDA loads a kernel of NCCL's at its first launch, and waits for the device to be idle. Tests hold devices up.
+        // CUDA loads each NCCL kernel at its first launch, and then waits until the device is idle. But our
+        // tests keep devices busy.
         let error = Command::new(env::current_exe().unwrap())
             .args(env::args_os().skip(1))
             .env(LOADING, "EAGER")
@@ -122,12 +124,12 @@ fn main() -> ExitCode {
             }
         }
     }
-    // The fakes are of the whole process, and so is a GPU's thread for host closures.
+    // The fakes are shared by the whole process, and so is a GPU's thread for host closures.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Runs a test on the fakes, and checks that it broke no rule of theirs and left nothing behind.
+/// Runs a test on the fakes. Checks that it broke none of their rules and left nothing behind.
 fn on_fakes(vendor: &'static str, test: fn()) {
     let recorder = if vendor == "cuda" {
         fake_cuda::load_with(fake_cuda::Options { devices: rank_count(), ..Default::default() })
@@ -146,7 +148,7 @@ fn on_fakes(vendor: &'static str, test: fn()) {
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
-/// Waits until all communicators are closed, which their own threads do.
+/// Waits until all communicators are closed, which happens on their own threads.
 fn closed() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Nccl.live() > 0 {
@@ -160,7 +162,6 @@ fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
     FAKE.with_borrow(|fake| call(&fake.as_ref().unwrap().1))
 }
 
-/// Returns the name of the fake driver's backend.
 fn vendor() -> &'static str {
     FAKE.with_borrow(|fake| fake.as_ref().unwrap().0)
 }
@@ -183,17 +184,16 @@ fn rank_count() -> usize {
     }
 }
 
-/// Opens the devices of the ranks.
+/// Opens the ranks' devices.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     device_names().iter().map(|name| Device::open_with(name, options).unwrap()).collect()
 }
 
-/// Opens the device of one rank.
 fn device(rank: usize) -> Device {
     Device::open(&device_names()[rank]).unwrap()
 }
 
-/// Returns whether the engine combines elements in the order of the ranks, and rounds once, as the fake does.
+/// Returns true if the engine combines elements in the order of the ranks and rounds once, as the fake does.
 fn combines_in_order() -> bool {
     env::var_os(DEVICES).is_none()
 }
@@ -202,23 +202,24 @@ fn options(limit: Duration) -> CommunicatorOptions {
     CommunicatorOptions::default().engine(Engine::Nccl).time_limit(limit).checked(CHECKED.get())
 }
 
-/// Makes the communicators of all ranks, whose work lasts `limit` at most, or longer on a machine that needs more time to make
-/// them.
+/// Makes the communicators of all ranks. Their work may last for `limit`, or longer if the machine needs more
+/// time to make them.
 fn ranks_within(limit: Duration) -> Vec<Communicator> {
     ranks_that(DeviceOptions::default(), limit, options, warm_up)
 }
 
-/// Returns a limit for a test that waits for it. Real ranks need seconds to connect within it, and get more if they need more.
+/// Returns a limit for a test that waits for it. Real ranks need seconds to connect, and get more time if
+/// they need it.
 fn short() -> Duration {
     Duration::from_secs(if env::var_os(DEVICES).is_some() { 5 } else { 1 })
 }
 
-/// Makes communicators whose ranks have yet to be connected.
+/// Makes communicators whose ranks are not connected yet.
 fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
     ranks_that(DeviceOptions::default(), limit, options, |_| Ok(()))
 }
 
-/// Makes communicators and does something with them. The time limit is doubled until that succeeds within it.
+/// Makes communicators and does something with them. Doubles the time limit until that succeeds within it.
 fn ranks_that(
     device: DeviceOptions,
     mut limit: Duration,
@@ -236,8 +237,8 @@ fn ranks_that(
     }
 }
 
-/// Makes calls of each kind, which connect the ranks, copies, and has the pools get memory. A real driver may wait for all devices of
-/// the process at such a time, and tests hold them up.
+/// Makes calls of each kind, so that the ranks connect, makes copies, and lets the pools get memory. A real
+/// driver may wait for all devices of the process when it does that, and tests keep them busy.
 fn warm_up(ranks: &[Communicator]) -> Result<()> {
     if env::var_os(DEVICES).is_none() {
         return Ok(());
@@ -261,7 +262,7 @@ fn warm_up(ranks: &[Communicator]) -> Result<()> {
             sync()?;
         };
     }
-    // NCCL connects ranks anew for other algorithms, which it chooses by call and length, and for messages.
+    // NCCL connects ranks again for other algorithms, which it chooses by call and length, and for messages.
     for len in [1, 1 << 20] {
         all!(all_to_all, size * len, size * len);
         all!(all_gather, len, size * len);
@@ -278,7 +279,7 @@ fn warm_up(ranks: &[Communicator]) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues the sum of a hundred ones of each rank.
+/// Enqueues the sum of each rank's hundred ones.
 fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
     let mut memory = stream.full(100, 1.0f32)?;
     rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;

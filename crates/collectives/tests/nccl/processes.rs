@@ -1,4 +1,4 @@
-//! Ranks that meet at an exchange, as those of several processes do; here each is a thread.
+//! Ranks that meet at an exchange, as in several processes. Here each one is a thread.
 
 use std::env;
 use std::process::Command;
@@ -23,10 +23,10 @@ tests!(
     worlds_that_cannot_be_are_refused,
 );
 
-/// The variable of a process that is a rank without rank 0.
+/// The variable of a process that is a rank without a rank 0.
 const LATE_RANK: &str = "GPUSTREAM_TEST_LATE_RANK";
 
-/// Returns the world of a rank as torchrun tells it.
+/// Returns a rank's world, as torchrun would describe it.
 fn world(rank: usize, exchange: &LocalExchange) -> World {
     let world = World::from_variables(|name| match name {
         "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
@@ -38,7 +38,7 @@ fn world(rank: usize, exchange: &LocalExchange) -> World {
     world.unwrap().with_exchange(Arc::new(exchange.clone()))
 }
 
-/// Makes the communicators of some ranks, each on a thread.
+/// Makes the communicators of some ranks, each on its own thread.
 fn meet(ranks: &[usize], device: fn(usize) -> usize, limit: Duration) -> Vec<Result<Communicator>> {
     let (exchange, devices, options) =
         (LocalExchange::new(), devices(DeviceOptions::default()), options(limit));
@@ -55,7 +55,7 @@ fn meet(ranks: &[usize], device: fn(usize) -> usize, limit: Duration) -> Vec<Res
 }
 
 fn ranks_find_each_other() {
-    // Rank 0 is not the first to come.
+    // Rank 0 does not come first.
     let order: Vec<_> = (0..rank_count()).rev().collect();
     let ranks: Vec<_> = meet(&order, |rank| rank, LONG).into_iter().map(Result::unwrap).collect();
     assert_eq!(ranks.iter().map(Communicator::rank).collect::<Vec<_>>(), order);
@@ -67,7 +67,7 @@ fn ranks_find_each_other() {
             assert_eq!(stream.download(&memory).unwrap(), [(0..rank.size() as u32).sum(); 10]);
         };
         sum(&rank);
-        // The odd ranks are a part.
+        // The odd ranks form a part.
         let part = rank.split(rank.rank() as u32 % 2, 0).unwrap();
         assert_eq!((part.rank(), part.size()), (rank.rank() / 2, (rank.size() + 1 - rank.rank() % 2) / 2));
         sum(&part);
@@ -75,7 +75,7 @@ fn ranks_find_each_other() {
     });
 }
 
-/// Ranks that do not share a process compare their calls by NCCL.
+/// Ranks in different processes compare their calls through NCCL.
 fn calls_that_differ_between_processes_name_the_rank() {
     let order: Vec<_> = (0..rank_count()).collect();
     CHECKED.set(true);
@@ -92,7 +92,8 @@ fn calls_that_differ_between_processes_name_the_rank() {
     });
 }
 
-/// NCCL connects the ranks in the comparison, which waits for the lost one; the error names the call that was to come.
+/// NCCL connects the ranks in the comparison, which waits for the lost one. The error must name the call that
+/// would have followed.
 fn comparison_that_does_not_return_names_the_call() {
     let order: Vec<_> = (0..rank_count()).collect();
     CHECKED.set(true);
@@ -119,12 +120,12 @@ fn rank_that_does_not_come_is_noticed() {
         let error = made.unwrap_err();
         assert!(matches!(broken(&error), CommunicatorFailure::Stalled { .. }), "{error}");
     }
-    // Rank 0 brings the id, without which there is nothing to connect.
+    // Rank 0 brings the id. Without it there is nothing to connect.
     let error = meet(&[1], |rank| rank, Duration::from_secs(1)).remove(0).unwrap_err();
     assert!(error.kind() == ErrorKind::External && error.message().contains("nccl/id"), "{error}");
 }
 
-/// A process that its environment tells where to meet, which this one becomes for that.
+/// This needs a process whose environment says where to meet, so the test runs itself again.
 fn rank_0_is_waited_for_until_the_limit() {
     if env::var_os(LATE_RANK).is_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -132,7 +133,7 @@ fn rank_0_is_waited_for_until_the_limit() {
         child.args(["--exact", &format!("{}::processes::rank_0_is_waited_for_until_the_limit", vendor())]);
         child.envs([(LATE_RANK, "1"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]);
         child.env("GPUSTREAM_EXCHANGE", format!("file:{}", folder.path().join("nobody").display()));
-        // A limit that the program sets itself is the only one.
+        // If the program sets a limit itself, the variable is not read.
         child.env("GPUSTREAM_COLLECTIVES_TIMEOUT", "not read");
         let output = child.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

@@ -1,4 +1,4 @@
-//! The real NCCL, on one GPU at least.
+//! The real NCCL, on at least one GPU.
 
 use gpustream::DeviceOptions;
 use gpustream_collectives::{Op, World, group};

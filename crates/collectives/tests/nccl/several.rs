@@ -1,4 +1,4 @@
-//! The real NCCL on several GPUs: ranks that are lost, on threads and as processes, and processes that work together.
+//! The real NCCL on several GPUs: lost ranks, on threads and as processes, and processes that work together.
 
 use std::env;
 use std::path::Path;
@@ -22,15 +22,16 @@ tests!(
     killed_process_is_an_error_for_the_others,
 );
 
-/// A limit that a test waits for, and within which processes start and connect.
+/// A limit that a test waits for, but within which processes can start and connect.
 const LIMIT_OF_PROCESSES: Duration = Duration::from_secs(20);
-/// The variable that tells a process what it does as a rank.
+/// The variable that tells a process what to do as a rank.
 const ROLE: &str = "GPUSTREAM_TEST_ROLE";
-/// The roles: to leave after a reduction, and to be killed instead.
+/// The roles: leave after a reduction, or wait to be killed.
 const WORK: &str = "work";
 const STAY: &str = "stay";
 
-/// Checks that a rank hears of another one that is lost, at the call or at the next wait, and that its stream goes on.
+/// Asserts that a rank learns of a lost one, from the call or from the next wait, and that its stream
+/// continues.
 #[track_caller]
 fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
     let error = call.and_then(|()| stream.synchronize()).unwrap_err();
@@ -42,7 +43,7 @@ fn hears_of_a_loss(rank: &Communicator, stream: &Stream, call: Result<()>) {
     assert_eq!(stream.download(&stream.full(3, 2u8).unwrap()).unwrap(), [2; 3]);
 }
 
-/// NCCL connects the ranks in their first call, which waits for the lost one.
+/// NCCL connects the ranks in their first call, and that call waits for the lost one.
 fn rank_that_makes_no_call_is_an_error() {
     let mut ranks = new_ranks_within(short());
     let lost = ranks.pop().unwrap();
@@ -66,7 +67,7 @@ fn rank_that_stops_making_calls_is_an_error() {
     drop(lost);
 }
 
-/// A message connects two ranks alone, behind work that all of them have done.
+/// A message connects only two ranks, after work that all ranks have done.
 fn rank_that_sends_nothing_is_an_error() {
     each(ranks_within(short()), |rank| {
         let stream = rank.device().stream().unwrap();
@@ -79,11 +80,11 @@ fn rank_that_sends_nothing_is_an_error() {
     });
 }
 
-/// Does what this process was started for, if it was started by a test.
+/// Does what a test started this process for. Returns false otherwise.
 pub(crate) fn play_role() -> bool {
     let Ok(role) = env::var(ROLE) else { return false };
     let world = World::from_env().unwrap();
-    // The other devices are the other processes'.
+    // The other devices belong to the other processes.
     let device = device(world.rank());
     let rank = world.communicator_with(&device, options(LONG)).unwrap();
     work(&rank, &device);
@@ -102,12 +103,12 @@ fn work(rank: &Communicator, device: &Device) {
     assert_eq!(stream.download(&memory).unwrap(), [rank.size() as f32; 100]);
 }
 
-/// Returns the variables by which Hydra tells a process its rank.
+/// Returns the variables with which Hydra tells a process its rank.
 fn place(rank: usize, count: usize) -> [(&'static str, String); 2] {
     [("PMI_RANK", rank.to_string()), ("PMI_SIZE", count.to_string())]
 }
 
-/// The processes of all ranks but the first, which this process is.
+/// The processes of all ranks except the first, which is this process.
 struct Others(Vec<Child>);
 
 impl Others {
@@ -124,14 +125,14 @@ impl Others {
 impl Drop for Others {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // An error means that the process has ended.
+            // An error means that the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Starts the other ranks as processes, and makes the communicator of the first rank.
+/// Starts the other ranks as processes, and makes the first rank's communicator.
 fn among_processes(role: &str, limit: Duration) -> (Communicator, Others, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let meeting = folder.path().join("meeting");

@@ -1,4 +1,4 @@
-//! The message about a block none of whose threads can go on.
+//! The message for a block in which no thread can continue.
 
 use super::Runner;
 use crate::failure::{Failure, Site};
@@ -6,7 +6,7 @@ use crate::thread::ThreadState;
 use crate::warp;
 
 impl Runner {
-    /// Returns the reason why no thread of the block can go on.
+    /// Returns why no thread of the block can continue.
     pub(super) fn stuck(&mut self) -> Failure {
         let first = |state| self.states[..self.total as usize].iter().position(|&s| s == state);
         match (first(ThreadState::AtBarrier), first(ThreadState::AtWarp)) {

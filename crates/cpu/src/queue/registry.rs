@@ -38,12 +38,12 @@ impl Registry {
         lock(&self.blocking).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the legacy stream, which its first use makes.
+    /// Returns the legacy stream. Its first use creates it.
     pub(crate) fn legacy_of(&'static self, shared: &'static Shared) -> &'static Arc<Stream> {
         self.legacy.get_or_init(|| Stream::new(shared, self, 0, StreamKind::Legacy, None))
     }
 
-    /// Returns the legacy stream, if it has ever been used.
+    /// Returns the legacy stream if it was ever used.
     pub(super) fn legacy(&self) -> Option<Arc<Stream>> {
         self.legacy.get().cloned()
     }

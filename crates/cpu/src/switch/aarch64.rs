@@ -1,7 +1,7 @@
 //! AArch64, procedure call standard.
 //!
-//! Resuming is a `ret` here also where x86-64 jumps: where modules are built with branch protection, a jump may only
-//! go to landing pads, which the places after a call are not.
+//! Unlike x86-64, resuming uses `ret` everywhere. If modules are built with branch protection, a jump may
+//! only go to landing pads, and the instruction after a call is not one.
 
 use std::arch::naked_asm;
 use std::ffi::c_char;
@@ -9,7 +9,7 @@ use std::ffi::c_char;
 use super::{Body, Waits};
 use crate::abi::Context;
 
-/// Saves the registers that a call preserves, and the address to go on at.
+/// Saves the registers that a call preserves, and the address to continue at.
 macro_rules! save {
     () => {
         "sub sp, sp, #160; stp x19, x20, [sp, #0]; stp x21, x22, [sp, #16]; stp x23, x24, [sp, #32]; \
@@ -29,17 +29,17 @@ macro_rules! restore {
     };
 }
 
-/// Leaves this stack, noting its stack pointer in `from`, and goes on with the one that waits at `to`.
+/// Leaves this stack, stores its stack pointer in `from`, and continues with the stack that waits at `to`.
 ///
 /// # Safety
-/// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
+/// `to` must be the stack pointer of a waiting stack, or come from [`prepare`].
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov x9, sp", "str x9, [x0]", "mov sp, x1", restore!(), "ret",)
 }
 
-/// Is `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
-/// pointer, for the stack to go on with, and resumes it.
+/// This is `gs_cpu_host.barrier`. It saves the registers, asks [`Waits::barrier`] for the stack to continue
+/// with (the stack pointer is the sixth argument), and resumes it.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
@@ -53,7 +53,8 @@ pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u3
     )
 }
 
-/// Is `gs_cpu_host.warp`: does the same with [`Waits::warp`], which takes the stack pointer as its third argument.
+/// This is `gs_cpu_host.warp`. It does the same with [`Waits::warp`], where the stack pointer is the third
+/// argument.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
@@ -67,8 +68,8 @@ pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     )
 }
 
-/// Runs on a stack that was left by none: calls `x19` with `x20` and the stack pointer that leads here, below which the
-/// call begins, and goes on with the stack that the call returns.
+/// The first code on a new stack. Calls `x19` with `x20` and a stack pointer that leads here again (the
+/// call's frame begins below it). Then continues with the stack that the call returns.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
@@ -83,13 +84,13 @@ unsafe extern "C" fn enter() {
     )
 }
 
-/// The top of a stack that waits, as [`switch`] restores it.
+/// The top of a waiting stack, as [`switch`] restores it.
 type Frame = [usize; 20];
 
-/// Fills a new stack so that switching to the result calls `body(argument, result)`, then and ever again.
+/// Prepares a new stack so that switching to the result calls `body(argument, result)`, each time.
 ///
 /// # Safety
-/// The stack below `top` is mapped.
+/// The stack below `top` must be mapped.
 pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
     let mut frame: Frame = [0; 20];
     frame[0] = body as usize;
@@ -101,13 +102,12 @@ pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> 
     at
 }
 
-/// Returns the stack pointer with which a function that was called starts.
+/// Returns the stack pointer with which a called function starts.
 pub(crate) fn call_frame(top: usize) -> usize {
     top
 }
 
-/// Has the processor fetch the memory that a stack that waits at `at` needs first: the registers and the kernel's
-/// frame.
+/// Prefetches what a stack that waits at `at` needs first: the registers and the kernel's frame.
 #[inline]
 pub(crate) fn prefetch(at: usize) {
     for line in 0..4 {

@@ -6,7 +6,8 @@ use std::ffi::c_char;
 use super::{Body, Waits};
 use crate::abi::Context;
 
-/// Saves the registers that a call preserves. Floating-point modes are left alone: kernels do not change them.
+/// Saves the registers that a call preserves. We leave floating-point modes alone, because kernels do not
+/// change them.
 macro_rules! save {
     () => {
         "push rbp; push rbx; push r12; push r13; push r14; push r15"
@@ -20,17 +21,17 @@ macro_rules! restore {
     };
 }
 
-/// Leaves this stack, noting its stack pointer in `from`, and goes on with the one that waits at `to`.
+/// Leaves this stack, stores its stack pointer in `from`, and continues with the stack that waits at `to`.
 ///
 /// # Safety
-/// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
+/// `to` must be the stack pointer of a waiting stack, or come from [`prepare`].
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov [rdi], rsp", "mov rsp, rsi", restore!(), "pop rcx", "jmp rcx",)
 }
 
-/// Is `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
-/// pointer, for the stack to go on with, and resumes it.
+/// This is `gs_cpu_host.barrier`. It saves the registers, asks [`Waits::barrier`] for the stack to continue
+/// with (the stack pointer is the sixth argument), and resumes it.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
@@ -46,7 +47,8 @@ pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u3
     )
 }
 
-/// Is `gs_cpu_host.warp`: does the same with [`Waits::warp`], which takes the stack pointer as its third argument.
+/// This is `gs_cpu_host.warp`. It does the same with [`Waits::warp`], where the stack pointer is the third
+/// argument.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
@@ -62,8 +64,8 @@ pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     )
 }
 
-/// Runs on a stack that was left by none: calls `rbx` with `r12` and the stack pointer that leads here, below which the
-/// call begins, and goes on with the stack that the call returns.
+/// The first code on a new stack. Calls `rbx` with `r12` and a stack pointer that leads here again (the
+/// call's frame begins below it). Then continues with the stack that the call returns.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
@@ -78,14 +80,14 @@ unsafe extern "C" fn enter() {
     )
 }
 
-/// The top of a stack that waits, in the order in which [`switch`] pops: r15, r14, r13, r12, rbx, rbp, and the address to
-/// go on at.
+/// The top of a waiting stack, in the order in which [`switch`] pops: r15, r14, r13, r12, rbx, rbp, and the
+/// address to continue at.
 type Frame = [usize; 7];
 
-/// Fills a new stack so that switching to the result calls `body(argument, result)`, then and ever again.
+/// Prepares a new stack so that switching to the result calls `body(argument, result)`, each time.
 ///
 /// # Safety
-/// The stack below `top` is mapped.
+/// The stack below `top` must be mapped.
 pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
     let frame: Frame = [0, 0, 0, argument as usize, body as usize, 0, enter as *const () as usize];
     // `enter` calls 8 bytes below the frame, aligned as a call wants it.
@@ -95,13 +97,12 @@ pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> 
     at
 }
 
-/// Returns the stack pointer with which a function that was called starts.
+/// Returns the stack pointer with which a called function starts.
 pub(crate) fn call_frame(top: usize) -> usize {
     top - 8
 }
 
-/// Has the processor fetch the memory that a stack that waits at `at` needs first: the registers and the kernel's
-/// frame.
+/// Prefetches what a stack that waits at `at` needs first: the registers and the kernel's frame.
 #[inline]
 pub(crate) fn prefetch(at: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,4 +1,4 @@
-//! Compiles kernels with `$CXX`, or g++, and runs them through the traits.
+//! Compiles kernels with `$CXX` or g++, and runs them through the traits.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -14,7 +14,7 @@ use gpustream_hal::{
     RawStream, StreamOptions,
 };
 
-/// Kernels that wait for each other or for the host, and one that notes the order of its launches.
+/// Kernels that wait for each other or for the host, and one that records the order of its launches.
 pub const SYNC: &str = r#"
 extern "C" __global__ void spin(const volatile unsigned* flag, unsigned value) { while (*flag != value) {} }
 extern "C" __global__ void set(volatile unsigned* flag, unsigned value) {
@@ -30,17 +30,17 @@ extern "C" __global__ void append(int* list, unsigned* count, int value) { list[
 
 const LEAST: &str = if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" };
 
-/// Compiles `source`, whose kernels and dynamic shared arrays are found by their keywords.
+/// Compiles `source`. We find its kernels and dynamic shared arrays by their keywords.
 pub fn compile(source: &str) -> Vec<u8> {
     compile_for(source, LEAST, false)
 }
 
-/// Compiles as [`compile`] does, with checks of array bounds.
+/// Compiles like [`compile`], with array bounds checks.
 pub fn compile_checked(source: &str) -> Vec<u8> {
     compile_for(source, LEAST, true)
 }
 
-/// Compiles as [`compile`] does, for an instruction level.
+/// Compiles like [`compile`], for an instruction level.
 pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -88,7 +88,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A device of its own with a module loaded.
+/// A separate device with a loaded module.
 pub struct Bench {
     pub device: Arc<dyn Device>,
     pub module: RawModule,
@@ -105,12 +105,12 @@ impl Bench {
 
     pub fn with(options: CpuOptions, image: &[u8]) -> Self {
         let device = open_with(options).unwrap();
-        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+        // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
         let module = unsafe { device.module_load(image) }.unwrap();
         Self { device, module }
     }
 
-    /// Makes a bench as [`with`](Self::with) does, and so many streams.
+    /// Makes a bench like [`with`](Self::with), and this many streams.
     pub fn with_streams<const STREAMS: usize>(
         options: CpuOptions,
         image: &[u8],
@@ -194,7 +194,7 @@ impl Bench {
     }
 }
 
-/// Device memory that the host looks at directly, since it can.
+/// Device memory that the host accesses directly, which it can here.
 pub struct Memory<T> {
     pub buffer: RawBuffer,
     len: usize,
@@ -203,19 +203,19 @@ pub struct Memory<T> {
 
 impl<T: Copy> AsRef<[T]> for Memory<T> {
     fn as_ref(&self) -> &[T] {
-        // SAFETY: an allocation of this length, zeroed; tests look when the device is done.
+        // SAFETY: an allocation of this length, zeroed; tests only look when the device is done.
         unsafe { std::slice::from_raw_parts(self.buffer.0 as *const T, self.len) }
     }
 }
 
 impl<T: Copy> AsMut<[T]> for Memory<T> {
     fn as_mut(&mut self) -> &mut [T] {
-        // SAFETY: an allocation of this length, zeroed; tests look when the device is done.
+        // SAFETY: an allocation of this length, zeroed; tests only look when the device is done.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.0 as *mut T, self.len) }
     }
 }
 
-/// A kernel argument: its bytes, on the alignment of any.
+/// A kernel argument: its bytes, aligned for any type.
 pub struct Arg(u64);
 
 impl Arg {
@@ -236,7 +236,7 @@ impl From<&AtomicU32> for Arg {
     }
 }
 
-// Every processor of this backend keeps the lowest byte first.
+// Every processor of this backend stores the lowest byte first.
 impl From<i32> for Arg {
     fn from(value: i32) -> Self {
         Self::from(value as u32)
@@ -249,7 +249,7 @@ impl From<u32> for Arg {
     }
 }
 
-/// Makes kernel arguments of values, each by `Arg::from`: `args![a, b]`.
+/// Turns values into kernel arguments with `Arg::from`: `args![a, b]`.
 #[macro_export]
 macro_rules! args {
     ($($value:expr),* $(,)?) => { &mut [$(support::Arg::from($value)),*] };

@@ -1,4 +1,4 @@
-//! A process may end with tensors of either direction alive, in use, or on their way out.
+//! A process may end while tensors of either direction are alive, in use, or being deleted.
 
 use std::env;
 use std::process::{Command, exit};
@@ -13,7 +13,7 @@ use crate::{hold, stream};
 
 /// The variable that names a child's scene.
 const SCENE: &str = "GPUSTREAM_DLPACK_SCENE";
-/// The exit code of a child that came to its scene's end.
+/// The exit code of a child that reached the end of its scene.
 const CODE: i32 = 42;
 
 static KEPT: Mutex<Vec<(Tensor<f32>, Managed<DLManagedTensor>)>> = Mutex::new(Vec::new());
@@ -55,7 +55,7 @@ fn tensor(stream: &gpustream::Stream) -> Tensor<f32> {
     tensor
 }
 
-/// Plays the scene that the environment names, in a child of the test below.
+/// Plays the scene that the environment names. It runs in a child of the test below.
 #[test]
 fn child() {
     let Ok(scene) = env::var(SCENE) else { return };

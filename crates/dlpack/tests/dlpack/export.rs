@@ -1,4 +1,4 @@
-//! Tensors for another library: their fields, and when the memory is whose.
+//! Tensors for another library: their fields, and who owns the memory when.
 
 use std::ffi::c_void;
 use std::slice;
@@ -43,7 +43,7 @@ fn tensor_of_either_form_says_what_the_buffer_is() {
     described::<DLManagedTensorVersioned>();
     let managed =
         into_dlpack::<DLManagedTensorVersioned, _>(stream().zeros::<f32>(1).unwrap(), &[], &stream());
-    // SAFETY: the pointer is to a tensor of that form, until it is given to a value again.
+    // SAFETY: the pointer is to a tensor of that form until a value owns it again.
     let version = unsafe { managed.unwrap().into_raw().as_ref() }.version;
     assert_eq!((version.major, version.minor), (1, 3));
 }
@@ -117,12 +117,12 @@ fn memory_comes_back_with_the_deleter() {
     let theirs =
         into_dlpack::<DLManagedTensorVersioned, _>(buffer, &[1 << 8, 1 << 8], &stream).unwrap().into_raw();
     assert!(device.memory_stats().used >= before + (4 << 16));
-    // The consumer is another library, on a thread of its own.
+    // The consumer is another library on its own thread.
     let theirs = theirs.addr().get();
     thread::spawn(move || {
         let theirs: *mut DLManagedTensorVersioned =
             std::ptr::with_exposed_provenance_mut::<c_void>(theirs).cast();
-        // SAFETY: the consumer has the tensor for itself, and deletes it once.
+        // SAFETY: the consumer owns the tensor, and deletes it once.
         unsafe { (*theirs).deleter.unwrap()(theirs) };
     })
     .join()
@@ -131,18 +131,18 @@ fn memory_comes_back_with_the_deleter() {
     assert_eq!(stream.alloc::<f32>(1 << 16).unwrap().as_raw(), address, "the memory is used again");
 }
 
-/// The owner of a stream that was made elsewhere.
+/// Owns a stream that was made elsewhere.
 struct Owner {
     device: Device,
     stream: RawStream,
-    /// The bytes in use when the owner was dropped.
+    /// How many bytes were in use when the owner was dropped.
     used: Arc<AtomicU64>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         self.used.store(self.device.memory_stats().used, Ordering::Release);
-        // SAFETY: the last user of the stream has gone.
+        // SAFETY: the stream has no other users left.
         unsafe {
             self.device.raw().stream_synchronize(self.stream).unwrap();
             self.device.raw().stream_destroy(self.stream).unwrap();
@@ -159,7 +159,7 @@ fn owner_of_the_consumers_stream_outlives_the_tensor() {
         let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
         let used = Arc::new(AtomicU64::new(u64::MAX));
         let owner = Owner { device: device.clone(), stream: raw, used: used.clone() };
-        // SAFETY: the owner destroys the stream, and is kept beside it.
+        // SAFETY: the owner destroys the stream, and lives as long.
         let theirs = unsafe { device.stream_from_raw(raw) };
         let buffer = ours.full(1 << 16, 1u32).unwrap();
         let address = buffer.as_raw();
@@ -167,7 +167,7 @@ fn owner_of_the_consumers_stream_outlives_the_tensor() {
             into_dlpack_with_owner::<DLManagedTensor, _>(buffer, &[1 << 16], &theirs, owner).unwrap();
         drop(theirs);
         assert_eq!(used.load(Ordering::Acquire), u64::MAX, "the owner is kept");
-        // SAFETY: the memory is the consumer's, who works on his stream.
+        // SAFETY: the memory belongs to the consumer, which works on its own stream.
         unsafe { device.raw().fill(address, FillPattern::U32(2), 1 << 16, raw) }.unwrap();
         drop(tensor);
         assert_eq!(used.load(Ordering::Acquire), before, "the memory goes first");

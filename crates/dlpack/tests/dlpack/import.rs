@@ -1,4 +1,4 @@
-//! Tensors that are taken in, and the errors of the others.
+//! Importing tensors, and the errors for those that we cannot import.
 
 use std::fmt::Debug;
 use std::ptr;
@@ -11,7 +11,7 @@ use gpustream_dlpack::{Element, Form};
 use crate::stream;
 use crate::theirs::{Make, Theirs};
 
-/// Checks that a tensor is refused, and deleted once.
+/// Asserts that a tensor is refused and deleted once.
 #[track_caller]
 fn refused<T: Element>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
     fn check<T: Element, F: Form + Make>(theirs: &Theirs, kind: ErrorKind, says: &[&str]) {
@@ -37,7 +37,7 @@ fn values_go_both_ways<F: Form + Make>() {
     assert_eq!(stream.download(&tensor.view()).unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     stream.fill(&mut tensor.view_mut().unwrap(), 7.0).unwrap();
     stream.synchronize().unwrap();
-    // SAFETY: the values are there until the deleter was called, and the device is done with them.
+    // SAFETY: the values stay until the deleter is called, and the device is done with them.
     assert_eq!(unsafe { std::slice::from_raw_parts(made.address, 6) }, [7.0; 6]);
     drop(tensor);
     assert_eq!(made.count(), 1);
@@ -57,7 +57,7 @@ fn one_run_of_elements_is_taken_in_whatever_its_strides_say() {
         (Theirs::f32(&[24]), vec![24]),
         (Theirs::f32(&[2, 3, 4]), vec![2, 3, 4]),
         (Theirs::f32(&[2, 3, 4]).strides(&[12, 4, 1]), vec![2, 3, 4]),
-        // One element has no neighbour in its dimension.
+        // A single element has no neighbour in its dimension.
         (Theirs::f32(&[1, 6, 1, 4]).strides(&[-7, 4, 0, 1]), vec![1, 6, 1, 4]),
         (Theirs::f32(&[1]).strides(&[i64::MIN]), vec![1]),
         (scalar.clone(), vec![]),
@@ -65,9 +65,9 @@ fn one_run_of_elements_is_taken_in_whatever_its_strides_say() {
         (empty.clone(), vec![3, 0, 2]),
         (empty.strides(&[1, 1, 1]), vec![3, 0, 2]),
         (Theirs::f32(&[i64::MAX, 0, i64::MAX]), vec![i64::MAX as usize, 0, i64::MAX as usize]),
-        // A part of somebody's memory.
+        // Part of a larger allocation.
         (Theirs { byte_offset: 8, ..Theirs::f32(&[22]) }, vec![22]),
-        // There is one CPU, whatever its number.
+        // There is only one CPU, whatever its number.
         (Theirs { device: DLDevice { device_type: 1, device_id: 7 }, ..Theirs::f32(&[24]) }, vec![24]),
     ];
     let stream = stream();
@@ -132,7 +132,7 @@ fn shape_of_no_numbers_is_refused() {
     ];
     for (change, says) in changes {
         let mut made = Theirs::f32(&[6]).managed::<DLManagedTensor, f32>(&[0.0; 6]);
-        // SAFETY: nobody else uses the header.
+        // SAFETY: the header is not shared.
         change(unsafe { made.header.as_mut() });
         let error = made.taken::<f32>(&stream()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -199,10 +199,10 @@ fn elements_of_another_type_are_refused() {
 #[test]
 fn version_that_is_not_known_is_refused_unseen() {
     let mut made = Theirs::f32(&[6]).managed::<DLManagedTensorVersioned, f32>(&[0.0; 6]);
-    // SAFETY: nobody else uses the header.
+    // SAFETY: the header is not shared.
     let header = unsafe { made.header.as_mut() };
     header.version = DLPackVersion { major: 2, minor: 5 };
-    // Another version may have anything behind the deleter.
+    // Another version may have anything after the deleter.
     header.dl_tensor.shape = ptr::without_provenance_mut(1);
     header.dl_tensor.ndim = i32::MAX;
     let error = made.taken::<f32>(&stream()).unwrap_err();
@@ -233,7 +233,7 @@ fn read_only_tensor_gives_shared_views_alone() {
 #[test]
 fn tensor_without_a_deleter_is_left_alone() {
     let mut made = Theirs::f32(&[2]).managed::<DLManagedTensor, f32>(&[1.0, 2.0]);
-    // SAFETY: nobody else uses the header.
+    // SAFETY: the header is not shared.
     unsafe { made.header.as_mut() }.deleter = None;
     let stream = stream();
     let tensor = made.taken::<f32>(&stream).unwrap();

@@ -1,4 +1,4 @@
-//! Deleters run once and after the last use, whoever is dropped first, wherever and however.
+//! Deleters run exactly once and after the last use, whatever is dropped first, and wherever.
 
 use std::panic::panic_any;
 use std::slice;
@@ -23,7 +23,7 @@ fn deleter_waits_for_the_last_use() {
     let release = hold(&stream);
     stream.copy(&tensor.view(), &mut copy).unwrap();
     drop(tensor);
-    // The library looks at what is done, and finds that this is not.
+    // The library looks which uses are done, and must find that this one is not.
     drop(stream.device().stream().unwrap().zeros::<f32>(4).unwrap());
     stream.device().trim();
     assert_eq!(made.deletions.try_recv(), Err(TryRecvError::Empty));
@@ -72,7 +72,7 @@ fn two_libraries_hand_memory_to_and_fro() {
     stream.fill(&mut tensor.view_mut().unwrap(), 2.0).unwrap();
     assert_eq!(stream.download(&tensor.view()).unwrap(), [2.0; 100]);
     drop(tensor);
-    // The deleter gives the memory back on a thread of the library's.
+    // The deleter gives the memory back on one of the library's threads.
     while stream.device().memory_stats().used != before {
         std::thread::yield_now();
     }
@@ -87,7 +87,7 @@ fn host_closure_may_drop_tensors_and_take_none_in() {
     let (theirs, inside) = (refused.managed(), stream.device().stream().unwrap());
     stream
         .host_fn(move || {
-            // SAFETY: nobody else uses the tensor.
+            // SAFETY: the tensor is not shared.
             let error = unsafe { from_dlpack::<f32, _>(&inside, theirs) }.unwrap_err();
             drop((tensor, exported));
             tell.send(error.kind()).unwrap();
@@ -98,7 +98,7 @@ fn host_closure_may_drop_tensors_and_take_none_in() {
     stream.synchronize().unwrap();
 }
 
-/// An owner that panics when it is dropped, once it has said that it is.
+/// An owner that reports when it is dropped, and then panics.
 struct Panics(Vec<f32>, std::sync::mpsc::Sender<()>);
 
 impl Drop for Panics {

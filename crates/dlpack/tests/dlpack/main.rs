@@ -1,4 +1,5 @@
-//! Tensors of another library's, made by hand here, and tensors for another library: fields, order, deleters and errors.
+//! Tensors of another library, made by hand, and tensors for another library: fields, order, deleters and
+//! errors.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod exit;
@@ -15,7 +16,7 @@ fn stream() -> Stream {
     Device::open("cpu").unwrap().stream().unwrap()
 }
 
-/// Holds the stream's work up until the sender is used or dropped.
+/// Holds up the stream's work until the sender is used or dropped.
 fn hold(stream: &Stream) -> Sender<()> {
     let (release, released) = channel();
     stream.host_fn(move || released.recv().unwrap_or(())).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors as another library makes them.
+//! Tensors as another library would make them.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use gpustream_dlpack::{Element, Form, Managed, Tensor, from_dlpack};
 pub(crate) const CPU: DLDevice = DLDevice { device_type: 1, device_id: 0 };
 pub(crate) const F32: DLDataType = DLDataType { code: 2, bits: 32, lanes: 1 };
 
-/// A form that can be made by hand.
+/// A form that tests can make by hand.
 pub(crate) trait Make: Form {
     fn make(tensor: DLTensor, context: *mut c_void, read_only: bool) -> Self;
     fn context(&self) -> *mut c_void;
@@ -40,7 +40,7 @@ impl Make for DLManagedTensorVersioned {
     }
 }
 
-/// A library's own part of a tensor: values, which the address is that of, shape and strides.
+/// The other library's own part of a tensor: the values at the tensor's address, shape and strides.
 struct Context {
     values: Box<[u64]>,
     shape: Vec<i64>,
@@ -48,12 +48,12 @@ struct Context {
     deleted: Sender<()>,
 }
 
-/// Leaks the tensor's header, so that a second call is seen and does no harm.
+/// Leaks the tensor's header, so that we notice a second call and it does no harm.
 unsafe extern "C" fn delete<F: Make>(managed: *mut F) {
-    // SAFETY: the pointer is to a header of `Theirs::managed`'s, which is never freed.
+    // SAFETY: the pointer is to a header from `Theirs::managed`, which is never freed.
     let context = unsafe { (*managed).context().cast::<Context>() };
-    // SAFETY: the sender may be used again and again; the arrays are freed on the first call, which the tests check to be
-    // the only one.
+    // SAFETY: the sender may be used repeatedly. The arrays are freed on the first call, and the tests check
+    // that there is no other.
     unsafe {
         // The receiver may be gone.
         let _ = (*context).deleted.send(());
@@ -61,7 +61,7 @@ unsafe extern "C" fn delete<F: Make>(managed: *mut F) {
     }
 }
 
-/// A tensor to be.
+/// Describes a tensor to make.
 #[derive(Clone)]
 pub(crate) struct Theirs {
     pub(crate) shape: Vec<i64>,
@@ -90,7 +90,8 @@ impl Theirs {
         Self { strides: Some(strides.to_vec()), ..self }
     }
 
-    /// Makes the tensor over these bytes, beside the channel on which its deletions come; the channel ends with the first.
+    /// Makes the tensor over these bytes, together with a channel that reports its deletions. The channel
+    /// closes after the first.
     pub(crate) fn managed<F: Make, T: Pod>(&self, values: &[T]) -> Made<F> {
         let bytes: &[u8] = gpustream::bytemuck::cast_slice(values);
         let mut words = vec![0u64; bytes.len().div_ceil(8)].into_boxed_slice();
@@ -128,13 +129,13 @@ impl<F: Make> Made<F> {
         unsafe { Managed::from_raw(self.header) }
     }
 
-    /// Takes the tensor in, on which nothing is enqueued.
+    /// Imports the tensor. Nothing is enqueued on it.
     pub(crate) fn taken<T: Element>(&self, stream: &Stream) -> Result<Tensor<T>> {
-        // SAFETY: nobody else uses these tensors.
+        // SAFETY: these tensors are not shared.
         unsafe { from_dlpack(stream, self.managed()) }
     }
 
-    /// Returns how often the deleter was called, once it was.
+    /// Waits for the deleter, and returns how often it was called.
     pub(crate) fn count(&self) -> usize {
         self.deletions.iter().count()
     }

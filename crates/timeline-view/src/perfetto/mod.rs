@@ -1,4 +1,5 @@
-//! Files in Perfetto's format, which [`Writer`](gpustream_timeline::perfetto::Writer) writes and [`read`](fn@read) reads.
+//! Files in Perfetto's format. [`Writer`](gpustream_timeline::perfetto::Writer) writes them and
+//! [`read`](fn@read) reads them.
 //!
 //! ```
 //! use gpustream_timeline::perfetto::Writer;

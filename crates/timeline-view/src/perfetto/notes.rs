@@ -1,4 +1,4 @@
-//! The debug annotations of an event, as the reader looks at them.
+//! The debug annotations of an event, as the reader sees them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::parse;
 use super::schema::{Annotation, Value};
 use super::texts::Texts;
 
-/// The annotations of an event, with the strings that they refer to.
+/// The annotations of an event, and the strings that they refer to.
 pub(super) struct Noted<'a> {
     texts: &'a Texts,
     list: &'a [Annotation],

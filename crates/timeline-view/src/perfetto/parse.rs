@@ -1,4 +1,4 @@
-//! What the words of a file mean.
+//! What the words in a file mean.
 
 use gpustream_timeline::perfetto::format::{CLOCKS, Category, DIRECTIONS};
 use gpustream_timeline::{Device, Direction, Point, SourceLine, Stream, Thread};

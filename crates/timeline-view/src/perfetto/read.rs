@@ -1,4 +1,4 @@
-//! The reader of files that the writer wrote.
+//! Reads files that the writer wrote.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,13 +18,14 @@ use super::parse;
 use super::schema::{EventType, Packet, TrackDescriptor, TrackEvent};
 use super::texts::Texts;
 
-/// Reads a file that a [`Writer`](gpustream_timeline::perfetto::Writer) wrote.
+/// Reads a file from a [`Writer`](gpustream_timeline::perfetto::Writer).
 ///
-/// A file may end anywhere, as one does whose program was killed: the timeline has the records that are in it whole.
+/// The file may end anywhere, for example because the program was killed. The timeline has every record that
+/// is complete.
 ///
 /// # Errors
 ///
-/// The bytes are not such a file, or are damaged elsewhere than at their end.
+/// If this is not such a file, or if it is damaged anywhere except at its end.
 pub fn read(bytes: &[u8]) -> Result<Timeline, ReadError> {
     let mut reader = Reader::default();
     if !bytes.starts_with(&first()) {
@@ -38,27 +39,28 @@ pub fn read(bytes: &[u8]) -> Result<Timeline, ReadError> {
         let packet = Packet::decode(packet).map_err(|_| damaged("a packet that cannot be decoded"))?;
         reader.packet(packet).map_err(damaged)?;
     }
-    // All at once, since each alone would be looked for among all before it.
+    // We add all of them at once, because adding one by one would search through all the earlier ones each
+    // time.
     reader.timeline.extend(reader.described);
     Ok(reader.timeline)
 }
 
-/// The reason why bytes could not be read.
+/// Why we could not read the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The bytes do not begin as a file of gpustream's does. It may be a trace of another program's.
+    /// The bytes do not begin like a file from gpustream. They may be another program's trace.
     NotATimeline,
-    /// The file was written by a later version of the library, in a format that this one does not know.
+    /// A later version of the library wrote the file, in a format that this version does not know.
     Format {
         /// The format's number.
         found: u32,
     },
-    /// A place before the end does not hold what the writer writes.
+    /// At some place before the end, the file contains something that the writer would not write.
     Damaged {
         /// The offset of the packet, in bytes.
         at: usize,
-        /// The reason.
+        /// What is wrong there.
         what: &'static str,
     },
 }
@@ -81,7 +83,8 @@ impl fmt::Display for ReadError {
 
 impl Error for ReadError {}
 
-/// Says why bytes with another beginning cannot be read, unless they are cut within it.
+/// Returns why bytes with a wrong beginning cannot be read. If they are just cut short, they are an empty
+/// timeline.
 fn not_ours(bytes: &[u8]) -> Result<Timeline, ReadError> {
     if first().starts_with(bytes) {
         return Ok(Timeline::default());
@@ -94,7 +97,7 @@ fn not_ours(bytes: &[u8]) -> Result<Timeline, ReadError> {
     Err(found.map_or(ReadError::NotATimeline, |found| ReadError::Format { found }))
 }
 
-/// Takes a packet off the front, or nothing where the bytes end within it.
+/// Takes the first packet. Returns nothing if the bytes end inside it.
 fn split_packet<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let Some((tag, mut rest)) = bytes.split_first() else { return Ok(None) };
     if *tag != PACKET_TAG {
@@ -119,12 +122,13 @@ type Read<T> = Result<T, &'static str>;
 #[derive(Default)]
 struct Reader {
     timeline: Timeline,
-    /// The devices, streams and threads, whose last description holds.
+    /// Devices, streams and threads. The last description of each is the valid one.
     described: Vec<Record>,
     texts: Texts,
     /// The device and label of each counter's track.
     counters: HashMap<u64, (u32, String)>,
-    /// The slices that have begun. They end in reverse, since the writer writes each record as a whole.
+    /// The slices that have begun. They end in reverse order, because the writer writes each record as a
+    /// whole.
     open: Vec<(u64, Slice)>,
 }
 
@@ -132,7 +136,7 @@ enum Slice {
     Operation(Box<Operation>),
     Piece(Piece),
     Span(Span),
-    /// The submission of an operation that comes after it, with all that is known.
+    /// The submission of an operation that comes later and has all the information.
     Submission,
 }
 
@@ -153,7 +157,7 @@ impl Reader {
         }
     }
 
-    /// Reads a track. One without a description is not of a record's.
+    /// Reads a track. A track without a description does not belong to a record.
     fn track(&mut self, track: &TrackDescriptor) -> Read<()> {
         let Some(description) = track.description.as_deref() else { return Ok(()) };
         let name = track.name.as_deref().unwrap_or_default();

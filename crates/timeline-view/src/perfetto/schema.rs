@@ -1,7 +1,7 @@
-//! The messages of Perfetto's trace format that a timeline needs.
+//! The messages in Perfetto's trace format that a timeline needs.
 //!
-//! Numbers and types are those of `protos/perfetto/trace` in Perfetto's sources; the file is named at each message.
-//! Fields that are not here are skipped by the reader, as any reader of protocol buffers does.
+//! Field numbers and types come from `protos/perfetto/trace` in Perfetto's sources. Each message names its
+//! file. The reader skips fields that are not listed, as any protocol buffer reader does.
 
 use prost::{Enumeration, Message, Oneof};
 
@@ -35,7 +35,8 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<Interned>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are the same on the wire.
+/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`. They have the same
+/// representation.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Interned {
     #[prost(uint64, tag = "1")]
@@ -132,8 +133,8 @@ pub(super) enum EventType {
     Counter = 4,
 }
 
-/// `TrackEvent.LegacyEvent`, of which only an arrow's end is used: unlike `terminating_flow_ids`, an arrow that ends
-/// so leaves its flow open for other arrows from the same slice.
+/// `TrackEvent.LegacyEvent`. We only use it to end arrows: unlike `terminating_flow_ids`, it keeps the flow
+/// open for further arrows from the same slice.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LegacyEvent {
     #[prost(uint64, tag = "8")]

@@ -1,5 +1,5 @@
-//! Files as Perfetto understands them, by a model of it: events are sorted by time, those of one time stay in the
-//! file's order, and the ends of a track's slices belong to its last slices that are open.
+//! Checks files as Perfetto understands them, with a model of it: events are sorted by time (events with the
+//! same time stay in the file's order), and the end of a slice belongs to the last open slice of its track.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -19,7 +19,7 @@ use super::texts::Texts;
 #[path = "../../tests/any_records/mod.rs"]
 mod any_records;
 
-/// A slice that Perfetto shows, by its category and label.
+/// A slice that Perfetto shows, with its category and label.
 #[derive(Debug)]
 struct Slice {
     category: String,
@@ -36,7 +36,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Returns the arrows between operations and waits, by their labels.
+    /// Returns the arrows between operations and waits, as labels.
     fn arrows(&self) -> Vec<(&str, &str)> {
         let name = |index: usize| {
             let slice = &self.slices[index];
@@ -150,7 +150,8 @@ fn time() -> impl Strategy<Value = Range<Nanos>> {
 }
 
 proptest! {
-    /// Each field has the number and form that the schema says, and none is unknown to it: prost would leave that out.
+    /// Each field must have the number and form from the schema, and the schema must know all of them,
+    /// because prost would drop unknown ones.
     #[test]
     fn packets_have_the_bytes_that_prost_writes(records in vec(any_records::record(), 0..40)) {
         for (packet, bytes) in packets(&encoded(&records)) {
@@ -243,7 +244,7 @@ fn point_without_an_operation_stands_for_the_one_before() {
     let waits = after(&[(1, 7)], operation(2, 1, 20..30));
     let host = wait(1, 8, 5..40);
     let expected = [("1:5", "2:1"), ("1:5", "wait")];
-    // The next operation was known before, it comes later, and the trace ends first.
+    // The next operation is known before it, or comes later, or the trace ends first.
     for records in [
         vec![&first, &later, &waits, &host],
         vec![&first, &waits, &host, &later],

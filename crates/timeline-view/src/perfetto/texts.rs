@@ -1,4 +1,4 @@
-//! The strings that a file's packets refer to by number, by the reader's side.
+//! The strings that packets refer to by number, on the reader's side.
 
 use gpustream_timeline::perfetto::format::Kind;
 
@@ -13,7 +13,7 @@ impl Texts {
         *self = Self::default();
     }
 
-    /// Adds strings, which have the next numbers.
+    /// Adds strings. They get the next numbers.
     pub(super) fn add(&mut self, mut new: InternedData) -> Result<(), &'static str> {
         for kind in Kind::ALL {
             let texts = &mut self.0[kind as usize];

@@ -1,4 +1,4 @@
-//! Lines about a slice, for tooltips.
+//! Text about a slice, for tooltips.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use gpustream_timeline::{
     Direction, Instant, InstantKind, Nanos, Point, SourceLine, Span, SpanKind, Timeline, WorkKind,
 };
 
-/// Returns a place as people write it, or nothing where no line is known.
+/// Returns a source line as text, or nothing if the line is unknown.
 pub(super) fn place(place: &SourceLine) -> String {
     if place.line == 0 { String::new() } else { format!("{}:{}", place.file, place.line) }
 }
 
-/// Returns what work is, in a few words: `1 MiB at 24.5 GB/s to the device`, `grid 256, block 128`.
+/// Describes work in a few words: `1 MiB at 24.5 GB/s to the device`, `grid 256, block 128`.
 fn work(work: &WorkKind, time: Nanos) -> String {
     let (bytes, rate) = (bytes(work), rate(bytes(work), time));
     let words = work_without_bytes(work);
@@ -26,7 +26,7 @@ fn work(work: &WorkKind, time: Nanos) -> String {
     }
 }
 
-/// Returns what work is, in a few words without bytes and rate.
+/// Describes work in a few words, without bytes and rate.
 pub(super) fn work_without_bytes(work: &WorkKind) -> String {
     match work {
         WorkKind::Kernel { grid, block } => format!("grid {}, block {}", extent(*grid), extent(*block)),
@@ -49,7 +49,7 @@ pub(super) fn work_without_bytes(work: &WorkKind) -> String {
     }
 }
 
-/// Returns the numbers of a grid or block without ones at the end.
+/// Returns the numbers of a grid or block, without trailing ones.
 fn extent([x, y, z]: [u32; 3]) -> String {
     match (y, z) {
         (1, 1) => x.to_string(),
@@ -58,7 +58,7 @@ fn extent([x, y, z]: [u32; 3]) -> String {
     }
 }
 
-/// Returns the beginning, the end and the length of a time.
+/// Returns beginning, end and length of a time.
 pub(super) fn when(time: &Range<Nanos>) -> String {
     format!("{} to {}: {}", Time(time.start), Time(time.end), Time(time.end.saturating_sub(time.start)))
 }
@@ -103,7 +103,7 @@ pub(super) fn slice(slice: &Slice<'_>, timeline: &Timeline, lookup: &Lookup<'_>)
     lines
 }
 
-/// Returns the lines about a span, but for what it waited for.
+/// Returns the lines about a span, except what it waited for.
 pub(super) fn span(span: &Span) -> Vec<String> {
     match &span.kind {
         SpanKind::Allocation { bytes, .. } => vec![Bytes(*bytes).to_string()],

@@ -1,8 +1,8 @@
-//! Text from anywhere, made harmless in XML.
+//! Makes arbitrary text harmless in XML.
 
 use std::fmt;
 
-/// Text between tags or in an attribute. Characters that XML has no place for become `�`.
+/// Text between tags or in an attribute. Characters that XML does not allow become `�`.
 pub(super) struct Xml<'a>(pub(super) &'a str);
 
 impl fmt::Display for Xml<'_> {

@@ -1,7 +1,7 @@
-//! The kinds of slices: names, colours and hatching.
+//! The kinds of slices: their names, colours and stripes.
 //!
-//! Colours differ in lightness, so that they can be told apart in grey and by people who see few colours. Copies have
-//! stripes that rise or fall with their direction.
+//! Colours differ in lightness, so that they can be distinguished in grey and by people with colour
+//! blindness. The stripes of copies rise or fall with their direction.
 
 use std::fmt::Write as _;
 
@@ -25,19 +25,20 @@ pub(super) enum Kind {
     User,
 }
 
-/// The look of a kind.
+/// How a kind looks.
 pub(super) struct Look {
-    /// Name in the legend.
+    /// Its name in the legend.
     pub(super) name: &'static str,
-    /// Name of the CSS class.
+    /// Its CSS class.
     pub(super) class: &'static str,
-    /// Sign in front of labels.
+    /// The glyph before labels.
     pub(super) glyph: &'static str,
-    /// Colours of the surface, of its stripes, and of text on it; then the same in the dark.
+    /// The colours of the surface, of its stripes, and of text on it; first for light mode, then for dark
+    /// mode.
     pub(super) colours: [[&'static str; 3]; 2],
-    /// Path of the stripes in a square of 6 by 6 pixels; empty for none.
+    /// The path of the stripes in a square of 6 by 6 pixels. Empty if there are none.
     pub(super) stripes: &'static str,
-    /// Whether there is a line around it: light surfaces would not be seen on a light page.
+    /// True if it needs a frame, because light surfaces would be invisible on a light page.
     pub(super) framed: bool,
 }
 
@@ -100,7 +101,7 @@ impl Kind {
                 Self::Wait | Self::Other | Self::Graph | Self::User | Self::Inside | Self::Fill
             ),
         };
-        // The same in the light and in the dark.
+        // The same in light and dark mode.
         let both = |name, class, glyph, colours, stripes| look(name, class, glyph, colours, colours, stripes);
         match self {
             Self::Kernel => look("kernel", "kernel", "", ["#0b5fa5", "", WHITE], ["#2478c4", "", WHITE], ""),
@@ -137,13 +138,13 @@ impl Kind {
     }
 }
 
-/// Returns the rules for the surfaces of the kinds, and for the text on them, with colours of the light or the dark.
+/// Returns the CSS rules for the kinds' surfaces and for the text on them, for light or dark mode.
 pub(super) fn rules(kinds: &[Kind], dark: bool) -> String {
     let mut rules = String::new();
     for kind in kinds {
         let Look { class, colours, stripes, .. } = kind.look();
         let [surface, stripe, text] = colours[usize::from(dark)];
-        // The page's own prefix keeps the rules off other pictures and off the text around.
+        // This prefix keeps the rules from affecting other pictures and the text around.
         let of = format!(".gpustream-timeline .{class}");
         if stripes.is_empty() {
             let _ = write!(rules, "{of}{{fill:{surface}}}");
@@ -158,7 +159,7 @@ pub(super) fn rules(kinds: &[Kind], dark: bool) -> String {
     rules
 }
 
-/// Returns the patterns of the kinds that have stripes.
+/// Returns the patterns of the striped kinds.
 pub(super) fn patterns(kinds: &[Kind]) -> String {
     let mut patterns = String::new();
     for kind in kinds {

@@ -1,8 +1,8 @@
-//! Instants: a sign at a moment.
+//! Instants: a symbol at a moment.
 
 use gpustream_timeline::InstantKind;
 
-/// A sign.
+/// A symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Future,
@@ -25,7 +25,7 @@ impl Mark {
         }
     }
 
-    /// Returns the name in the legend.
+    /// Returns the name for the legend.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Future => "future made",
@@ -36,7 +36,7 @@ impl Mark {
         }
     }
 
-    /// Returns the class, and the path around the origin.
+    /// Returns the CSS class, and the path around the origin.
     pub(super) fn shape(self) -> (&'static str, &'static str) {
         match self {
             Self::Future => ("mark", "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z"),

@@ -1,4 +1,4 @@
-//! The shapes of a lane: slices one by one, and those that are too narrow together.
+//! The shapes of a lane: slices that are wide enough on their own, and narrow ones merged.
 
 use std::ops::Range;
 
@@ -7,37 +7,37 @@ use super::row::Slice;
 use super::scale::Scale;
 use gpustream_timeline::Nanos;
 
-/// The pixels that a run takes at most, so that a tooltip speaks of what is near.
+/// How many pixels a run may have, so that its tooltip describes only what is close.
 const RUN: f64 = 32.0;
 
 /// Something to draw.
 pub(super) enum Shape<'a> {
     /// A slice.
     One(&'a Slice<'a>),
-    /// Slices next to each other, each narrower than the threshold.
+    /// Adjacent slices, each narrower than the threshold.
     Many(Run),
 }
 
 /// Slices that are drawn together.
 pub(super) struct Run {
-    /// The number of slices.
+    /// How many slices there are.
     pub(super) count: usize,
     /// From the first one's start to the last one's end.
     pub(super) time: Range<Nanos>,
-    /// The sum of the lengths of each kind, in the order of the kinds.
+    /// The total length of each kind, in the order of the kinds.
     pub(super) kinds: Vec<(Kind, Nanos)>,
     pub(super) cells: Vec<Cell>,
 }
 
-/// A part of a run: a few pixels, in which each kind covers a part of the time.
+/// A part of a run: a few pixels, in which each kind covers some part of the time.
 pub(super) struct Cell {
     pub(super) x: f64,
     pub(super) width: f64,
-    /// The covered part by kind, from 0 to 1.
+    /// How much each kind covers, from 0 to 1.
     pub(super) kinds: Vec<(Kind, f64)>,
 }
 
-/// Adds a part to the sum of its kind.
+/// Adds a part to the total of its kind.
 fn add<T: Copy>(sums: &mut Vec<(Kind, T)>, kind: Kind, part: T, plus: fn(T, T) -> T) {
     match sums.iter_mut().find(|(one, _)| *one == kind) {
         Some((_, sum)) => *sum = plus(*sum, part),
@@ -45,8 +45,8 @@ fn add<T: Copy>(sums: &mut Vec<(Kind, T)>, kind: Kind, part: T, plus: fn(T, T) -
     }
 }
 
-/// Returns the shapes of slices that are in order: one for each slice of at least `threshold` pixels, or with no other
-/// near.
+/// Returns the shapes for sorted slices. A slice has its own shape if it is at least `threshold` pixels wide,
+/// or if no other is close.
 pub(super) fn shapes<'a>(
     slices: impl Iterator<Item = &'a Slice<'a>>,
     scale: &Scale,
@@ -74,9 +74,10 @@ struct Merger<'s, 'a> {
     scale: &'s Scale,
     /// The width of a cell.
     width: f64,
-    /// Narrow slices that are near each other.
+    /// Narrow slices that are close to each other.
     near: Vec<&'a Slice<'a>>,
-    /// The number of a cell, and the part of the last run in that cell: the next run has it.
+    /// The number of a cell, and the part of the last run that is in that cell. The next run takes the cell
+    /// over.
     rest: Option<(usize, Vec<(Kind, f64)>)>,
     shapes: Vec<Shape<'a>>,
 }
@@ -111,7 +112,7 @@ impl<'a> Merger<'_, 'a> {
         }
     }
 
-    /// Takes the cell of this number from the last run, since the next run begins in it.
+    /// Takes the cell with this number from the last run, because the next run begins in it.
     fn take_back(&mut self, cell: usize) {
         let x = self.scale.left + cell as f64 * self.width;
         if let Some(Shape::Many(run)) = self.shapes.last_mut() {
@@ -137,7 +138,7 @@ impl<'a> Merger<'_, 'a> {
                     cells.resize_with(cell - start + 1, Vec::new);
                 }
                 if let Some(cell) = cells.get_mut(cell - start) {
-                    // A slice of no length is there all the same.
+                    // Even a slice without length must be visible.
                     add(cell, slice.kind, part.max(1), Nanos::saturating_add);
                 }
             }
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn narrow_neighbours_are_drawn_together_and_the_rest_one_by_one() {
-        // A pixel is 100 ns, and a cell two of them.
+        // A pixel is 100 ns, and a cell is two pixels.
         let scale = Scale { window: 0..100_000, left: 0.0, width: 1000.0 };
         let slices = [
             slice(0..50, Kind::Kernel),
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn every_slice_counts_once_and_a_run_is_short() {
         let scale = Scale { window: 0..1_000_000, left: 0.0, width: 1000.0 };
-        // Slices of 300 ns lie across the borders of cells, which have 2 µs.
+        // Slices of 300 ns cross the borders of cells, which have 2 µs.
         let slices: Vec<_> =
             (0..1_650).map(|at| slice(at * 600 + 100..at * 600 + 400, Kind::Kernel)).collect();
         let shapes = shapes(slices.iter(), &scale, 1.0);
@@ -211,7 +212,7 @@ mod tests {
         });
         assert_eq!(counts.sum::<usize>(), 1_650);
         assert!((31..40).contains(&shapes.len()), "{}", shapes.len());
-        // About half of the time is covered everywhere, also where a run ends and the next one begins.
+        // About half of the time is covered everywhere, even where one run ends and the next begins.
         let cells = shapes.iter().flat_map(|shape| match shape {
             Shape::One(_) => &[][..],
             Shape::Many(run) => &run.cells,

@@ -17,11 +17,11 @@ use crate::lookup::{Lookup, extent};
 use gpustream_timeline::{Nanos, Timeline};
 use row::{Group, Row, rows};
 
-/// A picture of one timeline, or of several above each other on one axis of time.
+/// A picture of one timeline, or of several stacked ones on a common time axis.
 ///
-/// Streams are rows, grouped by device, and so are the threads of the host. Slices that overlap within a row lie in
-/// lanes. Colours differ in lightness, so that a picture can be read in grey, and stripes rise for copies to the device
-/// and fall for copies to the host. Viewers that prefer the dark get dark surroundings.
+/// Streams are rows, grouped by device, and so are host threads. If slices overlap within a row, they get
+/// separate lanes. Colours differ in lightness, so you can read a picture in grey. Stripes rise for copies to
+/// the device and fall for copies to the host. Viewers that prefer dark mode get a dark background.
 ///
 /// ```
 /// use gpustream_timeline::Timeline;
@@ -54,7 +54,7 @@ impl<'a> Picture<'a> {
         Self::of(&[("", timeline)])
     }
 
-    /// Makes a picture of several timelines above each other, each with a name. All begin at the left.
+    /// Makes a picture of several timelines, stacked and with a name each. All of them begin on the left.
     pub fn of(parts: &[(&'a str, &'a Timeline)]) -> Self {
         Self {
             parts: parts.to_vec(),
@@ -68,44 +68,45 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Sets the text above the picture; none by default.
+    /// Sets the text above the picture. The default is none.
     pub fn title(mut self, title: impl Into<Cow<'a, str>>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// Sets the width in pixels, 1000 by default and at least 300. A page has its window's width instead.
+    /// Sets the width in pixels. The default is 1000, the minimum 300. A page is as wide as its window
+    /// instead.
     pub fn width(mut self, pixels: u32) -> Self {
         self.width = pixels.clamp(300, 20_000);
         self
     }
 
-    /// Sets the time at the left, in nanoseconds from the timeline's beginning; 0 by default.
+    /// Sets the time at the left edge, in nanoseconds from the timeline's beginning. The default is 0.
     pub fn from(mut self, time: Nanos) -> Self {
         self.from = time;
         self
     }
 
-    /// Sets the time at the right, in nanoseconds from the timeline's beginning; by default the end of the longest
-    /// timeline.
+    /// Sets the time at the right edge, in nanoseconds from the timeline's beginning. The default is the end
+    /// of the longest timeline.
     pub fn to(mut self, time: Nanos) -> Self {
         self.to = Some(time);
         self
     }
 
-    /// Sets whether threads have rows; they have by default.
+    /// Sets whether threads have rows. The default is true.
     pub fn threads(mut self, shown: bool) -> Self {
         self.threads = shown;
         self
     }
 
-    /// Sets whether counters have rows; they have by default.
+    /// Sets whether counters have rows. The default is true.
     pub fn counters(mut self, shown: bool) -> Self {
         self.counters = shown;
         self
     }
 
-    /// Sets whether waits between streams are shown as arrows; they are by default.
+    /// Sets whether waits between streams are shown as arrows. The default is true.
     pub fn arrows(mut self, shown: bool) -> Self {
         self.arrows = shown;
         self
@@ -113,20 +114,21 @@ impl<'a> Picture<'a> {
 
     /// Returns the picture as SVG.
     ///
-    /// The text is at most about 1 MiB long: slices that are too narrow to be told apart are drawn together, as high as
-    /// the part of the time that they cover, and their tooltip says how many there are. The picture has no script and
-    /// needs no other file.
+    /// The text is at most about 1 MiB long. To achieve that, slices that are too narrow to distinguish are
+    /// merged: the merged shape is as high as the part of the time that they cover, and its tooltip says how
+    /// many there are. The picture has no script and needs no other file.
     pub fn svg(&self) -> String {
         svg::draw(self)
     }
 
-    /// Returns the picture as a page of HTML, in which one can zoom, pan and search, with details of the thing under
-    /// the pointer. The page has all records in it, some 60 bytes for an operation, and needs no network.
+    /// Returns the picture as an HTML page in which you can zoom, pan and search, with details about the
+    /// thing under the pointer. The page contains all records, at some 60 bytes per operation, and needs no
+    /// network.
     pub fn html(&self) -> String {
         page::draw(self)
     }
 
-    /// Returns the timelines with what is drawn of each.
+    /// Returns the timelines with what we draw for each.
     fn prepared(&self) -> Vec<Panel<'a>> {
         let part = |&(name, timeline): &(&'a str, &'a Timeline)| {
             let lookup = Lookup::new(timeline);
@@ -144,7 +146,7 @@ impl<'a> Picture<'a> {
         self.parts.iter().map(part).collect()
     }
 
-    /// Returns the times that are shown, in nanoseconds from the beginning of each timeline.
+    /// Returns the visible time, in nanoseconds from the beginning of each timeline.
     fn window(&self, parts: &[Panel<'_>]) -> Range<Nanos> {
         let longest = parts.iter().map(|part| part.extent.end.saturating_sub(part.extent.start)).max();
         let end = self.to.unwrap_or(longest.unwrap_or(0));
@@ -152,17 +154,16 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A timeline of a picture.
+/// One timeline of a picture.
 struct Panel<'a> {
     name: &'a str,
     timeline: &'a Timeline,
     lookup: Lookup<'a>,
     rows: Vec<Row<'a>>,
-    /// From the first to the last thing: the beginning is at the left.
+    /// From the first to the last thing. The beginning is at the left.
     extent: Range<Nanos>,
 }
 
-/// Returns the heading of a group of rows.
 fn group_name(part: &Panel<'_>, group: Group) -> String {
     match group {
         Group::Device(id) => {

@@ -1,4 +1,4 @@
-//! Rows of a picture: streams, threads and counters, and the slices that lie in them.
+//! The rows of a picture: streams, threads and counters, and the slices in them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -8,36 +8,35 @@ use super::kind::Kind;
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Counter, Nanos, Timeline};
 
-/// The lanes that a row has at most. Slices that overlap more others are drawn over each other in the last one.
+/// How many lanes a row may have. If more slices overlap, they are drawn over each other in the last lane.
 const LANES: usize = 8;
 
-/// A row.
 pub(super) struct Row<'a> {
     pub(super) name: String,
     pub(super) group: Group,
-    /// The slices, by start.
+    /// The slices, sorted by start.
     pub(super) slices: Vec<Slice<'a>>,
     pub(super) lanes: usize,
-    /// The places of the instants in the timeline, by time.
+    /// The instants' indices in the timeline, sorted by time.
     pub(super) instants: Vec<usize>,
-    /// The values of a counter, by time.
+    /// The values of a counter, sorted by time.
     pub(super) values: Vec<(Nanos, u64)>,
     /// The stream's number, for arrows.
     pub(super) stream: Option<u64>,
 }
 
-/// The rows that stand under one heading.
+/// Rows with a common heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Group {
     /// Streams and counters of a device.
     Device(u32),
-    /// Streams whose device is not known.
+    /// Streams whose device is unknown.
     Unknown,
     /// Threads.
     Host,
 }
 
-/// A stretch of time in a row.
+/// A time range in a row.
 pub(super) struct Slice<'a> {
     pub(super) time: Range<Nanos>,
     pub(super) lane: usize,
@@ -46,7 +45,7 @@ pub(super) struct Slice<'a> {
     pub(super) source: Source,
 }
 
-/// The record that a slice is of, by its place in the timeline.
+/// The record that a slice shows, by its index in the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Operation(usize),
@@ -67,7 +66,7 @@ impl<'a> Row<'a> {
         Row { name, group, slices: vec![], lanes: 0, instants: vec![], values: vec![], stream: None }
     }
 
-    /// Makes `origin` the beginning of time.
+    /// Shifts all times so that `origin` becomes 0.
     pub(super) fn begin_at(&mut self, origin: Nanos) {
         let shift = |time: &mut Nanos| *time = time.saturating_sub(origin);
         self.values.iter_mut().for_each(|(time, _)| shift(time));
@@ -81,9 +80,10 @@ impl<'a> Row<'a> {
         self.slices.is_empty() && self.instants.is_empty() && self.values.is_empty()
     }
 
-    /// Adds slices in lanes of their own below those there are. An overlap up to `tolerance` counts as none.
+    /// Adds slices in their own lanes, below the existing ones. An overlap of up to `tolerance` does not
+    /// count.
     fn stack(&mut self, mut slices: Vec<Slice<'a>>, tolerance: Nanos) {
-        // Longer ones come first, so that what lies within a slice lies below it.
+        // Longer ones come first, so that nested slices are below the one around them.
         slices.sort_by_key(|slice| (slice.time.start, Reverse(slice.time.end)));
         let mut ends: Vec<Nanos> = Vec::new();
         for slice in &mut slices {
@@ -101,7 +101,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns the rows that have anything in them: by device its streams and counters, then the threads.
+/// Returns the rows that are not empty: for each device its streams and counters, then the threads.
 pub(super) fn rows<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
     let mut rows = streams(timeline, lookup);
     rows.append(&mut counters(timeline));
@@ -111,7 +111,7 @@ pub(super) fn rows<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'
         Group::Device(id) => lookup.device_place(id).unwrap_or(usize::MAX),
         Group::Unknown | Group::Host => usize::MAX,
     };
-    // The sort is stable: rows of a group keep their order.
+    // The sort is stable, so the rows of a group keep their order.
     rows.sort_by_key(|row| (order(row.group), row.group));
     for row in &mut rows {
         row.slices.sort_by_key(|slice| (slice.time.start, slice.lane));
@@ -137,7 +137,8 @@ fn streams<'a>(timeline: &'a Timeline, lookup: &Lookup<'_>) -> Vec<Row<'a>> {
         let mut row = Row::new(lookup.stream_name(id), device.map_or(Group::Unknown, Group::Device));
         row.stream = Some(id);
         let known = device.and_then(|id| lookup.device(id));
-        // A stream's operations follow each other: clocks that are a little off are no reason for another lane.
+        // A stream's operations follow each other. If the clock is a little off, that is no reason for
+        // another lane.
         row.stack(whole, known.map_or(0, |device| device.error));
         row.stack(pieces, 0);
         row

@@ -1,29 +1,29 @@
-//! The axis of time: where a time lies, and where ticks are.
+//! The time axis: where a time is, and where ticks are.
 
 use std::ops::Range;
 
 use gpustream_timeline::Nanos;
 
-/// A stretch of time, and the pixels it is drawn on.
+/// A time range, and the pixels on which it is drawn.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     /// Nanoseconds from the beginning of each timeline.
     pub(super) window: Range<Nanos>,
     /// The first pixel.
     pub(super) left: f64,
-    /// The length in pixels.
+    /// The width in pixels.
     pub(super) width: f64,
 }
 
 impl Scale {
-    /// Returns where a time lies; times outside of the window lie just outside of the pixels.
+    /// Returns where a time is. Times outside the window are just outside the pixels.
     pub(super) fn x(&self, time: Nanos) -> f64 {
         let length = (self.window.end - self.window.start).max(1) as f64;
         let past = time as f64 - self.window.start as f64;
         self.left + (past / length).clamp(-0.01, 1.01) * self.width
     }
 
-    /// Returns the times at which ticks are, with their labels.
+    /// Returns the times of the ticks, with their labels.
     pub(super) fn ticks(&self) -> Vec<(Nanos, String)> {
         let length = (self.window.end - self.window.start).max(1);
         let most = (self.width / 90.0).max(2.0);
@@ -45,16 +45,16 @@ impl Scale {
     }
 }
 
-/// One unit and number of digits for all ticks.
+/// The unit and number of digits that all ticks share.
 struct Labels {
-    /// Nanoseconds of the unit, and its name.
+    /// The unit's length in nanoseconds, and its name.
     unit: (Nanos, &'static str),
     digits: usize,
 }
 
 impl Labels {
-    /// Chooses the largest unit in which the last tick has a digit before the point, and ticks differ within three
-    /// digits behind it.
+    /// Chooses the largest unit in which the last tick is at least 1 and ticks differ within three decimal
+    /// places.
     fn new(step: Nanos, last: Nanos) -> Self {
         let digits = |unit: Nanos| {
             let mut scaled = (0..=3).map(|digits| (digits, u128::from(step) * 10u128.pow(digits)));
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(labels(0..2_000_000), ["0", "0.5 ms", "1.0 ms", "1.5 ms", "2.0 ms"]);
         assert_eq!(labels(0..800), ["0", "200 ns", "400 ns", "600 ns", "800 ns"]);
         assert_eq!(labels(0..0), ["0"]);
-        // Deep inside a long trace, ticks are still told apart.
+        // Deep inside a long trace, ticks must still be distinguishable.
         assert_eq!(
             labels(3_200_000_000..3_200_040_000),
             ["3200.00 ms", "3200.01 ms", "3200.02 ms", "3200.03 ms", "3200.04 ms"]

@@ -1,4 +1,4 @@
-//! The causes of gaps.
+//! What causes gaps.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,31 +10,33 @@ use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Nanos, Operation, SourceLine, Timeline, WorkKind};
 
-/// The reason that a device or a stream stood still between two operations: the one that accounts for the greatest part.
+/// Why a device or a stream was idle between two operations: the reason that explains most of the gap.
 ///
-/// The *next* operation is the one that ended the gap. That operation could not start before its submission,
-/// and not before the operations that it waits for had ended. The later of both counts, if that explains half of the gap
-/// or more.
+/// The *next* operation is the one that ended the gap. It could not start before it was submitted, nor before
+/// the operations that it waits for had ended. We look at whichever was later, if it explains at least half
+/// of the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The next operation was submitted after the gap began, and nothing below explains what the host did meanwhile.
+    /// The next operation was submitted after the gap began, and none of the following explains what the host
+    /// did meanwhile.
     HostLate,
-    /// The next operation was submitted late, since its thread waited for something.
+    /// The next operation was submitted late, because its thread was waiting for something.
     HostWaited,
-    /// The next operation was submitted late, since an allocation of its thread reached the driver.
+    /// The next operation was submitted late, because an allocation on its thread reached the driver.
     Allocation,
-    /// The next operation copies from or to memory that is not page-locked, or was submitted late because its thread was
-    /// in the call of such a copy.
+    /// The next operation copies from or to memory that is not page-locked, or it was submitted late because
+    /// its thread was inside the call of such a copy.
     Pageable,
-    /// The next operation waited for one of another stream, or for a function of the host's on its own.
+    /// The next operation waited for one on another stream, or for a host function on its own stream.
     Operation,
-    /// An operation of the legacy default stream had to end first; or the next one is on that stream, and one of another
-    /// stream had to end.
+    /// An operation on the legacy default stream had to end first. Or the next operation is on that stream,
+    /// and one on another stream had to end.
     Legacy,
-    /// Everything was there, but its engine was busy with operations of other streams.
+    /// Everything was ready, but the engine was busy with operations of other streams.
     Engine,
-    /// Everything was there, and the device took its time: launching costs some, and inside a graph nothing is known.
+    /// Everything was ready, but the device took its time. Launching costs some, and we cannot see inside
+    /// graphs.
     Device,
 }
 
@@ -53,7 +55,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The operation or call that a gap is due to.
+/// The operation or call that caused a gap.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Culprit {
@@ -61,7 +63,7 @@ pub struct Culprit {
     pub label: Cow<'static, str>,
     /// The line.
     pub place: SourceLine,
-    /// The stream's name, for an operation.
+    /// The stream's name, if this is an operation.
     pub stream: Option<String>,
 }
 
@@ -75,14 +77,14 @@ impl Culprit {
     }
 }
 
-/// A cause, with the record that is to blame.
+/// A cause, and which record is to blame.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) cause: Cause,
     pub(crate) blamed: Blamed,
 }
 
-/// The place of a record in the timeline's lists.
+/// The index of a record in the timeline's lists.
 #[derive(Clone, Copy)]
 pub(crate) enum Blamed {
     Nothing,
@@ -107,7 +109,7 @@ impl Found {
     }
 }
 
-/// Looks for causes.
+/// Finds causes.
 pub(crate) struct Causes<'a> {
     timeline: &'a Timeline,
     lookup: &'a Lookup<'a>,
@@ -116,7 +118,7 @@ pub(crate) struct Causes<'a> {
     ends: HashMap<u32, Ends>,
 }
 
-/// End and place of a device's operations, by end: those on its legacy stream, and the others.
+/// End and index of a device's operations, sorted by end: those on its legacy stream, and the others.
 #[derive(Default)]
 struct Ends {
     legacy: Vec<(Nanos, usize)>,
@@ -153,14 +155,14 @@ impl<'a> Causes<'a> {
         let Some(operation) = self.timeline.operations.get(next) else { return device };
         let in_gap = |time: Nanos| time.clamp(gap.start, gap.end);
         if ran(operation).is_some_and(|ran| ran.start < gap.end) {
-            // The operation ran already: the gap lies between its pieces.
+            // The operation was already running, so the gap is between its pieces.
             return device;
         }
         let waited_for = self.waited_for(next, operation);
         let done = in_gap(waited_for.map_or(0, |(end, _)| end));
         let mut submitted = in_gap(operation.submitted.end);
         if matches!(operation.work, WorkKind::Copy { pageable: true, .. }) {
-            // The driver moves such a copy through memory of its own, from the beginning of the call on.
+            // The driver moves such a copy through its own memory, beginning when the call begins.
             submitted = in_gap(operation.submitted.start);
             if is_most(gap.end - done.max(submitted), gap) {
                 return Found::new(Cause::Pageable, Blamed::Operation(next));
@@ -182,7 +184,7 @@ impl<'a> Causes<'a> {
         busy.map_or(device, |at| Found::new(Cause::Engine, Blamed::Operation(at)))
     }
 
-    /// Returns end and place of the operation that was the last to end of those that `operation` waits for.
+    /// Returns end and index of the operation that ended last among those that `operation` waits for.
     fn waited_for(&self, at: usize, operation: &Operation) -> Option<(Nanos, usize)> {
         let after = operation.after.iter().filter_map(|point| self.lookup.operation(*point));
         let all = after.chain(self.lookup.before(at));
@@ -209,7 +211,8 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the last operation that ended in the gap and that the legacy stream's rule puts before `operation`.
+    /// Returns the last operation that ended in the gap and that had to come before `operation` because of
+    /// the legacy stream's rule.
     fn legacy(&self, gap: &Range<Nanos>, operation: &Operation) -> Option<usize> {
         let stream = self.lookup.stream(operation.point.stream)?;
         let ends = self.ends.get(&stream.device)?;

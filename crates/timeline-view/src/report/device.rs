@@ -10,11 +10,11 @@ use crate::intervals::Intervals;
 use crate::lookup::{Lookup, is_its_pieces, ran};
 use gpustream_timeline::{Direction, Nanos, Operation, Timeline, WorkKind};
 
-/// A part of a device that works beside the others.
+/// A part of a device that can work at the same time as the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// Kernels, calls of other libraries, and graphs of which no nodes are known.
+    /// Kernels, calls of other libraries, and graphs whose nodes we do not know.
     Kernels,
     /// Copies from the host to the device.
     Up,
@@ -22,12 +22,12 @@ pub enum Engine {
     Down,
     /// Copies within the device or from another one, and fills.
     Inside,
-    /// Functions of the host's, which the device waits for.
+    /// Functions on the host that the device waits for.
     Host,
 }
 
 impl Engine {
-    /// Returns the engine that work keeps busy. A wait for a flag, or a prefetch, has none.
+    /// Returns the engine that some work keeps busy. A wait for a flag or a prefetch has none.
     pub fn of(work: &WorkKind) -> Option<Self> {
         Some(match work {
             WorkKind::Kernel { .. } | WorkKind::Graph { .. } | WorkKind::Step { .. } | WorkKind::External => {
@@ -41,7 +41,7 @@ impl Engine {
         })
     }
 
-    /// Returns the engine's name in tables.
+    /// Returns the engine's name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernels => "kernels",
@@ -53,7 +53,7 @@ impl Engine {
     }
 }
 
-/// The figures of a device.
+/// What a device did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceReport {
@@ -61,27 +61,30 @@ pub struct DeviceReport {
     pub id: u32,
     /// The device's name.
     pub name: String,
-    /// The time in which any engine of the device was busy, host functions apart.
+    /// The time in which any engine of the device was busy, except for host functions.
     pub busy: Nanos,
     /// The rest of the report's total.
     pub idle: Nanos,
-    /// The engines that did anything.
+    /// The engines that did something.
     pub engines: Vec<EngineReport>,
-    /// The time in which a copy (up, down or inside) and a kernel ran, of the time in which a copy ran.
+    /// The time in which both a copy (up, down or inside) and a kernel ran, out of the time in which a copy
+    /// ran.
     pub copies_with_kernels: Overlap,
-    /// The time in which copies went both up and down, of the time in which any went up or down.
+    /// The time in which copies went both up and down, out of the time in which any went up or down.
     pub both_directions: Overlap,
-    /// The busy time of all engines, added up, without that of the device: time that was hidden behind other work. The
-    /// whole is that sum, so that three engines that are always busy at once have a share of two thirds.
+    /// The time that was hidden behind other work: the busy times of all engines added up, minus the device's
+    /// busy time. The whole is that sum, so if three engines are always busy at once, the share is two
+    /// thirds.
     pub hidden: Overlap,
-    /// The device's idle time between its first and last operation by cause, from the longest on.
+    /// The device's idle time between its first and last operation by cause, longest first.
     pub causes: Vec<CauseReport>,
 }
 
 impl DeviceReport {
-    /// Returns the time that this run hid behind other work, of the work of `alone`: a run of the same operations one after the
-    /// other. Operations that run at the same time slow each other down. [`hidden`](Self::hidden) goes by the longer times that
-    /// they took in this run; this goes by those that they take by themselves, and so says what the overlap saved.
+    /// Returns how much of the work of `alone` this run hid behind other work. `alone` is a run of the same
+    /// operations one after another. Operations that run at the same time slow each other down, and
+    /// [`hidden`](Self::hidden) uses the longer times that they took in this run. This method uses the times
+    /// that they take by themselves, so it tells you what the overlap saved.
     ///
     /// ```
     /// # use gpustream_timeline_view::Report;
@@ -114,23 +117,23 @@ impl DeviceReport {
     }
 }
 
-/// The figures of an engine.
+/// What an engine did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EngineReport {
     /// The engine.
     pub engine: Engine,
-    /// The number of operations. Nodes of a graph count, where they are known, in place of their graph.
+    /// How many operations there were. If we know a graph's nodes, they count instead of the graph.
     pub operations: u64,
-    /// The sum of the bytes of all copies and fills, also of those whose times are not known.
+    /// The sum of the bytes of all copies and fills, even if their times are unknown.
     pub bytes: u64,
-    /// The time in which the engine did anything.
+    /// The time in which the engine did something.
     pub busy: Nanos,
     /// The rest of the report's total.
     pub idle: Nanos,
 }
 
-/// A time, and the time that it is a part of.
+/// A time, and the whole that it is part of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
     /// The time.
@@ -140,35 +143,33 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// Returns the part of the whole, from 0 to 1; 0 where there is no whole.
+    /// Returns the part of the whole, from 0 to 1. If the whole is 0, returns 0.
     pub fn share(self) -> f64 {
         if self.of == 0 { 0.0 } else { self.time as f64 / self.of as f64 }
     }
 }
 
-/// A device's idle time that one cause explains.
+/// How much of a device's idle time one cause explains.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CauseReport {
     /// The cause.
     pub cause: Cause,
-    /// The number of gaps.
+    /// How many gaps it explains.
     pub gaps: u64,
     /// The sum of their lengths.
     pub time: Nanos,
 }
 
-/// The work of the devices, by engine.
 pub(crate) struct Devices(BTreeMap<u32, Load>);
 
-/// The work of a device.
 #[derive(Default)]
 pub(crate) struct Load {
     name: String,
     engines: BTreeMap<Engine, EngineWork>,
-    /// The time in which any engine was busy, host functions apart.
+    /// The time in which any engine was busy, except for host functions.
     pub(crate) busy: Intervals,
-    /// Start and operation of all that kept the device busy, by start.
+    /// Start and index of every operation that kept the device busy, sorted by start.
     pub(crate) starts: Vec<(Nanos, usize)>,
 }
 
@@ -178,7 +179,7 @@ struct EngineWork {
     bytes: u64,
     times: Vec<Range<Nanos>>,
     busy: Intervals,
-    /// End and operation, by end.
+    /// End and index of each operation, sorted by end.
     ends: Vec<(Nanos, usize)>,
 }
 
@@ -217,8 +218,9 @@ impl Devices {
         Intervals::union(self.0.values().map(|device| &device.busy))
     }
 
-    /// Returns the last operation that an engine had ended at `time`, if that was after `ready`, and if the engine was
-    /// busy in half of the time between or more: then an operation that was ready for the engine waited for this one.
+    /// Returns the last operation that an engine had finished at `time`, if it ended after `ready` and the
+    /// engine was busy for at least half of the time in between. Then an operation that was ready had to wait
+    /// for this one.
     pub(crate) fn kept_busy(&self, device: u32, engine: Engine, ready: Nanos, time: Nanos) -> Option<usize> {
         let work = self.0.get(&device)?.engines.get(&engine)?;
         let at = work.ends.partition_point(|&(end, _)| end <= time);
@@ -284,7 +286,7 @@ impl EngineWork {
     }
 }
 
-/// Returns the bytes that work copies or fills.
+/// Returns how many bytes some work copies or fills.
 pub(crate) fn bytes(work: &WorkKind) -> u64 {
     match *work {
         WorkKind::Copy { bytes, .. } | WorkKind::Fill { bytes } => bytes,
@@ -292,7 +294,7 @@ pub(crate) fn bytes(work: &WorkKind) -> u64 {
     }
 }
 
-/// Calls `each` for the pieces that stand for an operation, or for the operation.
+/// Calls `each` for the pieces that stand for an operation, or else for the operation itself.
 pub(super) fn each_part<'a>(
     operation: &'a Operation,
     mut each: impl FnMut(&'a Cow<'static, str>, &WorkKind, Option<Range<Nanos>>),
@@ -304,7 +306,7 @@ pub(super) fn each_part<'a>(
     }
 }
 
-/// Returns whether a time is at least half of an interval, and not nothing.
+/// Returns true if a time is at least half of an interval, and not zero.
 pub(crate) fn is_most(time: Nanos, of: &Range<Nanos>) -> bool {
     time > 0 && time >= of.end.saturating_sub(of.start).div_ceil(2)
 }

@@ -11,24 +11,24 @@ use crate::intervals::Intervals;
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Nanos, Timeline};
 
-/// The gaps that a report has of each device and each stream.
+/// How many gaps a report lists for each device and each stream.
 const LONGEST: usize = 5;
 
-/// A time in which a device or a stream stood still, between two operations.
+/// A time in which a device or stream was idle, between two operations.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Gap {
-    /// The device or stream that stood still.
+    /// Which device or stream was idle.
     pub of: GapOf,
-    /// The name of the device or stream.
+    /// Its name.
     pub name: String,
-    /// The time, on the timeline's axis.
+    /// When, on the timeline's axis.
     pub time: Range<Nanos>,
     /// The operation that ended the gap.
     pub next: Culprit,
-    /// The cause that explains the greatest part of the gap.
+    /// The cause that explains most of the gap.
     pub cause: Cause,
-    /// The operation or call that the cause refers to, where it is known.
+    /// The operation or call behind the cause, if we know it.
     pub culprit: Option<Culprit>,
 }
 
@@ -41,7 +41,7 @@ pub enum GapOf {
     Stream(u64),
 }
 
-/// The figures of a stream.
+/// What a stream did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StreamReport {
@@ -49,11 +49,11 @@ pub struct StreamReport {
     pub id: u64,
     /// The stream's name.
     pub name: String,
-    /// The device's number, where the timeline has the stream.
+    /// The device's number, if the timeline has the stream.
     pub device: Option<u32>,
-    /// The number of operations.
+    /// How many operations it had.
     pub operations: u64,
-    /// The time in which any operation of the stream ran, waits for flags and host functions among them.
+    /// The time in which some operation of the stream ran, including waits for flags and host functions.
     pub busy: Nanos,
     /// The rest of the report's total.
     pub idle: Nanos,
@@ -81,7 +81,6 @@ pub(crate) fn streams(timeline: &Timeline, lookup: &Lookup<'_>, total: Nanos) ->
     lookup.stream_ids().into_iter().map(report).collect()
 }
 
-/// The gaps of a timeline.
 pub(crate) struct Gaps {
     longest: Vec<Gap>,
     causes: BTreeMap<u32, BTreeMap<Cause, (u64, Nanos)>>,
@@ -142,7 +141,7 @@ impl Gaps {
     }
 }
 
-/// Returns the times between the intervals of `busy`, each with the operation that ended it and its cause.
+/// Returns the times between the intervals of `busy`, each with the operation that ended it and the cause.
 fn gaps(
     busy: &Intervals,
     starts: &[(Nanos, usize)],

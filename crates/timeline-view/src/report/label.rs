@@ -7,27 +7,26 @@ use std::collections::HashMap;
 use super::device::{Engine, bytes, each_part};
 use gpustream_timeline::{Nanos, Timeline, WorkKind};
 
-/// The figures of all operations of one label.
+/// What all operations with one label did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LabelReport {
     /// The label.
     pub label: Cow<'static, str>,
-    /// The engine that they keep busy, where they have one. A label that is used on two engines is listed twice.
+    /// The engine that they keep busy, if any. If a label is used on two engines, it is listed twice.
     pub engine: Option<Engine>,
-    /// The number of operations whose times are known. Nodes of a graph count, where they are known, in place of their
-    /// graph.
+    /// How many operations have known times. If we know a graph's nodes, they count instead of the graph.
     pub count: u64,
-    /// The sum of their times.
+    /// The total time.
     pub time: Nanos,
     /// The sum of their bytes.
     pub bytes: u64,
-    /// The part of the sum over all labels, from 0 to 1.
+    /// Their part of the sum over all labels, from 0 to 1.
     pub share: f64,
 }
 
 impl LabelReport {
-    /// Returns the mean time of an operation, in nanoseconds.
+    /// Returns the mean time of an operation in nanoseconds.
     pub fn mean(&self) -> Nanos {
         self.time / self.count.max(1)
     }

@@ -1,4 +1,4 @@
-//! Figures of a timeline: how busy everything was, what overlapped, and why anything waited.
+//! Figures about a timeline: how busy everything was, what overlapped, and why anything waited.
 
 mod cause;
 mod device;
@@ -19,50 +19,50 @@ pub use label::LabelReport;
 pub use path::{Link, Path, PathLabel, PathStep};
 pub use thread::ThreadReport;
 
-/// The figures of a timeline, made by [`Report::of`]. They are printed as tables by [`Display`](std::fmt::Display).
+/// Figures about a timeline, from [`Report::of`]. [`Display`](std::fmt::Display) prints them as tables.
 ///
-/// All times are in nanoseconds. Time in which several operations ran counts once: a figure is the length of a union of
-/// intervals, where its documentation does not say *sum*. The error of the device's clock,
-/// [`Device::error`](gpustream_timeline::Device), is in all of them.
+/// All times are in nanoseconds. Unless the documentation says *sum*, a time in which several operations ran
+/// counts only once. All figures may be off by the error of the device's clock,
+/// [`Device::error`](gpustream_timeline::Device).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
     /// From the first to the last thing in the timeline: operations, their submission, spans and instants.
     pub total: Nanos,
-    /// The time in which the host was busy. A thread is busy from the first to the last thing that the timeline has of
-    /// it, except while it waits; host functions count as well. A thread that polls futures, or sleeps by means of its
-    /// own, counts as busy, since the trace does not see that.
+    /// The time in which the host was busy. A thread is busy from the first to the last thing on it, except
+    /// while it waits. Host functions count too. If a thread polls futures or sleeps on its own, it counts as
+    /// busy, because the trace cannot see that.
     pub host: Nanos,
     /// The time in which any device ran a kernel, a copy or a fill.
     pub device: Nanos,
-    /// The synchronisation that remains: the total without the longer of `host` and `device`. The rest is zero where
-    /// one of the two never stood still, so that more overlap of both would gain nothing.
+    /// What is left to gain from more overlap: the total minus the longer of `host` and `device`. It is zero
+    /// if one of the two was never idle, because then more overlap would gain nothing.
     pub remaining: Nanos,
     /// The devices, in the timeline's order.
     pub devices: Vec<DeviceReport>,
     /// The streams, in the timeline's order.
     pub streams: Vec<StreamReport>,
-    /// The threads of which there is anything, in the timeline's order.
+    /// The threads that did something, in the timeline's order.
     pub threads: Vec<ThreadReport>,
-    /// The longest gaps of each device, then those of each stream, each list from the longest on. A gap lies between two
-    /// operations: the time before the first and after the last is none.
+    /// The longest gaps of each device, followed by those of each stream, each list longest first. A gap is
+    /// between two operations, so the time before the first and after the last is not one.
     pub gaps: Vec<Gap>,
     /// The chain of operations that ended last.
     pub path: Path,
-    /// The time of each label's operations, from the longest on.
+    /// The time that each label's operations took, longest first.
     pub labels: Vec<LabelReport>,
-    /// The number of operations without times, since the device failed or the trace ended before. They count in bytes
-    /// alone.
+    /// How many operations have no times, because the device failed or the trace ended first. They only count
+    /// in bytes.
     pub unknown: u64,
-    /// The number of records that were lost.
+    /// How many records were lost.
     pub lost: u64,
 }
 
 impl Report {
-    /// Returns the figures of a timeline: busy and idle time, overlap, the longest gaps with their causes, the critical
-    /// path, and the time of each label.
+    /// Computes a timeline's figures: busy and idle time, overlap, the longest gaps with their causes, the
+    /// critical path, and the time of each label.
     ///
-    /// The time this takes grows with the number of operations, n, as n log n.
+    /// For n operations this takes O(n log n) time.
     ///
     /// ```
     /// use gpustream_timeline::*;

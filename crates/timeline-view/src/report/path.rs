@@ -9,68 +9,69 @@ use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Nanos, Operation, SpanKind, Timeline};
 
-/// The chain of operations that ended last, each with the one that it had to come after.
+/// The chain of operations that ended last. Each step is the one that the next had to come after.
 ///
-/// The chain is followed backwards from the operation that ended last. The step before an operation is the last to end
-/// of the operation before on its stream and those of other streams that the operation waited for. There are two
-/// exceptions. Where the operation was submitted later than that, the step before is the operation that the submitting
-/// thread had waited for last. Where a copy was ready and its engine was busy, the step before is the copy that the engine
-/// had ended last.
+/// We follow the chain backwards from the operation that ended last. Usually, the step before an operation is
+/// whichever ended last among the previous operation on its stream and the operations on other streams that
+/// it waited for. There are two exceptions. If the operation was submitted later than that, the step before
+/// is the operation that the submitting thread had last waited for. If a copy was ready but its engine was
+/// busy, the step before is the copy that the engine finished last.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Path {
-    /// The operations, from the first on.
+    /// The operations, first to last.
     pub steps: Vec<PathStep>,
-    /// The time from the first thing that the first step's thread did to the last step's end: the sum of the next three.
+    /// From the first thing on the first step's thread to the last step's end. It is the sum of the next
+    /// three fields.
     pub time: Nanos,
     /// The sum of the steps' `ran`.
     pub running: Nanos,
-    /// The sum of the steps' `waited` before operations that were late because of their submission.
+    /// The sum of the steps' `waited` before operations that were submitted late.
     pub host: Nanos,
-    /// The sum of the other steps' `waited`: the time that devices took from one operation to the next.
+    /// The sum of the other steps' `waited`: the time that devices took between operations.
     pub device: Nanos,
-    /// The steps' `ran` by label, from the longest on.
+    /// The steps' `ran` by label, longest first.
     pub labels: Vec<PathLabel>,
 }
 
-/// An operation of the critical path.
+/// An operation on the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathStep {
-    /// The operation's place in [`Timeline::operations`].
+    /// The operation's index in [`Timeline::operations`].
     pub operation: usize,
-    /// The reason that the operation did not start earlier.
+    /// Why the operation did not start earlier.
     pub link: Link,
-    /// The time from the end of the step before to the operation's start; for the first step from the first thing that
-    /// the timeline has of its thread.
+    /// From the end of the step before to the operation's start. For the first step, from the first thing on
+    /// its thread.
     pub waited: Nanos,
-    /// The time of the operation, from the end of the step before where that is later than the operation's start.
+    /// How long the operation ran. If the step before ended later than this one started, we count from there.
     pub ran: Nanos,
 }
 
-/// The reason that an operation of the critical path did not start earlier.
+/// Why an operation on the critical path did not start earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Link {
-    /// The host submitted the operation then. The step before, if there is one, is what the thread had waited for.
+    /// The host submitted it only then. The step before, if there is one, is what the thread had waited for.
     Host,
-    /// The step before is the operation before on the stream.
+    /// The step before is the previous operation on its stream.
     Stream,
-    /// The step before is an operation of another stream that this one waited for.
+    /// The step before is an operation on another stream that it waited for.
     After,
-    /// The step before is a copy that kept the engine busy.
+    /// The step before is a copy that kept its engine busy.
     Engine,
 }
 
-/// The part of the critical path that operations of one label have.
+/// How much of the critical path belongs to operations with one label.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PathLabel {
     /// The label.
     pub label: Cow<'static, str>,
-    /// The engine, where they have one.
+    /// Their engine, if they have one.
     pub engine: Option<Engine>,
-    /// The number of steps.
+    /// How many steps there are.
     pub count: u64,
     /// The sum of their `ran`.
     pub time: Nanos,
@@ -102,7 +103,8 @@ pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads, 
     path
 }
 
-/// An order in which each step's key is less than the next one's, whatever a file says; so that the search ends.
+/// An order in which each step's key is less than the next one's, so that the search ends, whatever a file
+/// contains.
 type Key = (Nanos, Nanos, usize);
 
 fn key(at: usize, operation: &Operation) -> Option<Key> {
@@ -138,9 +140,9 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the copy that was the last to keep an engine busy, while a copy that was `ready` waited for it.
+    /// Returns the last copy that kept an engine busy while a `ready` copy waited for it.
     fn kept_busy(&self, operation: &Operation, ready: Nanos) -> Option<usize> {
-        // Kernels run beside each other, so that one that ended need not have kept another from starting.
+        // Kernels run at the same time, so the end of one need not be what another was waiting for.
         let is_copy = |engine: &Engine| matches!(engine, Engine::Up | Engine::Down | Engine::Inside);
         let engine = Engine::of(&operation.work).filter(is_copy)?;
         let start = ran(operation)?.start;
@@ -148,7 +150,7 @@ impl Search<'_> {
         (ready < start).then(|| self.devices.kept_busy(device, engine, ready, start))?
     }
 
-    /// Returns the operation that the submitting thread had waited for last.
+    /// Returns the operation that the submitting thread had last waited for.
     fn waited_for(&self, operation: &Operation) -> Option<usize> {
         let waits = &self.threads.get(operation.thread)?.waits;
         let span = self.timeline.spans.get(waits.last_before(operation.submitted.start)?)?;

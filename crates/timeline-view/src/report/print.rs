@@ -1,4 +1,4 @@
-//! A report as text.
+//! Prints a report.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,11 +7,12 @@ use super::{Culprit, Engine, Gap, GapOf, Overlap, Report};
 use crate::text::{Bytes, Table, Time, percent, rate};
 use gpustream_timeline::{Nanos, SourceLine};
 
-/// The rows that lists of labels and gaps have at most.
+/// How many rows the lists of labels and gaps may have.
 const ROWS: usize = 10;
 
 impl fmt::Display for Report {
-    /// Writes tables. Lists are cut after their first ten entries, and times are rounded; the fields have everything.
+    /// Writes tables. Lists only have their first ten entries, and times are rounded; the fields have
+    /// everything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_total(f)?;
         let (of_devices, of_streams) = (self.gaps(true), self.gaps(false));
@@ -219,7 +220,7 @@ fn engine(engine: Option<Engine>) -> String {
     engine.map_or("", Engine::name).to_owned()
 }
 
-/// Returns an operation or call with its line, and its stream.
+/// Returns an operation or call with its line and stream.
 fn described(label: &str, place: &SourceLine, stream: Option<&str>) -> String {
     let line = match place.line {
         0 => String::new(),
@@ -229,10 +230,10 @@ fn described(label: &str, place: &SourceLine, stream: Option<&str>) -> String {
     format!("{}{line}{stream}", short(label))
 }
 
-/// Returns a label that fits into a column: names of templates' instances are long.
+/// Shortens a label so that it fits into a column, because template instances have long names.
 fn short(label: &str) -> String {
     const MOST: usize = 48;
-    // A line break would tear the table.
+    // A line break would break the table.
     let mut label: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if label.chars().count() > MOST {
         label = label.chars().take(MOST - 1).chain(['…']).collect();

@@ -7,7 +7,7 @@ use crate::intervals::Intervals;
 use crate::lookup::{Lookup, around, ran};
 use gpustream_timeline::{Nanos, SpanKind, Timeline, WorkKind};
 
-/// The figures of a thread.
+/// What a thread did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ThreadReport {
@@ -15,23 +15,23 @@ pub struct ThreadReport {
     pub id: u64,
     /// The thread's name.
     pub name: String,
-    /// The number of operations that the thread submitted.
+    /// How many operations the thread submitted.
     pub operations: u64,
-    /// The time in the calls that submitted them.
+    /// The time inside the calls that submitted them.
     pub submitting: Nanos,
-    /// The time in which the thread waited until something was done.
+    /// The time that the thread waited for something to be done.
     pub waiting: Nanos,
     /// The time of allocations that reached the driver.
     pub allocating: Nanos,
-    /// The time from the first to the last thing that the timeline has of the thread, without `waiting`.
+    /// The time from the first to the last thing on the thread, minus `waiting`.
     pub busy: Nanos,
 }
 
-/// The times of one kind on a thread, and the records that they are of.
+/// The times of one kind on a thread, and the records that they belong to.
 #[derive(Default)]
 pub(crate) struct Times {
     pub(crate) set: Intervals,
-    /// Start, end, and place in the timeline's list, by start.
+    /// Start, end, and index in the timeline's list, sorted by start.
     pub(crate) records: Vec<(Nanos, Nanos, usize)>,
 }
 
@@ -52,37 +52,35 @@ impl Times {
     }
 }
 
-/// The times of a thread.
 #[derive(Default)]
 pub(crate) struct Thread {
     pub(crate) waits: Times,
     pub(crate) allocations: Times,
     pub(crate) submissions: Times,
-    /// The submissions of copies from or to memory that is not page-locked.
+    /// Submissions of copies from or to memory that is not page-locked.
     pub(crate) pageable: Times,
-    /// From the first to the last thing; `None` before there is any.
+    /// From the first to the last thing; `None` if there is nothing yet.
     extent: Option<Range<Nanos>>,
 }
 
 impl Thread {
-    /// Returns the time of the first thing.
+    /// Returns when the first thing began.
     pub(crate) fn start(&self) -> Nanos {
         self.extent.as_ref().map_or(0, |extent| extent.start)
     }
 
-    /// Notes that there is a thing at this time.
+    /// Records that something happened at this time.
     fn reach(&mut self, time: &Range<Nanos>) {
         let extent = self.extent.take().into_iter().chain([time.clone()]);
         self.extent = extent.reduce(around);
     }
 
-    /// Returns the times from the first to the last thing in which the thread did not wait.
+    /// Returns the times between the first and the last thing in which the thread did not wait.
     fn busy(&self) -> impl Iterator<Item = Range<Nanos>> {
         self.extent.iter().flat_map(|extent| self.waits.set.complement(extent.clone()))
     }
 }
 
-/// The threads of a timeline.
 pub(crate) struct Threads(BTreeMap<u64, Thread>);
 
 impl Threads {
@@ -123,7 +121,7 @@ impl Threads {
         self.0.get(&id)
     }
 
-    /// Returns the time in which any thread was busy, or a host function ran.
+    /// Returns the time in which at least one thread was busy or a host function ran.
     pub(crate) fn busy(&self, timeline: &Timeline) -> Intervals {
         let functions = timeline.operations.iter().filter(|operation| operation.work == WorkKind::Host);
         let threads = self.0.values().flat_map(Thread::busy);

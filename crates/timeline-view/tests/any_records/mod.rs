@@ -1,4 +1,4 @@
-//! Any records, as strategies of `proptest`.
+//! Arbitrary records, as `proptest` strategies.
 #![allow(unreachable_pub, reason = "tests of the crate and beside it use this")]
 
 use std::borrow::Cow;
@@ -20,12 +20,12 @@ fn label() -> impl Strategy<Value = Cow<'static, str>> {
     text().prop_map(Cow::Owned)
 }
 
-/// Few numbers, so that records refer to each other, and the largest.
+/// Only a few numbers, so that records refer to each other, and the largest one.
 fn id() -> impl Strategy<Value = u64> {
     prop_oneof![0..4_u64, Just(u64::MAX)]
 }
 
-/// Few times, so that many ranges touch and overlap.
+/// Only a few times, so that many ranges touch and overlap.
 fn time() -> impl Strategy<Value = Range<Nanos>> {
     (0..20_u64, 0..10_u64, prop_oneof![9 => Just(0), 1 => Just(u64::MAX - 40)])
         .prop_map(|(start, length, base)| base + start..base + start + length)
@@ -113,7 +113,7 @@ fn instant() -> impl Strategy<Value = Instant> {
     })
 }
 
-/// Returns any record, of which few are far from others.
+/// Returns any record. Few of them are far from the others.
 pub fn record() -> impl Strategy<Value = Record> {
     let clock = prop::sample::select(vec![Clock::Host, Clock::Cupti, Clock::Rocprofiler, Clock::Events]);
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Timelines that nothing ran for, with times that are easy to reckon with.
+//! Made-up timelines, with times that are easy to calculate with.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -9,20 +9,19 @@ use gpustream_timeline::{
     Span, SpanKind, Stream, Thread, Timeline, WorkKind,
 };
 
-/// The work of a kernel of 256 blocks of 128 threads.
+/// A kernel of 256 blocks of 128 threads.
 pub const KERNEL: WorkKind = WorkKind::Kernel { grid: [256, 1, 1], block: [128, 1, 1] };
 
-/// Returns the work of a copy from or to page-locked memory.
+/// Returns a copy from or to page-locked memory.
 pub fn copy(direction: Direction, bytes: u64) -> WorkKind {
     WorkKind::Copy { direction, bytes, pageable: false }
 }
 
-/// Returns the line of `src/main.rs` with this number.
 pub fn line(line: u32) -> SourceLine {
     SourceLine { file: "src/main.rs".into(), line }
 }
 
-/// Returns a timeline with one device, the streams 1, 2, … of it, and the thread 1, `main`.
+/// Returns a timeline with one device, its streams 1, 2, …, and the thread 1, `main`.
 pub fn timeline(streams: u64) -> Timeline {
     let mut timeline = Timeline::default();
     timeline.devices.push(Device {
@@ -42,7 +41,8 @@ pub fn timeline(streams: u64) -> Timeline {
     timeline
 }
 
-/// Adds the next operation of a stream, submitted by thread 1 in the line of its number, and returns it.
+/// Adds the next operation of a stream and returns it. Thread 1 submits it, in the line with the operation's
+/// number.
 pub fn add<'a>(
     timeline: &'a mut Timeline,
     stream: u64,
@@ -72,13 +72,14 @@ pub fn wait(timeline: &mut Timeline, time: Range<Nanos>, stream: u64, number: u6
     timeline.spans.push(Span { thread: 1, time, label: "synchronize".into(), place: line(99), kind });
 }
 
-/// Adds a span of the program's to thread 1.
+/// Adds one of the program's spans to thread 1.
 pub fn user(timeline: &mut Timeline, time: Range<Nanos>, label: &'static str) {
     let kind = SpanKind::User { fields: vec![("batch".into(), "7".to_owned())] };
     timeline.spans.push(Span { thread: 1, time, label: label.into(), place: line(3), kind });
 }
 
-/// Returns the overlap example in miniature: rounds of two copies up, two kernels and two copies down, in one of its ways. The host submits an operation in 2 µs.
+/// Returns a small version of the overlap example, in one of its ways: rounds of two copies up, two kernels
+/// and two copies down. The host submits an operation in 2 µs.
 pub fn overlap(way: &str) -> Timeline {
     const UP: Nanos = 100_000;
     const KERNEL_TIME: Nanos = 30_000;

@@ -1,30 +1,31 @@
-//! The arrows between operations, which are drawn from what is known when their later end is written.
+//! Arrows between operations. We draw one as soon as we write its later end, from what we know then.
 //!
-//! Each operation opens a flow whose id is made of its [`Point`], and an arrow that ends at a slice names that id. So it
-//! does not matter which end is written first.
+//! Each operation opens a flow whose id is derived from its [`Point`], and an arrow that ends at a slice
+//! names that id. So it does not matter which end is written first.
 
 use std::collections::BTreeSet;
 
 use super::recent::Recent;
 use crate::{Nanos, Point};
 
-/// The last place of an arrow: a track, and a time at which the slice is open there.
+/// Where an arrow ends: a track, and a time at which the slice is open there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) track: u64,
     pub(super) time: Nanos,
 }
 
-/// The numbers of operations by which points are resolved.
+/// The numbers of recent operations, so that we can resolve points.
 pub(super) struct Arrows {
     streams: Recent<u64, Known>,
 }
 
-/// A stream's last operations.
+/// A stream's most recent operations.
 #[derive(Default)]
 struct Known {
     numbers: BTreeSet<u64>,
-    /// Arrows from a number beyond the last operation: it may still come, or the point stands for the one before.
+    /// Arrows whose point is beyond the last operation. That operation may still come; otherwise the point
+    /// means the one before.
     open: Vec<(u64, Head)>,
 }
 
@@ -38,7 +39,8 @@ pub(super) fn submission_flow(point: Point) -> u64 {
     mixed(!operation_flow(point))
 }
 
-/// Returns a number for a track or flow that no other has, but for chance, and that is not 0: the finaliser of `SplitMix64`.
+/// Returns an id for a track or flow that is unique except by chance, and never 0. This is the finaliser of
+/// `SplitMix64`.
 pub(super) fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,7 +56,7 @@ impl Arrows {
         Self { streams: Recent::new() }
     }
 
-    /// Returns the flow of an arrow from the operation that a point stands for to `head`.
+    /// Returns the flow of an arrow to `head`, from the operation that a point stands for.
     pub(super) fn to(&mut self, from: Point, head: Head) -> u64 {
         let known = self.streams.get_or_insert(from.stream, Known::default);
         if known.numbers.last().is_none_or(|last| *last < from.number) {
@@ -68,7 +70,8 @@ impl Arrows {
         operation_flow(Point { number, ..from })
     }
 
-    /// Notes an operation, and returns the arrows whose point stands for the operation before it, as is known now.
+    /// Records an operation. Returns the arrows whose point, as we now know, stands for the operation before
+    /// it.
     pub(super) fn add(&mut self, point: Point) -> Vec<(u64, Head)> {
         let known = self.streams.get_or_insert(point.stream, Known::default);
         let settled = known.settled(point.stream, |number| number < point.number);
@@ -96,7 +99,8 @@ impl Known {
         self.numbers.range(..=number).next_back().copied()
     }
 
-    /// Takes the open arrows from the numbers that are meant, with the flows of the operations that they stand for.
+    /// Takes out the open arrows from numbers that are `meant`, with the flows of the operations that they
+    /// stand for.
     fn settled(&mut self, stream: u64, meant: impl Fn(u64) -> bool) -> Vec<(u64, Head)> {
         let settled: Vec<_> = self.open.extract_if(.., |(number, _)| meant(*number)).collect();
         let flow = |(number, head)| {

@@ -1,6 +1,7 @@
-//! The description of a track, as a message of Perfetto's.
+//! Descriptions of tracks, as Perfetto messages.
 //!
-//! Numbers and types are those of `protos/perfetto/trace/track_event` in Perfetto's sources; the file is named at each message.
+//! Field numbers and types come from `protos/perfetto/trace/track_event` in Perfetto's sources. Each message
+//! names its file.
 
 use super::message::Message;
 
@@ -12,13 +13,13 @@ pub(super) struct TrackDescriptor {
     pub(super) process: Option<ProcessDescriptor>,
     pub(super) thread: Option<ThreadDescriptor>,
     pub(super) parent_uuid: Option<u64>,
-    /// Whether the track is of values, in bytes.
+    /// True if the track shows values, in bytes.
     pub(super) is_counter: bool,
-    /// Whether the tracks within this one are ordered by their ranks.
+    /// True if the tracks inside this one are ordered by rank.
     pub(super) orders_by_rank: bool,
     pub(super) sibling_order_rank: Option<i32>,
     pub(super) description: Option<String>,
-    /// The key of all tracks that are shown as one.
+    /// Tracks with the same key are shown as one.
     pub(super) merge_key: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Records, as packets.
+//! Turns records into packets.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use crate::{
     WorkKind,
 };
 
-/// The packets of records. Its memory of earlier records is bounded.
+/// Makes packets from records. It only remembers a bounded number of earlier records.
 pub(super) struct Encoder {
     packets: Packets,
     tracks: Tracks,
     arrows: Arrows,
-    /// The latest time of any record.
+    /// The latest time in any record.
     latest: Nanos,
 }
 
@@ -28,7 +28,8 @@ impl Encoder {
         Self { packets, tracks, arrows: Arrows::new(), latest: 0 }
     }
 
-    /// Returns the packets since the last `clear`; before the first, also the file's beginning.
+    /// Returns the packets since the last `clear`. Before the first `clear`, they include the beginning of
+    /// the file.
     pub(super) fn bytes(&self) -> &[u8] {
         self.packets.bytes()
     }
@@ -50,7 +51,7 @@ impl Encoder {
         }
     }
 
-    /// Draws the arrows whose beginning was not certain while records came.
+    /// Draws the arrows whose origin was uncertain while more records could come.
     pub(super) fn end(&mut self) {
         for (flow, head) in self.arrows.end() {
             self.arrow(flow, head);
@@ -70,7 +71,7 @@ impl Encoder {
                 (Category::Operation, self.stream_track(operation, &ran, None), ran)
             }
         };
-        // The slice's beginning and its end have room for an arrow each; the others end at marks.
+        // A slice's beginning and end can each hold one arrow. Further arrows end at marks.
         let mut waits = operation.after.iter().filter(|point| point.number > 0);
         let head = Head { track: place, time: time.start };
         let first = waits.next().map(|point| self.arrows.to(*point, head));
@@ -98,7 +99,7 @@ impl Encoder {
         }
         event.slice_begin();
         for (nth, point) in (0..).zip(waits) {
-            // Marks at one moment would lie in each other.
+            // If two marks had the same time, they would be nested.
             let head = Head { time: time.start.saturating_add(nth).min(last_moment(&time)), ..head };
             let flow = self.arrows.to(*point, head);
             self.arrow(flow, head);
@@ -118,7 +119,8 @@ impl Encoder {
         self.packets.slice_end(track, time.end, None);
     }
 
-    /// Writes the pieces of an operation: in its own lane as far as they follow each other within its time.
+    /// Writes the pieces of an operation. They go into its own lane as long as they follow each other within
+    /// its time.
     fn pieces(&mut self, operation: &Operation, place: u64, time: &Range<Nanos>) {
         let inside = operation.ran.is_some();
         let mut last = time.start;
@@ -165,7 +167,7 @@ impl Encoder {
         if let SpanKind::Wait(Some(point)) = &span.kind
             && point.number > 0
         {
-            // The wait begins before its operation has ended, so the arrow goes to the wait's last moment.
+            // The wait begins before its operation ends, so the arrow points to the wait's last moment.
             let head = Head { track, time: last_moment(&time) };
             let flow = self.arrows.to(*point, head);
             self.arrow(flow, head);
@@ -207,7 +209,7 @@ impl Encoder {
         event.instant();
     }
 
-    /// Writes the end of an arrow, a mark within the slice to which the arrow goes.
+    /// Writes an arrow's end: a mark inside the slice that the arrow points to.
     fn arrow(&mut self, flow: u64, head: Head) {
         let event = self.packets.event(Category::Arrow, "after", head.track, head.time);
         event.ends(flow).instant();
@@ -288,7 +290,8 @@ fn note_bytes(notes: &mut Notes<'_>, bytes: u64, time: &Range<Nanos>) {
 mod tests {
     use super::*;
 
-    /// New streams, threads, labels, counters and waits for what never comes, all the time; and no order of time.
+    /// New streams, threads, labels and counters all the time, waits for operations that never come, and
+    /// times in any order.
     #[test]
     fn memory_does_not_grow_with_the_trace() {
         let mut encoder = Encoder::new();

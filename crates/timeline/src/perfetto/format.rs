@@ -1,21 +1,23 @@
-//! The words in a file by which a reader knows again what the writer wrote: for `gpustream-timeline-view` of the same version.
+//! The words in a file with which a reader recognises what the writer wrote. They are for
+//! `gpustream-timeline-view` of the same version.
 
 use crate::{Clock, Device, Direction, Point, SourceLine, Stream, Thread, WorkKind};
 
 pub use super::packets::first;
 
-/// The first string of every file, and the number of its format. A change that older readers would misread takes the
-/// next number.
+/// The first string in every file, and the number of its format. If older readers would misread a change,
+/// increase the number.
 pub const FORMAT: &str = "gpustream timeline, format ";
 pub const VERSION: u32 = 1;
 
 /// `Trace.packet`, the only field of a file (`trace.proto`), and its tag.
 pub(super) const PACKET: u32 = 1;
 pub const PACKET_TAG: u8 = 0x0a;
-/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: strings that were interned before this packet are forgotten.
+/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: readers must forget the strings before this
+/// packet.
 pub const CLEARED: u64 = 1;
 
-/// The kinds of strings, which a file numbers apart.
+/// The kinds of strings. Each kind has its own numbers in a file.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Category,
@@ -54,17 +56,17 @@ macro_rules! words {
 }
 
 words! {
-    /// The kind of an event: its category in the file.
+    /// What an event is. This is its category in the file.
     Category {
-        /// An operation, in the time in which the device ran it.
+        /// An operation, at the time when the device ran it.
         Operation: "operation",
-        /// An operation of which no time on the device is known, in the time of its submission.
+        /// An operation at the time of its submission, because we do not know when the device ran it.
         Unfinished: "unfinished",
-        /// The submission of an [`Category::Operation`].
+        /// The submission of a [`Category::Operation`].
         Submission: "submission",
         /// A part of the operation around it in the file.
         Piece: "piece",
-        /// The end of an arrow that ends neither at a slice's beginning nor at its end.
+        /// The end of an arrow that is neither at a slice's beginning nor at its end.
         Arrow: "arrow",
         Wait: "wait",
         Allocation: "allocation",
@@ -140,7 +142,7 @@ fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], meaning: T) -> &'stati
     words.iter().find(|(known, _)| *known == meaning).map_or("", |(_, word)| word)
 }
 
-/// Returns `FILE:LINE`, or nothing where neither is known.
+/// Returns `FILE:LINE`, or nothing if both are unknown.
 pub(super) fn source(place: &SourceLine) -> Option<String> {
     (*place != SourceLine::default()).then(|| format!("{}:{}", place.file, place.line))
 }
@@ -155,7 +157,7 @@ pub(super) fn point(point: Point) -> String {
     format!("stream {} #{}", point.stream, point.number)
 }
 
-/// Returns what the help of the device's track says, one `NAME: VALUE` a line.
+/// Returns the help text of the device's track, with one `NAME: VALUE` per line.
 pub(super) fn device_description(device: &Device) -> String {
     let clock = word(&CLOCKS, device.clock);
     let reason =
@@ -163,18 +165,18 @@ pub(super) fn device_description(device: &Device) -> String {
     format!("device: {}\nclock: {clock}\nerror: {} ns{reason}", device.id, device.error)
 }
 
-/// Returns what the help of the stream's track says.
+/// Returns the help text of the stream's track.
 pub(super) fn stream_description(stream: &Stream) -> String {
     let kind = if stream.legacy { "legacy default stream" } else { "stream" };
     format!("stream: {}\ndevice: {}\nkind: {kind}", stream.id, stream.device)
 }
 
-/// Returns what the help of the thread's track says.
+/// Returns the help text of the thread's track.
 pub(super) fn thread_description(thread: &Thread) -> String {
     format!("thread: {}", thread.id)
 }
 
-/// Returns what the help of a counter's track says.
+/// Returns the help text of a counter's track.
 pub(super) fn counter_description(device: u32) -> String {
     format!("device: {device}")
 }

@@ -1,31 +1,31 @@
 //! Tracks on which slices never overlap.
 //!
-//! Perfetto matches the beginnings and ends of a track's slices like brackets, so that slices which overlap, or which
-//! touch and were written in another order, would get each other's ends. A stream or thread therefore has as many
-//! tracks, its lanes, as slices overlap, and each lane gets its slices in the order of time. Perfetto shows all lanes of
-//! one owner as one track.
+//! Perfetto matches the beginnings and ends of a track's slices like brackets. If slices overlapped, or
+//! touched and were written in another order, they would get each other's ends. So each stream or thread has
+//! several tracks, called lanes: as many as slices overlap. Each lane gets its slices sorted by time, and
+//! Perfetto shows all lanes of one owner as one track.
 
 use std::ops::Range;
 
 use crate::Nanos;
 
-/// The lanes of a stream or a thread.
+/// The lanes of a stream or thread.
 #[derive(Default)]
 pub(super) struct Lanes(Vec<Lane>);
 
 struct Lane {
     track: u64,
-    /// The end of the lane's last slice.
+    /// When the lane's last slice ends.
     end: Nanos,
 }
 
 impl Lanes {
-    /// Records come in no order of time, so the number of lanes could grow with the trace. The lane whose last slice ends
-    /// last is then given up for a new one.
+    /// Records are not sorted by time, so the number of lanes could grow with the trace. At this number we
+    /// replace the lane whose last slice ends last with a new one.
     const MOST: usize = 16;
 
-    /// Returns the track for a slice, and whether `new` made the track just now. It is not the track `around`, which has
-    /// a slice that is not written to its end.
+    /// Returns the track for a slice, and whether `new` has just made it. It is never the track `around`,
+    /// because a slice is still open there.
     pub(super) fn place(
         &mut self,
         time: &Range<Nanos>,

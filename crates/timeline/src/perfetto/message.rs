@@ -1,9 +1,9 @@
-//! Messages of protocol buffers, as far as the writer needs them.
+//! Writes protocol buffer messages, as far as we need them.
 
-/// A message whose fields are written behind some bytes. A field that is written is in the message, whatever its value.
+/// Appends a message's fields to some bytes. We write every field, even if it has its default value.
 pub(super) struct Message<'a>(&'a mut Vec<u8>);
 
-/// The forms that a field's value has in the bytes.
+/// How a field's value is represented in bytes.
 #[derive(Clone, Copy)]
 enum Form {
     Varint = 0,
@@ -21,7 +21,7 @@ impl<'a> Message<'a> {
         varint(self.0, value);
     }
 
-    /// Writes an `int32` or `int64`; negative values of both take ten bytes.
+    /// Writes an `int32` or `int64`. Negative values of either type take ten bytes.
     pub(super) fn int(&mut self, field: u32, value: impl Into<i64>) {
         self.uint(field, value.into() as u64);
     }
@@ -49,17 +49,17 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Writes a text, but for an empty one, which readers take the lack of a text for.
+    /// Writes a text unless it is empty. Readers treat a missing text as empty.
     pub(super) fn text_unless_empty(&mut self, field: u32, text: &str) {
         self.text_if_any(field, Some(text).filter(|text| !text.is_empty()));
     }
 
-    /// Writes a message within this one.
+    /// Writes a nested message.
     pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Message<'_>)) {
         self.key(field, Form::Length);
         let start = self.0.len();
         write(&mut Message(self.0));
-        // The length stands in front of the message, but is known behind it.
+        // The length comes before the message, but we only know it afterwards.
         let length = self.0.len() - start;
         varint(self.0, length as u64);
         self.0[start..].rotate_left(length);
@@ -75,7 +75,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Writes a number by seven bits a byte, the lowest first; all bytes but the last have the eighth bit.
+/// Writes a number with seven bits per byte, lowest first. All bytes except the last have the eighth bit set.
 fn varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);

@@ -1,7 +1,7 @@
-//! Files in Perfetto's format: traces that <https://ui.perfetto.dev> opens, and that `trace_processor` answers SQL about.
+//! Files in Perfetto's format. You can open these traces in <https://ui.perfetto.dev> and query them with SQL
+//! in `trace_processor`.
 //!
-//! [`Writer`] writes records as they come. `gpustream_timeline_view::perfetto::read` makes a [`Timeline`](crate::Timeline) of the
-//! file again.
+//! [`Writer`] writes records as they come. `gpustream_timeline_view::perfetto::read` turns the file back into a [`Timeline`](crate::Timeline).
 //!
 //! ```
 //! use gpustream_timeline::perfetto::Writer;
@@ -32,24 +32,25 @@
 //! # Ok::<_, std::io::Error>(())
 //! ```
 //!
-//! # Contents of a file
+//! # What is in a file
 //!
 //! | in the timeline | in the file |
 //! |---|---|
-//! | [`Device`](crate::Device) | a group of tracks; the group's help tells the clock, its error, and the reason for events |
+//! | [`Device`](crate::Device) | a group of tracks; its help text says which clock was used, how far it may be off, and why events were used |
 //! | [`Stream`](crate::Stream) | a track in its device's group |
 //! | [`Thread`](crate::Thread) | a thread with a track of its name |
-//! | [`Operation`](crate::Operation) | a slice `operation` on the stream's track, and a slice `submission` on the thread's, with an arrow from the submission; one that never ran is a slice `unfinished` on the thread's |
-//! | [`Piece`](crate::Piece) | a slice `piece` under the operation's |
-//! | [`Operation::after`](crate::Operation::after) | an arrow from each operation that was waited for |
-//! | [`Span`](crate::Span) | a slice `wait`, `allocation` or `user` on the thread's track; an arrow to a wait's last moment from the operation that was waited for |
+//! | [`Operation`](crate::Operation) | a slice `operation` on the stream's track and a slice `submission` on the thread's, with an arrow from the submission; if it never ran, a slice `unfinished` on the thread's track |
+//! | [`Piece`](crate::Piece) | a slice `piece` below the operation's |
+//! | [`Operation::after`](crate::Operation::after) | an arrow from each operation that it waited for |
+//! | [`Span`](crate::Span) | a slice `wait`, `allocation` or `user` on the thread's track, and an arrow to a wait's last moment from the operation that it waited for |
 //! | [`Instant`](crate::Instant) | a moment `future`, `woken`, `host closure`, `lint` or `event` on the thread |
 //! | [`Counter`](crate::Counter) | a track of bytes in the device's group |
 //! | [`Record::Lost`](crate::Record::Lost) | a moment `lost` of the process |
 //!
-//! The words in code are categories: `slice.category` in SQL. The rest of a record is in debug annotations, such as
-//! `debug.source`, `debug.number`, `debug.bytes`, `debug.GB_per_s`, `debug.grid`, and `debug.start_delay_ns`: the
-//! time from the beginning of the submission to the beginning on the device. So this lists the slowest copies:
+//! The words in code font are categories; in SQL, use `slice.category`. The rest of a record is in debug
+//! annotations, such as `debug.source`, `debug.number`, `debug.bytes`, `debug.GB_per_s`, `debug.grid`, and
+//! `debug.start_delay_ns`, which is the time from the beginning of the submission to the beginning on the
+//! device. For example, this lists the slowest copies:
 //!
 //! ```sql
 //! SELECT name, dur, extract_arg(arg_set_id, 'debug.GB_per_s') AS rate, extract_arg(arg_set_id, 'debug.source')
@@ -58,7 +59,8 @@
 //! ORDER BY rate
 //! ```
 //!
-//! Slices that overlap, such as the nodes of a graph, are on tracks of their own, which Perfetto shows as one.
+//! If slices overlap, for example the nodes of a graph, they are on separate tracks that Perfetto shows as
+//! one.
 
 mod arrows;
 mod descriptor;

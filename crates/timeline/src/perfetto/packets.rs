@@ -1,6 +1,7 @@
-//! Packets, with the strings that they refer to.
+//! Packets, and the strings that they refer to.
 //!
-//! Numbers and types of fields are those of `protos/perfetto/trace` in Perfetto's sources; the file is named at each message.
+//! Field numbers and types come from `protos/perfetto/trace` in Perfetto's sources. Each message names its
+//! file.
 
 use super::descriptor::TrackDescriptor;
 use super::format::{CLEARED, Category, FORMAT, Key, Kind, PACKET, VERSION};
@@ -12,14 +13,14 @@ use crate::Nanos;
 pub(super) struct Packets {
     bytes: Vec<u8>,
     strings: Strings,
-    /// Room for the annotations of the event that is being put together.
+    /// A buffer for the annotations of the event under construction.
     notes: Vec<u8>,
 }
 
-/// The sequence of packets with events, to which their strings belong.
+/// The sequence of packets with events. Their strings belong to it.
 const EVENTS: u64 = 1;
-/// The sequence of packets with tracks. A thread that is described in the events' sequence would be taken for the one
-/// that wrote the events.
+/// The sequence of packets with tracks. If we described threads in the events' sequence, Perfetto would think
+/// that they wrote the events.
 const TRACKS: u64 = 2;
 
 /// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`: the packet refers to interned strings.
@@ -34,7 +35,7 @@ enum EventType {
     Counter = 4,
 }
 
-/// Returns a file's first packet: a string that tells the format.
+/// Returns a file's first packet: a string that names the format.
 pub fn first() -> Vec<u8> {
     let mut strings = Strings::default();
     strings.number(Kind::Value, &format!("{FORMAT}{VERSION}"));
@@ -46,7 +47,7 @@ pub fn first() -> Vec<u8> {
     bytes
 }
 
-/// Writes a packet after which no string is known.
+/// Writes a packet that makes readers forget all strings.
 fn clear_strings(bytes: &mut Vec<u8>) {
     append(bytes, EVENTS, None, |packet| packet.uint(SEQUENCE_FLAGS, CLEARED));
 }
@@ -59,7 +60,7 @@ const INTERNED_DATA: u32 = 12;
 const SEQUENCE_FLAGS: u32 = 13;
 const TRACK_DESCRIPTOR: u32 = 60;
 
-/// Writes a packet of a sequence; `write` adds the fields behind the sequence's.
+/// Writes a packet of a sequence. `write` adds its own fields after those of the sequence.
 fn append(bytes: &mut Vec<u8>, sequence: u64, time: Option<Nanos>, write: impl FnOnce(&mut Message<'_>)) {
     Message::behind(bytes).message(PACKET, |packet| {
         if let Some(time) = time {
@@ -70,8 +71,8 @@ fn append(bytes: &mut Vec<u8>, sequence: u64, time: Option<Nanos>, write: impl F
     });
 }
 
-/// Writes `TrackEvent.legacy_event` with an arrow's end. Unlike an end in `terminating_flow_ids`, this one leaves its flow open for
-/// other arrows from the same slice.
+/// Writes a `TrackEvent.legacy_event` that ends an arrow. Unlike an end in `terminating_flow_ids`, it keeps
+/// the flow open for further arrows from the same slice.
 fn arrow_end(event: &mut Message<'_>, flow: Option<u64>) {
     /// `TrackEvent.LegacyEvent.FlowDirection.FLOW_IN`.
     const FLOW_IN: i32 = 1;
@@ -86,17 +87,17 @@ fn arrow_end(event: &mut Message<'_>, flow: Option<u64>) {
 impl Packets {
     pub(super) fn new() -> Self {
         let mut bytes = first();
-        // The format's name is not among the strings of events.
+        // The format's name is not one of the events' strings.
         clear_strings(&mut bytes);
         Self { bytes, strings: Strings::with_words(), notes: Vec::new() }
     }
 
-    /// Returns the bytes since the last call of `clear`.
+    /// Returns the bytes since the last `clear`.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Drops the bytes. Strings stay, until there are many.
+    /// Drops the bytes. Strings stay until there are too many.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         if self.strings.is_full() {
@@ -111,7 +112,7 @@ impl Packets {
         });
     }
 
-    /// Begins an event of a kind.
+    /// Begins an event.
     pub(super) fn event(&mut self, category: Category, label: &str, track: u64, time: Nanos) -> Event<'_> {
         self.notes.clear();
         Event {
@@ -127,7 +128,7 @@ impl Packets {
         }
     }
 
-    /// Ends the last slice of a track, and lets one of the arrows of a flow end at the slice.
+    /// Ends the last slice of a track. If `flow` is given, one of its arrows ends at the slice.
     pub(super) fn slice_end(&mut self, track: u64, time: Nanos, flow: Option<u64>) {
         self.plain(time, |event| {
             arrow_end(event, flow);
@@ -144,7 +145,7 @@ impl Packets {
         });
     }
 
-    /// Writes an event that refers to no string.
+    /// Writes an event that refers to no strings.
     fn plain(&mut self, time: Nanos, write: impl FnOnce(&mut Message<'_>)) {
         append(&mut self.bytes, EVENTS, Some(time), |packet| packet.message(TRACK_EVENT, write));
     }
@@ -155,12 +156,12 @@ impl Packets {
     }
 }
 
-// The fields of `TrackEvent` (`track_event/track_event.proto`) that every kind of event has, and the counters'.
+// The fields of `TrackEvent` (`track_event/track_event.proto`) that every event has, and those of counters.
 const EVENT_TYPE: u32 = 9;
 const TRACK_UUID: u32 = 11;
 const COUNTER_VALUE: u32 = 30;
 
-/// An event that is being put together.
+/// An event under construction.
 pub(super) struct Event<'a> {
     pub(super) notes: Notes<'a>,
     bytes: &'a mut Vec<u8>,
@@ -174,17 +175,17 @@ pub(super) struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Lets arrows of a flow begin at the slice.
+    /// Arrows of this flow begin at the slice.
     pub(super) fn opens(self, flow: u64) -> Self {
         Self { opens: Some(flow), ..self }
     }
 
-    /// Lets the one arrow of a flow end at the slice.
+    /// The flow's only arrow ends at the slice.
     pub(super) fn closes(self, flow: u64) -> Self {
         Self { closes: Some(flow), ..self }
     }
 
-    /// Lets one of the arrows of a flow end at the slice, which has room for one.
+    /// One of the flow's arrows ends at the slice. A slice can hold one such end.
     pub(super) fn ends(self, flow: u64) -> Self {
         Self { ends: Some(flow), ..self }
     }
@@ -224,7 +225,7 @@ const TEXT: u32 = 6;
 /// The debug annotations of an event.
 pub(super) struct Notes<'a> {
     strings: &'a mut Strings,
-    /// Each as a field of the event.
+    /// Encoded as fields of the event.
     encoded: &'a mut Vec<u8>,
 }
 
@@ -273,7 +274,7 @@ impl Notes<'_> {
     }
 }
 
-/// Writes an annotation, whose value `write` adds.
+/// Writes an annotation. `write` adds its value.
 fn annotation(encoded: &mut Vec<u8>, key: Key, write: impl FnOnce(&mut Message<'_>)) {
     Message::behind(encoded).message(4, |note| {
         note.uint(NAME, key.number());

@@ -1,12 +1,13 @@
-//! A map that forgets what was not used for long.
+//! A map that forgets entries that were not used for a long time.
 
 use std::collections::BTreeMap;
 use std::mem;
 
-/// A map of bounded size: the [`LEAST`](Self::LEAST) entries that were used last are in it, and at most as many others.
+/// A map of bounded size. It contains the [`LEAST`](Self::LEAST) most recently used entries, and at most as
+/// many others.
 pub(super) struct Recent<K, V> {
     new: BTreeMap<K, V>,
-    /// Entries that were not used since as many others became new.
+    /// Entries that have not been used since the last time that `new` was full.
     old: BTreeMap<K, V>,
 }
 
@@ -17,7 +18,7 @@ impl<K: Ord, V> Recent<K, V> {
         Self { new: BTreeMap::new(), old: BTreeMap::new() }
     }
 
-    /// Returns an entry, which `value` makes if the map has none.
+    /// Returns an entry. If the map has none, `value` makes it.
     pub(super) fn get_or_insert(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         let known = self.old.remove(&key);
         if self.new.len() == Self::LEAST && !self.new.contains_key(&key) {
@@ -26,14 +27,14 @@ impl<K: Ord, V> Recent<K, V> {
         self.new.entry(key).or_insert_with(|| known.unwrap_or_else(value))
     }
 
-    /// Makes an entry, in place of one that has the key.
+    /// Inserts an entry, replacing one with the same key.
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.new.remove(&key);
         self.old.remove(&key);
         self.get_or_insert(key, || value);
     }
 
-    /// Returns all entries, in an order that depends on nothing but the calls before.
+    /// Returns all entries, in an order that depends only on the calls so far.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.old.iter_mut().chain(&mut self.new)
     }
@@ -51,7 +52,7 @@ mod tests {
     #[test]
     fn what_was_used_last_is_known_and_the_size_has_a_bound() {
         let mut map = Recent::new();
-        // Keys in an order in which each distance between two uses comes often, from 1 to the bound and beyond.
+        // These keys are reused at many different distances, from 1 to beyond the bound.
         let keys = (0..40 * Recent::<u64, u64>::LEAST as u64).map(|at| (at * at / 977) % 2000);
         let mut used: Vec<u64> = Vec::new();
         for (at, key) in keys.enumerate() {

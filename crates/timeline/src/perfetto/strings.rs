@@ -1,4 +1,4 @@
-//! The table of strings that a file's packets refer to by number.
+//! The table of strings that packets refer to by number.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::format::{Category, Key, Kind};
 use super::message::Message;
 
 impl Kind {
-    /// The field of `InternedData` (`interned_data/interned_data.proto`) that has the strings of this kind.
+    /// The field of `InternedData` (`interned_data/interned_data.proto`) for strings of this kind.
     fn field(self) -> u32 {
         match self {
             Self::Category => 1,
@@ -17,13 +17,13 @@ impl Kind {
     }
 }
 
-/// The strings that a later packet may refer to, by the writer's side. The table is emptied when it gets long, and
-/// the file says so.
+/// The strings that later packets may refer to, on the writer's side. If the table gets too long we empty it,
+/// and say so in the file.
 #[derive(Default)]
 pub(super) struct Strings {
     numbers: [HashMap<Box<str>, u64>; 4],
     bytes: usize,
-    /// The strings that no packet has brought yet, each as a field of `InternedData`.
+    /// The strings that are not in a packet yet, encoded as fields of `InternedData`.
     new: [Vec<u8>; 4],
 }
 
@@ -31,7 +31,7 @@ impl Strings {
     const MOST: usize = 4096;
     const MOST_BYTES: usize = 256 << 10;
 
-    /// Makes a table with the words of the format, each at its own number.
+    /// Makes a table with the words of the format, each with its fixed number.
     pub(super) fn with_words() -> Self {
         let mut strings = Self::default();
         for category in Category::ALL {
@@ -71,7 +71,7 @@ impl Strings {
         self.new.iter().any(|new| !new.is_empty())
     }
 
-    /// Writes the strings that no packet has brought yet.
+    /// Writes the strings that are not in a packet yet.
     pub(super) fn write_new(&mut self, data: &mut Message<'_>) {
         for new in &mut self.new {
             data.fields(new);

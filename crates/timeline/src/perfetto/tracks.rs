@@ -1,4 +1,4 @@
-//! The tracks of a file: their numbers, and which are described already.
+//! The tracks of a file: their ids, and which ones are already described.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use super::packets::Packets;
 use super::recent::Recent;
 use crate::{Counter, Device, Nanos, Stream, Thread};
 
-/// The tracks that later records may need. Only streams, threads and counters that were in use last are known;
-/// one that comes again after that gets new tracks, named by its number.
+/// The tracks that later records may need. We only remember recently used streams, threads and counters. If
+/// another one comes back, it gets new tracks, named by its number.
 pub(super) struct Tracks {
     streams: Recent<u64, StreamTracks>,
     threads: Recent<u64, ThreadTracks>,
     counters: Recent<(u32, Box<str>), ()>,
-    /// The lanes that were ever made.
+    /// How many lanes were ever made.
     lanes: u64,
     pid: i32,
 }
 
 struct StreamTracks {
-    /// The descriptor of all lanes, but for the track's number.
+    /// The descriptor of all lanes, except for the track's id.
     descriptor: TrackDescriptor,
     lanes: Lanes,
 }
@@ -33,7 +33,7 @@ struct ThreadTracks {
 }
 
 impl ThreadTracks {
-    /// Describes a thread, which has no lanes yet.
+    /// Describes a thread. It has no lanes yet.
     fn described(packets: &mut Packets, pid: i32, id: u64, name: &str, description: Option<String>) -> Self {
         // 0 is the number of the system's idle thread.
         let tid = (id.wrapping_add(1) & 0x7fff_ffff) as i32;
@@ -47,7 +47,7 @@ impl ThreadTracks {
     }
 }
 
-/// The kinds of tracks, each with numbers of its own.
+/// The kinds of tracks. Each has its own numbers.
 #[derive(Clone, Copy)]
 enum Shows {
     Process,
@@ -97,7 +97,7 @@ impl Tracks {
             ..stream_lane(stream.id)
         };
         self.streams.insert(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
-        // The stream's row is there before its first operation.
+        // This shows the stream's row before its first operation.
         self.of_stream(packets, stream.id, &(0..0), None);
     }
 
@@ -129,7 +129,8 @@ impl Tracks {
         uuid
     }
 
-    /// Returns a lane of a stream for a slice; for one that is written while another is open, not the other's lane.
+    /// Returns a lane of a stream for a slice. If the slice is written while another is open (`around`), it
+    /// is not in that one's lane.
     pub(super) fn of_stream(
         &mut self,
         packets: &mut Packets,
@@ -183,7 +184,7 @@ fn new_lane(lanes: &mut u64) -> u64 {
     track(Shows::Lane, *lanes)
 }
 
-/// Returns a track that is shown together with all others that have the key.
+/// Returns a track that Perfetto shows together with all others that have the same key.
 fn shown_as_one(uuid: u64, key: String) -> TrackDescriptor {
     TrackDescriptor { uuid, merge_key: Some(key), ..TrackDescriptor::default() }
 }

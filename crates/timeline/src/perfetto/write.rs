@@ -1,36 +1,37 @@
-//! The writer of a file.
+//! Writes a file.
 
 use std::io::{self, Write};
 
 use super::encode::Encoder;
 use crate::Record;
 
-/// A writer of a trace in Perfetto's format.
+/// Writes a trace in Perfetto's format.
 ///
-/// Each record is written at once, in one call of `W`, so a file opens up to the last record that was written, however
-/// the program ends. `W` decides whether that is a system call each time or goes through a [`std::io::BufWriter`].
-/// The writer's memory does not grow with the trace.
+/// Each record is written immediately, in a single call to `W`. So however the program ends, you can open the
+/// file and see everything up to the last record written. `W` decides whether that is a system call each
+/// time; use a [`std::io::BufWriter`] if not. The writer's memory does not grow with the trace.
 pub struct Writer<W> {
     out: W,
     encoder: Encoder,
-    /// Whether a call of `W` failed: the file may end in a part of a packet, behind which nothing could be read.
+    /// True if a call to `W` failed. The file may then end in the middle of a packet, and nothing after that
+    /// could be read.
     failed: bool,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file, whose first bytes are written together with the first record.
+    /// Begins a file. Its first bytes are written together with the first record.
     pub fn new(out: W) -> Self {
         Self { out, encoder: Encoder::new(), failed: false }
     }
 
-    /// Writes a record; returns whether it did.
+    /// Writes a record. Returns true if it did.
     ///
-    /// A time range that ends before it begins is written as an empty one.
+    /// If a time range ends before it begins, it is written as empty.
     ///
     /// # Errors
     ///
-    /// The first error of `W`, a full disk for one. Later calls write nothing and return `Ok(false)` at once: the file
-    /// stays readable up to the error.
+    /// The first error of `W`, such as a full disk. Later calls write nothing and return `Ok(false)` at once,
+    /// so that the file stays readable up to the error.
     pub fn write(&mut self, record: &Record) -> io::Result<bool> {
         if self.failed {
             return Ok(false);
@@ -40,12 +41,12 @@ impl<W: Write> Writer<W> {
         Ok(true)
     }
 
-    /// Ends the file and returns what it was written to, flushed. A file that is not ended lacks at most arrows from
+    /// Ends the file and returns `W`, flushed. If you do not call this, the file only lacks arrows from
     /// operations that the trace does not have.
     ///
     /// # Errors
     ///
-    /// The first error of `W`, unless [`write`](Self::write) returned it.
+    /// The first error of `W`, unless [`write`](Self::write) has already returned it.
     pub fn finish(mut self) -> io::Result<W> {
         if !self.failed {
             self.encoder.end();

@@ -1,4 +1,4 @@
-//! The bodies of functions, as they are read: loops, shared memory, barriers.
+//! What we find in function bodies: loops, shared memory, barriers.
 
 use super::*;
 

@@ -45,7 +45,7 @@ fn docs_become_no_doc_tests() {
     assert_eq!(module.kernels[0].docs, ["Text.", "   indented by four", "```text", "    code();", "```"]);
 }
 
-/// Returns a kernel with this contract line; the line is the first of the file.
+/// Returns a kernel with this contract line, which is the first line of the file.
 fn with_contract(line: &str) -> String {
     format!(
         "/// {line}\nextern \"C\" __global__ void k(int n, const float* x, float a, unsigned w, unsigned h) {{}}"
@@ -57,12 +57,12 @@ fn contracts_that_say_nothing_sensible_are_refused() {
     for (line, position, parts) in [
         ("requires: m <= len(x)", "1:15", &["`m` is not a parameter of kernel `k`", "n, len(x), w, h"][..]),
         ("requires: n <= len(y)", "1:24", &["`y` is not a parameter"]),
-        ("requires: n <= len(n)", "1:24", &["not a pointer", "`n` alone"]),
+        ("requires: n <= len(n)", "1:24", &["not a pointer", "`n` without `len`"]),
         ("requires: n <= x", "1:20", &["`x` is a pointer", "len(x)"]),
         ("requires: a <= 1", "1:15", &["not an integer"]),
         ("requires: 1 < 2", "1:15", &["names no parameter"]),
         ("requires: n", "1:15", &["comparison is missing"]),
-        ("requires: n = 1", "1:17", &["`=` is no comparison", "`==`"]),
+        ("requires: n = 1", "1:17", &["`=` is not a comparison", "`==`"]),
         ("requires: 0 <= n < 4", "1:22", &["cannot be chained", "two conditions"]),
         ("requires: n < 4 && n > 1", "1:21", &["no && and ||", "commas"]),
         ("requires: n <= (w + h", "1:25", &["expected `)`"]),
@@ -84,7 +84,7 @@ fn contracts_that_say_nothing_sensible_are_refused() {
         ("covers: w, h", "1:12", &["needs a block shape", "by 16, 16"]),
         ("covers: w, h by 16", "1:21", &["1 dimensions, the covered range 2"]),
         ("covers: w, h by 64, 64", "1:21", &["a block of 4096 threads"]),
-        ("covers: w, h by 0, 4", "1:21", &["`0` is no block size"]),
+        ("covers: w, h by 0, 4", "1:21", &["`0` is not a block size"]),
         ("covers: n * grid.x", "1:12", &["cannot depend on the launch"]),
         ("covers: w, h, n, w by 1, 1, 1, 1", "1:12", &["4 extents"]),
     ] {
@@ -212,7 +212,7 @@ fn a_contract_in_two_kinds_of_comment_is_refused() {
 fn a_contract_above_no_kernel_is_refused() {
     for gap in ["\n", "// why\n", "__device__ int f() { return 1; }\n"] {
         let text = format!("/// requires: n <= 4\n{gap}extern \"C\" __global__ void k(int n) {{}}");
-        refused(&text, "1:4", &["stands above no kernel", "directly above"]);
+        refused(&text, "1:4", &["is not above a kernel", "directly above"]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The functions of a file that are its kernels, and the names that they may have.
+//! Which functions of a file are kernels, and what they may be called.
 
 use super::*;
 
@@ -33,7 +33,7 @@ template <typename T> __device__ void generic(T* x) {}
     assert_eq!(module.kernels[2].params[0].name, "arg0");
     assert!(!module.kernels[4].contract.safe);
     assert_eq!(module.warnings.len(), 1, "{:#?}", module.warnings);
-    assert!(module.warnings[0].starts_with("k.cu:14:4: this reads like the contract of `e`"));
+    assert!(module.warnings[0].starts_with("k.cu:14:4: this looks like the contract of `e`"));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_first_argument_of_launch_bounds_is_the_bound() {
         bounds("namespace a { enum { B = 96 }; __global__ __launch_bounds__(B, 2) void k() {} }"),
         [Some(96)]
     );
-    // What only a compiler can know is no bound.
+    // What only a compiler can know is not a bound.
     let either = "#ifdef __CUDACC__\nconstexpr int B = 256;\n#else\nconstexpr int B = 512;\n#endif";
     for (before, arguments) in [
         ("#include <tuning.h>", "B, 2"),
@@ -91,7 +91,7 @@ fn kernels_without_a_name_to_find_are_refused() {
     refused(
         "#ifdef __CUDACC__\nextern \"C\" __global__ void k() {}\n#endif",
         "2:28",
-        &["stands in an #if", "into the kernel's body"],
+        &["is inside an #if", "into the kernel's body"],
     );
     refused(
         "#define K(name) extern \"C\" __global__ void name(float* x) {}\nK(a)\n",
@@ -171,7 +171,7 @@ fn too_many_parameters_are_refused() {
     assert_eq!(read(&text(64)).kernels[0].params.len(), 64);
     let errors = errors(&text(65));
     assert_eq!(errors.len(), 1);
-    assert!(errors[0].contains("65 parameters; the most is 64"), "{errors:?}");
+    assert!(errors[0].contains("65 parameters; at most 64"), "{errors:?}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn too_many_bytes_of_parameters_are_refused() {
         read(&text(32_740)).kernels[0].instances[0].param_table(),
         [(0, 32_740), (32_740, 1), (32_744, 8)]
     );
-    refused(&text(32_760), "2:28", &["`k` have 32776 bytes; the most is 32764"]);
+    refused(&text(32_760), "2:28", &["`k` have 32776 bytes; at most 32764"]);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn constant_memory_that_nothing_fills_is_pointed_out() {
     for (warning, text) in module
         .warnings
         .iter()
-        .zip(["`table` has no values and no setter, since it holds addresses", "in an `#if`"])
+        .zip(["`table` has no values and no setter, since it holds addresses", "inside an `#if`"])
     {
         assert!(warning.contains(text), "{warning}");
     }

@@ -1,4 +1,4 @@
-//! The reading of a file, and every way in which a file is refused.
+//! How we read a file, and every way in which we refuse one.
 
 mod bodies;
 mod contracts;
@@ -15,7 +15,7 @@ use crate::headers::Included;
 use crate::signature::Module;
 use crate::types::{ParamType, Scalar, ValueType};
 
-/// Reads a file with a header `k.cuh` that the file may include.
+/// Reads a file with a header `k.cuh` that it may include.
 fn with_header(text: &str, header: &str) -> Result<Module> {
     let included =
         ["\"k.cuh\"", "<k.cuh>"].map(|written| Included { by: "k.cu".into(), written: written.to_owned() });
@@ -39,7 +39,7 @@ fn errors(text: &str) -> Vec<String> {
     error.diagnostics().iter().map(line).collect()
 }
 
-/// Asserts one error at `position` (`line:column`) whose text contains all of `parts`.
+/// Asserts that there is one error, at `position` (`line:column`), and that its text contains all of `parts`.
 #[track_caller]
 fn refused(text: &str, position: &str, parts: &[&str]) {
     let errors = errors(text);
@@ -68,7 +68,7 @@ extern "C" __global__ void c(float& r) {}
 "#;
     let positions: Vec<_> =
         errors(text).iter().map(|e| e.splitn(3, ':').take(2).collect::<Vec<_>>().join(":")).collect();
-    // The last contract names a parameter that was refused: one error is enough for it.
+    // The last contract names a parameter that was refused. One error is enough for that.
     assert_eq!(positions, ["1:24", "2:30", "3:19", "5:30"]);
 }
 

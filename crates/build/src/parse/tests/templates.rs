@@ -1,9 +1,9 @@
-//! Kernel templates, and the four ways in which instances of them are asked for.
+//! Kernel templates, and the four ways to ask for instances of them.
 
 use super::*;
 use crate::signature::Argument;
 
-/// Returns the names of all functions that are compiled.
+/// Returns the names of all functions to compile.
 fn keys(text: &str, script: &[&str]) -> Vec<String> {
     let script: Vec<String> = script.iter().map(|&instance| instance.to_owned()).collect();
     let script = Script { defines: &[], instances: &script };
@@ -35,7 +35,7 @@ fn parameters_in_parentheses_are_chosen_together() {
     let text = format!(
         "/// types: (T, Sum) = (float, double), (int, int64_t), tile = 8, 16,\n///        (gs::half, float)\n{template}"
     );
-    refused(&text, "2:12", &["`(gs::half, float)` for `tile` is no number"]);
+    refused(&text, "2:12", &["`(gs::half, float)` for `tile` is not a number"]);
     let text = format!(
         "/// types: (T, Sum) = (float, double),\n///        (int, int64_t), tile = 8, 16\n/// types: ( T,Sum ) = (gs::half, \
          float), (int, int64_t)\n{template}"
@@ -95,10 +95,10 @@ fn mistakes_in_parentheses_are_said_where_they_stand() {
     refused(
         &after("T = int, (T, Sum) = (float, float)"),
         "1:21",
-        &["`T` is listed alone and together with others"],
+        &["`T` is listed both alone and together with others"],
     );
     refused(&after("(T, Sum) = "), "1:12", &["without the parameter's name"]);
-    refused(&after("(T, Sum) = (float, 7)"), "1:31", &["`7` for `Sum` is no type"]);
+    refused(&after("(T, Sum) = (float, 7)"), "1:31", &["`7` for `Sum` is not a type"]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn launches_name_constants_and_come_in_hips_dress() {
     assert_eq!(keys(text, &[]), ["k<float, 512>", "k<float, 16>", "k<int, 8>"]);
 }
 
-/// Macros are undefined where an instance's name is used.
+/// Macros are undefined at the point where an instance's name is used.
 #[test]
 fn instances_have_the_types_that_macros_stand_for() {
     let text = "#define WORD unsigned\n#define REAL Real // of this program\n#define Real double\nstruct Pair { REAL a, b; };\n\
@@ -165,16 +165,16 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     refused(&after("T = float"), "1:11", &["lists nothing for `N`", "add `N = …`"]);
     refused(&after("T = float, M = 3"), "1:23", &["no parameter `M`"]);
     refused(&after("float"), "1:12", &["without the parameter's name"]);
-    refused(&after("T = float, int, N = three"), "1:32", &["`three` for `N` is no number"]);
-    refused(&after("T = 7, N = 3"), "1:16", &["`7` for `T` is no type"]);
+    refused(&after("T = float, int, N = three"), "1:32", &["`three` for `N` is not a number"]);
+    refused(&after("T = 7, N = 3"), "1:16", &["`7` for `T` is not a type"]);
     let safe = format!("/// requires: 1 <= len(x)\n{}", after("T = float, bool, N = 3"));
     refused(&safe, "3:45", &["neither true nor false"]);
     refused(
         &format!("{template}template __global__ void k<float>(float*);\n"),
         "2:1",
-        &["not all 2 arguments"],
+        &["does not give all 2 arguments"],
     );
-    refused("/// types: T = float\n__global__ void k(float* x) {}\n", "1:11", &["`k` is no template"]);
+    refused("/// types: T = float\n__global__ void k(float* x) {}\n", "1:11", &["`k` is not a template"]);
     refused(
         "template <template <class> class C> __global__ void k(int* x) {}\n",
         "1:11",

@@ -268,7 +268,7 @@ fn types_come_from_the_users_headers() {
     for part in ["headers were read: k.cuh", "not found: gone.h", "Kernels::include"] {
         assert!(unknown.help.contains(part), "no `{part}` in {}", unknown.help);
     }
-    // A header that an `#if` leaves out declares nothing.
+    // If an `#if` leaves out the include, the header declares nothing.
     let unknown =
         refused("struct S { int a; };\n", &format!("#ifdef MORE\n#include \"k.cuh\"\n#endif\n{kernel}"));
     assert!(unknown.message.contains("unknown type"), "{unknown}");
@@ -287,13 +287,13 @@ fn macros_of_the_build_choose_types() {
     assert_eq!(read(&text).assumed, ["DOUBLE"]);
 }
 
-/// Headers that are not read may define such a macro, which is no reason to refuse the file.
+/// A header that we do not read may define such a macro. That is no reason to refuse the file.
 #[test]
 fn macros_that_change_nothing_may_be_defined() {
     let kernel = "extern \"C\" __global__ void k(int n) {}\n";
     let host = "#ifndef GLX_EXTENSION_NAME\n#error \"no GL\"\nvoid draw();\n#endif\n#if defined(A) && defined(B)\n#error \"both\"\n#endif\n";
     assert!(read(&format!("{host}{kernel}")).assumed.is_empty());
-    // Neither changes anything alone.
+    // Neither one alone changes anything.
     let both = "#if defined(A) && defined(B)\nextern \"C\" __global__ void more(int n) {}\n#endif\n";
     assert_eq!(read(&format!("{both}{kernel}")).assumed, ["A", "B"]);
     let other = format!("#ifdef A\n{kernel}#else\n{}#endif\n", kernel.replace("int n", "float n"));
@@ -310,7 +310,7 @@ fn memory_of_unknown_types_is_bytes_and_said_to_be() {
     assert!(module.warnings[1].contains("plain bytes for `s`: unknown type `curandState`"));
 }
 
-/// The layout of a struct template's instance is that of the struct with the arguments in place.
+/// An instance of a struct template has the layout of the struct with the arguments filled in.
 #[test]
 fn instances_of_struct_templates_are_structs() {
     let text = "namespace m { typedef float real; enum Kind { Small = 3 };\n\
@@ -329,7 +329,7 @@ fn instances_of_struct_templates_are_structs() {
     ];
     assert_eq!(found, expected);
     assert_eq!(module.kernels[0].instances[0].param_table(), [(0, 12), (16, 40), (56, 8), (64, 16)]);
-    // The same in a kernel's template, for each of its instances.
+    // The same inside a kernel template, for each of its instances.
     let generic = "template <class T> struct Dims { T sizes[4]; };\n\
                    /// types: I = int, long\ntemplate <class I> __global__ void k(const Dims<I>* d, I n) {}";
     let module = read(generic);

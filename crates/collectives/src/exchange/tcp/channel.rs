@@ -1,11 +1,13 @@
-//! Connections on which both sides have proved that they know the secret, and every message carries a code.
+//! Authenticated connections: both sides have proved that they know the secret, and every message carries a
+//! code.
 //!
-//! Rank 0 opens with a greeting and random bytes; the other side answers with random bytes of its own and a code over both,
-//! by the secret; rank 0 answers with another code over both. The key of the messages is made from the secret and both sides'
-//! random bytes, and each code covers the direction and the number of its message, so that no message of another connection,
-//! direction or place is taken for one of this.
+//! Rank 0 opens with a greeting and random bytes. The other side answers with its own random bytes and a code
+//! over both, computed with the secret. Rank 0 answers with another code over both. The messages' key is
+//! derived from the secret and both sides' random bytes. Each code covers the direction and the number of its
+//! message, so nobody can replay a message in another connection, direction or position.
 //!
-//! A message is its length in four bytes (little-endian), its bytes, and its code. Nothing is encrypted.
+//! A message consists of its length in four bytes (little-endian), its bytes, and its code. Nothing is
+//! encrypted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,16 +18,16 @@ use super::super::{MAX_KEY, MAX_VALUE};
 use super::secret::{CODE, Key};
 use crate::deadline::Deadline;
 
-/// The first bytes from rank 0, with the version of what follows.
+/// What rank 0 sends first. It includes the version of the protocol.
 const GREETING: &[u8; 21] = b"gpustream exchange 1\n";
-/// The number of random bytes that each side gives.
+/// How many random bytes each side sends.
 const RANDOM: usize = 32;
-/// The answers to a side that proved its knowledge of the secret, and to one that did not.
+/// The answers to a side that has proved that it knows the secret, and to one that has not.
 const ACCEPTED: u8 = 1;
 const REFUSED: u8 = 0;
 /// The longest message: a key and a value, and a few bytes around them.
 const MAX_MESSAGE: usize = MAX_KEY + MAX_VALUE + 16;
-/// The time that a message takes at most, from its first byte to its last.
+/// How long a message may take from its first byte to its last.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A connection that both sides trust.
@@ -44,9 +46,9 @@ enum Side {
     Client,
 }
 
-/// The reason why a connection did not come to be trusted.
+/// Why we do not trust a connection.
 pub(super) enum Distrust {
-    /// The other side speaks as rank 0 does, and refused this side's secret.
+    /// The other side is a rank 0, but it rejected our secret.
     WrongSecret,
     Io(io::Error),
 }
@@ -58,7 +60,7 @@ impl From<io::Error> for Distrust {
 }
 
 impl Channel {
-    /// Makes a connection that rank 0 accepted trusted, before the deadline.
+    /// Performs the handshake on a connection that rank 0 accepted, before the deadline.
     pub(super) fn accept(stream: Arc<TcpStream>, secret: &Key, deadline: Deadline) -> io::Result<Self> {
         let mut socket = Socket::new(stream, deadline)?;
         let ours = random()?;
@@ -74,11 +76,11 @@ impl Channel {
         Ok(Self { socket, key, side: Side::Server, sent: 0, received: 0 })
     }
 
-    /// Makes a connection to rank 0 trusted, before the deadline.
+    /// Performs the handshake on a connection to rank 0, before the deadline.
     pub(super) fn connect(stream: TcpStream, secret: &Key, deadline: Deadline) -> Result<Self, Distrust> {
         let mut socket = Socket::new(Arc::new(stream), deadline)?;
         if socket.read_array()? != *GREETING {
-            return Err(invalid("another program than rank 0 listens there").into());
+            return Err(invalid("the program that listens there is not rank 0").into());
         }
         let (ours, theirs) = (random()?, socket.read_array::<RANDOM>()?);
         let code = secret.code(&[b"client", &theirs, &ours]);
@@ -87,7 +89,7 @@ impl Channel {
             return Err(Distrust::WrongSecret);
         }
         if !secret.is_code(&[b"server", &theirs, &ours], &socket.read_array::<CODE>()?) {
-            return Err(invalid("another program than rank 0 listens there, without the secret").into());
+            return Err(invalid("the program that listens there does not know the secret").into());
         }
         let key = secret.derive(&[b"messages", &theirs, &ours]);
         Ok(Self { socket, key, side: Side::Client, sent: 0, received: 0 })
@@ -111,9 +113,10 @@ impl Channel {
         let length = [first, second, third, fourth];
         let len = u32::from_le_bytes(length) as usize;
         if len > MAX_MESSAGE {
-            return Err(invalid("a message is longer than any is"));
+            return Err(invalid("a message is too long"));
         }
-        // The vector grows with the bytes that arrive, not with the length that was told.
+        // The vector grows with the bytes that arrive. We do not trust the announced length, because a
+        // stranger could use it to make us allocate.
         let mut message = Vec::new();
         if (&mut self.socket).take(len as u64).read_to_end(&mut message)? < len {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -121,14 +124,14 @@ impl Channel {
         let code = self.socket.read_array::<CODE>()?;
         let other = if self.side == Side::Server { Side::Client } else { Side::Server };
         if !self.key.is_code(&[&[other as u8], &self.received.to_le_bytes(), &length, &message], &code) {
-            return Err(invalid("a message was changed on its way"));
+            return Err(invalid("a message was changed on the way"));
         }
         self.received += 1;
         Ok(message)
     }
 }
 
-/// A connection whose reads and writes end at a deadline, however slowly bytes come and go.
+/// A connection whose reads and writes end at a deadline, however slowly bytes trickle.
 struct Socket {
     stream: Arc<TcpStream>,
     deadline: Deadline,
@@ -167,12 +170,13 @@ impl Write for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Others may hold the stream still. An error means that the connection has ended already.
+        // Other owners may still hold the stream, so dropping it would not close it. An error means that the
+        // connection is already closed.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Returns a socket's error, where "would block" says that its time limit has passed.
+/// Converts a socket's error: "would block" means that its time limit has passed.
 fn late(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -197,7 +201,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// Returns rank 0's and another rank's side of a connection.
+    /// Returns rank 0's side and another rank's side of a connection.
     fn pair() -> (Channel, Channel) {
         let secret = Secret::new("a secret of the tests").unwrap().key();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -212,7 +216,7 @@ mod tests {
         })
     }
 
-    /// Writes bytes behind the channel's back, and returns the other side's answer to them.
+    /// Writes bytes without the channel's knowledge, and returns how the other side reacts.
     fn receive_raw(to: &mut Channel, from: &Channel, bytes: &[u8]) -> io::ErrorKind {
         (&*from.socket.stream).write_all(bytes).unwrap();
         to.receive(Deadline::after(LIMIT)).unwrap_err().kind()

@@ -1,4 +1,4 @@
-//! The side of ranks other than 0.
+//! The side of all ranks except 0.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -18,23 +18,23 @@ use crate::deadline::{Deadline, Pauses};
 /// The first and the longest pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// The time that one attempt to connect takes at most.
+/// How long one attempt to connect may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// The time for the first attempts to find rank 0 among other programs.
+/// How long the first attempts to find rank 0 among other programs may take.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
-/// The time for rank 0's answer, in addition to the wait for the key.
+/// How long rank 0's answer may take, on top of the wait for the key.
 const ROUND_TRIP: Duration = Duration::from_secs(1);
 
-/// The connections of one rank to rank 0: as many as threads use the exchange at once.
+/// One rank's connections to rank 0: as many as there are threads that use the exchange at once.
 pub(super) struct Client {
     pub(super) address: String,
     secret: Key,
-    /// The time limit of a put.
+    /// The time limit for a put.
     limit: Duration,
     idle: Mutex<Vec<Channel>>,
 }
 
-/// The knowledge of rank 0 before an attempt to connect.
+/// What we know about rank 0 before an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank0 {
     MayComeLater,
@@ -49,12 +49,13 @@ impl Client {
         Ok(client)
     }
 
-    /// Looks for rank 0 at several addresses, in turn, again and again.
+    /// Looks for rank 0 at several addresses, in turn, until the limit.
     pub(super) fn find(addresses: &[String], secret: &Key, limit: Duration) -> Result<Self> {
         let (deadline, mut pauses) = (Deadline::after(limit), Pauses::new(FIRST_PAUSE, LONGEST_PAUSE));
-        // The time for one address: a program that listens and says nothing holds up the search no longer.
+        // How long we stay with one address. A program that listens but says nothing must not hold up the
+        // search.
         let mut patience = FIRST_PATIENCE;
-        let mut last = "nobody listens".to_owned();
+        let mut last = "no program listens there".to_owned();
         loop {
             for address in addresses {
                 let (address, idle) = (address.clone(), Mutex::default());
@@ -65,8 +66,10 @@ impl Client {
                         return Ok(client);
                     }
                     Err(Distrust::WrongSecret) => {
-                        last =
-                            format!("rank 0 at {} is another run's, or has another secret", client.address);
+                        last = format!(
+                            "rank 0 at {} belongs to another run, or has another secret",
+                            client.address
+                        );
                     }
                     Err(Distrust::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(Distrust::Io(error)) => last = format!("{}: {}", client.address, described(&error)),
@@ -110,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, and reads the answer, which is `None` to `read` where it answers another request.
+    /// Sends a request and reads the answer. `read` returns `None` if the answer belongs to another request.
     fn ask<R>(
         &self,
         request: Request<'_>,
@@ -134,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Connects to rank 0, again and again until the deadline.
+    /// Connects to rank 0, with retries until the deadline.
     fn open(&self, deadline: Deadline, limit: Duration, rank_0: Rank0) -> Result<Channel> {
         let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
@@ -155,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Tries all addresses that the name has, one after the other.
+    /// Tries every address that the host name resolves to, one after another.
     fn attempt(&self, deadline: Deadline) -> Result<Channel, Distrust> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.address.to_socket_addrs()? {
@@ -170,7 +173,7 @@ impl Client {
         Err(last.into())
     }
 
-    /// Returns the error of a connection that failed while it was used.
+    /// Returns the error for a connection that failed while in use.
     #[cold]
     fn gone(&self, error: &io::Error, limit: Duration) -> gpustream::Error {
         if error.kind() == io::ErrorKind::TimedOut {

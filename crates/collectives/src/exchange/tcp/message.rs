@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::store::Put;
 use super::super::{MAX_KEY, MAX_VALUE};
 
-/// The message of a rank to rank 0.
+/// A rank's message to rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request<'a> {
     Put {
@@ -14,17 +14,16 @@ pub(super) enum Request<'a> {
     },
     Get {
         key: &'a str,
-        /// The time that rank 0 waits for the key at most; whole milliseconds arrive.
+        /// How long rank 0 may wait for the key. We send it in whole milliseconds.
         wait: Duration,
     },
 }
 
-/// Rank 0's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
     Put(Put),
     Found(&'a [u8]),
-    /// No rank put the key while rank 0 waited.
+    /// No rank put the key while rank 0 was waiting.
     NotYet,
 }
 
@@ -51,7 +50,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the request that a message is, if it is one.
+    /// Parses a request. Returns `None` if the message is not one.
     pub(super) fn read(message: &'a [u8]) -> Option<Self> {
         let (&[kind, low, high], rest) = message.split_first_chunk()?;
         let (key, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
@@ -78,7 +77,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Returns the answer that a message is, if it is one.
+    /// Parses an answer. Returns `None` if the message is not one.
     pub(super) fn read(message: &'a [u8]) -> Option<Self> {
         match message.split_first()? {
             (&STORED, []) => Some(Self::Put(Put::Stored)),
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_none_are_refused() {
+    fn malformed_messages_are_refused() {
         let long = Request::Put { key: "k", bytes: &vec![0; MAX_VALUE + 1] }.to_bytes();
         let no_key = Request::Put { key: "", bytes: b"" }.to_bytes();
         for bad in [

@@ -18,18 +18,20 @@ use self::client::Client;
 use self::server::Server;
 use super::{Exchange, ExchangeError, check_key, check_value, local};
 
-/// The exchange of processes that reach rank 0 over TCP.
+/// An exchange for processes that can reach rank 0 over TCP.
 ///
-/// Rank 0 [listens](Self::listen) at the address that it is told and nowhere else, and keeps what is put; the other ranks
-/// [connect](Self::connect). Both sides of a connection prove that they know the [`Secret`] (by HMAC-SHA256, so the secret is
-/// never sent), and every message carries a code by which a changed one is noticed. Nothing is encrypted.
+/// Rank 0 [listens](Self::listen) at the address that you give it, and nowhere else, and stores what is put.
+/// The other ranks [connect](Self::connect). Both sides of a connection prove that they know the [`Secret`]
+/// (with HMAC-SHA256, so the secret itself is never sent), and every message carries a code, so that changes
+/// are detected. Nothing is encrypted.
 ///
-/// Rank 0 has a thread and a descriptor for each connection, 4096 at most, and the others have one connection each, or as many
-/// as their threads use at once; for 1,024 ranks, `ulimit -n` has to allow rank 0 as many descriptors. A connection that
-/// does not prove its knowledge of the secret within ten seconds is closed, and there are 256 of these at most.
+/// Rank 0 needs a thread and a descriptor for each connection, up to 4096. Every other rank has one
+/// connection, or as many as it has threads that use the exchange at once. So for 1,024 ranks, `ulimit -n`
+/// must allow rank 0 that many descriptors. Rank 0 closes a connection that does not prove within ten seconds
+/// that it knows the secret, and accepts at most 256 such connections at a time.
 ///
-/// Rank 0's threads end when its exchange is dropped, and the values that were put are gone with them: rank 0 keeps the
-/// exchange until all ranks have what they need. Another rank whose rank 0 is gone gets
+/// If rank 0 drops its exchange, its threads end and all values are gone. So rank 0 must keep the exchange
+/// until all ranks have what they need. If rank 0 is gone, other ranks get
 /// [`ExchangeError::Gone`](super::ExchangeError::Gone).
 ///
 /// ```
@@ -53,19 +55,19 @@ enum Side {
 }
 
 impl TcpExchange {
-    /// Listens at `address`, as rank 0 does: `HOST:PORT`, such as `10.0.0.1:29500` or `[::1]:29500`. The first address that
-    /// a host's name has is listened at; on many systems the own name means the loopback interface, which no other host
-    /// reaches.
+    /// Listens at `address`, as rank 0 must: `HOST:PORT`, such as `10.0.0.1:29500` or `[::1]:29500`. If a
+    /// host name has several addresses, we use the first. Beware that on many systems a host's own name means
+    /// the loopback interface, which other hosts cannot reach.
     ///
     /// # Errors
-    /// [`External`](gpustream::ErrorKind::External) with a [`std::io::Error`] where the address cannot be listened at.
+    /// [`External`](gpustream::ErrorKind::External), with a [`std::io::Error`], if we cannot listen at the address.
     pub fn listen(address: &str, secret: &Secret) -> Result<Self> {
         let server = TcpListener::bind(address).and_then(|listener| Server::start(listener, secret.key()));
         match server {
             Ok(server) => Ok(Self(Side::Listens(server))),
             Err(error) => {
                 let context = format!(
-                    "rank 0 cannot listen at {address} for the exchange; name an address of its host"
+                    "rank 0 cannot listen at {address} for the exchange; name an address of rank 0's own host"
                 );
                 Err(Error::external(error).with_context(context))
             }
@@ -83,22 +85,23 @@ impl TcpExchange {
         Err(ExchangeError::NoFreePort { addresses: range(addresses) }.into())
     }
 
-    /// Connects to rank 0 at the one of these addresses where it listens, among programs that may be anything.
+    /// Connects to rank 0 at whichever of these addresses it listens. At the others there may be any other
+    /// program.
     pub(super) fn find(addresses: &[String], secret: &Secret, limit: Duration) -> Result<Self> {
         Client::find(addresses, &secret.key(), limit).map(|client| Self(Side::Connects(client)))
     }
 
-    /// Connects to rank 0, as all other ranks do: again and again until rank 0 listens, `limit` at most and the time that the
-    /// system takes to look up a host's name. Blocks until then. A put is given up after `limit` as well.
+    /// Connects to rank 0, as all other ranks must. Retries until rank 0 listens, at most for `limit` plus
+    /// the time that the system takes to look up a host name. Blocks until then. A put later has the same
+    /// time limit.
     ///
     /// # Errors
-    /// [`External`](gpustream::ErrorKind::External) with an [`ExchangeError`](super::ExchangeError): `Unreachable` when the
-    /// limit has passed, `WrongSecret` where rank 0 has another secret.
+    /// [`External`](gpustream::ErrorKind::External), with an [`ExchangeError`](super::ExchangeError): `Unreachable` if the limit has passed, `WrongSecret` if rank 0 has another secret.
     pub fn connect(address: &str, secret: &Secret, limit: Duration) -> Result<Self> {
         Client::connect(address, secret.key(), limit).map(|client| Self(Side::Connects(client)))
     }
 
-    /// Returns the address at which this process listens, where it is rank 0.
+    /// Returns the address at which this process listens, if it is rank 0.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Side::Listens(server) => Some(server.address),
@@ -107,13 +110,13 @@ impl TcpExchange {
     }
 }
 
-/// Returns whether an error says that a port is taken.
+/// Returns true if an error means that a port is taken.
 fn is_in_use(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Returns the words for some addresses.
+/// Returns text for some addresses.
 fn range(addresses: &[String]) -> String {
     match addresses {
         [first, .., last] => format!("{first} to {last}"),
@@ -147,7 +150,7 @@ impl Exchange for TcpExchange {
         }
     }
 
-    /// As for the trait; a rank that waits for an answer of rank 0's returns within `limit` and one second.
+    /// As the trait says. If this rank must ask rank 0, it returns within `limit` and one second.
     fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>> {
         match &self.0 {
             Side::Listens(server) => local::get(server.store(), key, limit),

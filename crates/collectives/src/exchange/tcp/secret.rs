@@ -1,4 +1,4 @@
-//! The secret that ranks share, and the codes by which one side knows that a message is the other's.
+//! The secret that ranks share, and the codes that authenticate a message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +9,14 @@ use sha2::Sha256;
 
 use crate::failure::invalid;
 
-/// The fewest bytes of a secret.
+/// How long a secret must be, in bytes.
 const SHORTEST: usize = 16;
 
-/// The length of a code, in bytes.
 pub(super) const CODE: usize = 32;
 
-/// A text that all ranks of a [`TcpExchange`](super::TcpExchange) know, and no other program: 16 bytes or more, chosen at
-/// random. `openssl rand -hex 32` makes one. A program that listens to the connections may try short or likely secrets
-/// without asking any rank.
+/// A text that all ranks of a [`TcpExchange`](super::TcpExchange) know and no other program does. It must
+/// have at least 16 bytes and should be random; `openssl rand -hex 32` makes a good one. Do not use a short
+/// or guessable text, because a program that records the connections can try secrets offline.
 ///
 /// ```
 /// use gpustream_collectives::Secret;
@@ -30,14 +29,14 @@ pub(super) const CODE: usize = 32;
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Returns the secret that is `text`.
+    /// Returns a secret with this text.
     ///
     /// # Errors
-    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) for less than 16 bytes.
+    /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if it has less than 16 bytes.
     pub fn new(text: &str) -> Result<Self> {
         if text.len() < SHORTEST {
             return invalid(format!(
-                "the ranks' secret has {} bytes and needs {SHORTEST} or more; make one with `openssl rand -hex 32`, and give \
+                "the ranks' secret has {} bytes, but needs at least {SHORTEST}; make one with `openssl rand -hex 32`, and give \
                  it to all ranks as GPUSTREAM_EXCHANGE_SECRET",
                 text.len()
             ));
@@ -45,12 +44,12 @@ impl Secret {
         Ok(Self(text.into()))
     }
 
-    /// Returns the secret that is made from this one and the words for a run.
+    /// Derives a run's secret from this one.
     pub(in super::super) fn of_run(&self, run: &str) -> Self {
         Self::of_bytes(self.key().code(&[b"run", run.as_bytes()]))
     }
 
-    /// Returns the secret whose text is these bytes in hexadecimal digits.
+    /// Returns the secret whose text is these bytes in hexadecimal.
     pub(in super::super) fn of_bytes(bytes: [u8; 32]) -> Self {
         let [high, low] =
             [0, 16].map(|at| bytes[at..].first_chunk().map_or(0, |half| u128::from_be_bytes(*half)));
@@ -72,13 +71,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A key of HMAC-SHA256.
+/// An HMAC-SHA256 key.
 #[derive(Clone)]
 pub(super) struct Key(Hmac<Sha256>);
 
 impl Key {
     fn new(bytes: &[u8]) -> Self {
-        // A key longer than a block is replaced by its checksum, as HMAC says; every length is a key.
+        // HMAC replaces a key that is longer than a block with its checksum, so a key may have any length.
         let mut block = [0; 64];
         match block.get_mut(..bytes.len()) {
             Some(start) => start.copy_from_slice(bytes),
@@ -87,17 +86,18 @@ impl Key {
         Self(Hmac::new(&block.into()))
     }
 
-    /// Returns the code of a message, which is `parts` one behind the other.
+    /// Returns the code of a message, which is the concatenation of `parts`.
     pub(super) fn code(&self, parts: &[&[u8]]) -> [u8; CODE] {
         self.over(parts).finalize().into_bytes().into()
     }
 
-    /// Whether `code` is the one of a message, in a time that does not depend on where they differ.
+    /// Returns true if `code` belongs to the message. The time does not depend on where codes differ, so it
+    /// tells an attacker nothing.
     pub(super) fn is_code(&self, parts: &[&[u8]], code: &[u8]) -> bool {
         self.over(parts).verify_slice(code).is_ok()
     }
 
-    /// Returns a key that is made from this one and a message.
+    /// Derives a key from this one and a message.
     pub(super) fn derive(&self, parts: &[&[u8]]) -> Self {
         Self::new(&self.code(parts))
     }
@@ -115,7 +115,7 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// The sixth and the second case of RFC 4231: keys longer and shorter than a block.
+    /// The sixth and second test cases of RFC 4231: keys longer and shorter than a block.
     #[test]
     fn codes_are_those_of_the_standard() {
         let long =

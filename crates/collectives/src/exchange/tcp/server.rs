@@ -1,4 +1,4 @@
-//! Rank 0's side: a thread that accepts connections, and one for each of them.
+//! Rank 0's side: one thread that accepts connections, and one per connection.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
@@ -15,27 +15,27 @@ use super::message::{Answer, Request};
 use super::secret::Key;
 use crate::deadline::Deadline;
 
-/// The most connections, each with a thread and a descriptor. More wait to be accepted.
+/// How many connections we accept, each with a thread and a descriptor. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
-/// The most connections that have yet to prove that they know the secret.
+/// How many connections may be in their handshake.
 const MAX_UNTRUSTED: usize = 256;
-/// The time in which a connection has to prove that it knows the secret.
+/// How long a handshake may take.
 const TRUST_LIMIT: Duration = Duration::from_secs(10);
-/// The longest wait for a key before rank 0 says that the key is not there yet, and is asked again. A rank that is gone
-/// occupies rank 0 no longer than this.
+/// How long we wait for a key before we tell the other side to ask again. If that rank is gone, it occupies
+/// rank 0 no longer than this.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// The pause after a connection could not be accepted, for want of descriptors for example.
+/// How long we pause if we cannot accept a connection, for example because descriptors have run out.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// The stack of a connection's thread, in bytes.
+/// The stack size of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
 
-/// The threads that serve a store to other ranks, until this is dropped.
+/// The threads that serve a store to other ranks. They end when this is dropped.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     shared: Arc<ServerState>,
-    /// Its end wakes the thread that accepts. `None` in `drop` alone.
+    /// Closing it wakes the accepting thread. `None` only inside `drop`.
     wake: Option<PipeWriter>,
-    /// `None` in `drop` alone.
+    /// `None` only inside `drop`.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,14 +43,14 @@ struct ServerState {
     store: Store,
     secret: Key,
     connections: Mutex<Connections>,
-    /// Told when a connection ends or is trusted, and at the end.
+    /// Notified when a connection ends or has completed its handshake, and at the end.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Connections {
     open: HashMap<u64, Arc<TcpStream>>,
-    /// The number of those that have yet to prove that they know the secret.
+    /// How many of them are still in their handshake.
     untrusted: usize,
     /// The number of the next connection.
     next: u64,
@@ -61,9 +61,10 @@ struct Connections {
 impl Server {
     pub(super) fn start(listener: TcpListener, secret: Key) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        // A connection may be gone between the poll and the accept, which must not block then.
+        // A connection may go away between the poll and the accept, and then the accept must not block.
         listener.set_nonblocking(true)?;
-        // The standard library's queue is short, and a connection that finds it full tries again after seconds.
+        // The standard library asks for a short queue. A connection that finds the queue full only retries
+        // after seconds.
         rustix::net::listen(&listener, MAX_CONNECTIONS as i32)?;
         let (asleep, wake) = io::pipe()?;
         let shared = Arc::new(ServerState {
@@ -88,27 +89,27 @@ impl Drop for Server {
         let mut connections = self.shared.lock();
         connections.closed = true;
         for stream in connections.open.values() {
-            // An error means that the other side has ended the connection.
+            // An error means that the other side has already ended the connection.
             let _ = stream.shutdown(Shutdown::Both);
         }
         drop(connections);
         self.shared.changed.notify_all();
         self.shared.store.close();
         self.wake = None;
-        // The thread ends with all of its connections' threads, which have nothing left to wait for.
+        // The thread ends together with its connections' threads, which have nothing left to wait for.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Accepts connections until the pipe's other end is dropped.
+/// Accepts connections until the other end of the pipe is dropped.
 fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &ServerState) {
     thread::scope(|threads| {
         while shared.wait_for_room() {
             let mut ready = [PollFd::new(asleep, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
             if poll(&mut ready, None).is_err() {
-                // Interrupted by a signal.
+                // A signal interrupted us.
                 continue;
             }
             if !ready[0].revents().is_empty() {
@@ -118,7 +119,7 @@ fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &ServerState) {
                 Ok((stream, _)) => {
                     let Some(connection) = Connection::begin(shared, stream) else { return };
                     let builder = Builder::new().name("exchange".into()).stack_size(STACK);
-                    // Without a thread the connection ends, and the other side tries again.
+                    // If no thread can be started, the connection closes and the other side tries again.
                     let _ = builder.spawn_scoped(threads, move || connection.serve());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -131,7 +132,7 @@ fn serve(listener: &TcpListener, asleep: &PipeReader, shared: &ServerState) {
 }
 
 impl ServerState {
-    /// Waits until one more connection may be accepted. Returns false at the end.
+    /// Waits until we may accept another connection. Returns false at the end.
     fn wait_for_room(&self) -> bool {
         let full = |connections: &mut Connections| {
             !connections.closed
@@ -156,7 +157,7 @@ impl ServerState {
     }
 }
 
-/// A connection that counts among the open ones until it is dropped.
+/// A connection. It counts as open until it is dropped.
 struct Connection<'a> {
     shared: &'a ServerState,
     stream: Arc<TcpStream>,
@@ -165,7 +166,7 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// Returns an accepted connection, or `None` at the end.
+    /// Registers an accepted connection. Returns `None` if the server is ending.
     fn begin(shared: &'a ServerState, stream: TcpStream) -> Option<Self> {
         let stream = Arc::new(stream);
         let mut connections = shared.lock();
@@ -179,7 +180,7 @@ impl<'a> Connection<'a> {
         Some(Self { shared, stream, number, trusted: false })
     }
 
-    /// Answers the other side until the connection ends, or something comes that no rank sends.
+    /// Serves the other side until the connection ends or sends something that no rank would send.
     fn serve(mut self) {
         let trusted =
             Channel::accept(Arc::clone(&self.stream), &self.shared.secret, Deadline::after(TRUST_LIMIT));

@@ -10,7 +10,7 @@ use super::json::{List, Text};
 use crate::report::bytes;
 use gpustream_timeline::{Nanos, Operation, SpanKind, WorkKind};
 
-/// Strings that are written once, and referred to by number.
+/// Strings that are written once and referred to by number.
 #[derive(Default)]
 struct Strings {
     numbers: HashMap<String, usize>,
@@ -87,7 +87,7 @@ fn write_part(part: &Panel<'_>, is_one_of_several: bool, strings: &mut Strings) 
     text
 }
 
-/// Returns the columns of a row: starts as differences, and sources as 4 × the record's place + its kind.
+/// Returns the columns of a row: starts as differences, and sources as 4 × the record's index + its kind.
 fn write_row(
     part: &Panel<'_>,
     row: &Row<'_>,
@@ -139,13 +139,13 @@ fn write_row(
     )
 }
 
-/// Returns each time less the one before, in an order that only rises.
+/// Returns the differences between consecutive times. The times must be ascending.
 fn differences(times: impl Iterator<Item = Nanos> + Clone) -> impl Iterator<Item = Nanos> + Clone {
     let before = std::iter::once(0).chain(times.clone());
     times.zip(before).map(|(time, before)| time.saturating_sub(before))
 }
 
-/// Returns the columns of the operations: everything known of them apart from their slices.
+/// Returns the columns of the operations: what we know about them apart from their slices.
 fn operations(part: &Panel<'_>, strings: &mut Strings) -> String {
     let operations = &part.timeline.operations;
     let places: Vec<_> = operations.iter().map(|one| strings.number(&describe::place(&one.place))).collect();
@@ -166,13 +166,13 @@ fn operations(part: &Panel<'_>, strings: &mut Strings) -> String {
     )
 }
 
-/// Returns the number of a few words about work, and its bytes. The page adds the rate.
+/// Returns the number of a short text about some work, and its bytes. The page adds the rate.
 fn write_work(work: &WorkKind, strings: &mut Strings) -> (usize, u64) {
     let bytes = bytes(work);
     (strings.number(&describe::work_without_bytes(work)), bytes)
 }
 
-/// Returns place, text, and the operation that was waited for or -1.
+/// Returns place and text, and the operation that was waited for, or -1.
 fn write_span(part: &Panel<'_>, span: &gpustream_timeline::Span, strings: &mut Strings) -> String {
     let place = strings.number(&describe::place(&span.place));
     let text = strings.number(&describe::span(span).join("\n"));

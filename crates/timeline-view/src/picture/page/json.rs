@@ -1,8 +1,8 @@
-//! Text and numbers as JSON that may stand in a page.
+//! Text and numbers as JSON that is safe inside a page.
 
 use std::fmt::{self, Display, Write as _};
 
-/// A string. Nothing in it can end the script that it stands in.
+/// A string. Nothing in it can end the script around it.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl Display for Text<'_> {
@@ -12,7 +12,7 @@ impl Display for Text<'_> {
             match c {
                 '"' => f.write_str("\\\"")?,
                 '\\' => f.write_str("\\\\")?,
-                // `</script>` and `<!--` would be read by the page and not by JSON.
+                // The page would interpret `</script>` and `<!--`, although JSON would not.
                 '<' | '>' | '&' | '\0'..' ' | '\u{7f}' | '\u{2028}' | '\u{2029}' => {
                     write!(f, "\\u{:04x}", u32::from(c))?;
                 }

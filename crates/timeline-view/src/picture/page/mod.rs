@@ -1,7 +1,7 @@
-//! A page in which one can move about in a timeline.
+//! A page in which you can move around in a timeline.
 //!
-//! The records are in the page as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The page draws on
-//! a canvas the part that is seen at the moment.
+//! The page contains the records as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The
+//! page draws the visible part on a canvas.
 
 mod data;
 mod json;
@@ -9,7 +9,7 @@ mod json;
 use super::Picture;
 use super::escape::Xml;
 
-/// The scripts of the page, each of which uses those before it.
+/// The page's scripts. Each uses the ones before it.
 const SCRIPTS: [&str; 4] =
     [include_str!("data.js"), include_str!("view.js"), include_str!("draw.js"), include_str!("input.js")];
 
@@ -20,7 +20,7 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
     };
     let mut page = String::new();
     let mut rest = include_str!("page.html");
-    // Each placeholder is looked for behind the one before, so that no record is taken for one.
+    // We look for each placeholder after the previous one, so that a record cannot be mistaken for one.
     for (placeholder, text) in [
         ("{title}", Xml(title).to_string()),
         ("{style}", include_str!("page.css").to_owned()),

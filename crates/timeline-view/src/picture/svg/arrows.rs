@@ -10,10 +10,11 @@ use super::slices::lane_top;
 use crate::lookup::ran;
 use gpustream_timeline::Nanos;
 
-/// The arrows that are drawn at most.
+/// How many arrows we draw at most.
 const MOST: usize = 250;
 
-/// The pixels from which on an arrow is drawn even if it comes from or goes to a slice that is not drawn by itself.
+/// An arrow that is at least this many pixels long is drawn even if one of its slices is not drawn
+/// individually.
 const LONG: f64 = 8.0;
 
 /// An arrow between two rows, in pixels.
@@ -23,8 +24,8 @@ struct Arrow {
 }
 
 impl Drawing<'_> {
-    /// Returns the arrows, and how many were left out: those between slices that are not seen by themselves, and where
-    /// there are still too many, those near another.
+    /// Returns the arrows, and how many we left out. We leave out arrows between slices that are not visible
+    /// individually. If there are still too many, we also leave out those that are close to another.
     pub(super) fn arrows(&self) -> (String, usize) {
         let (mut arrows, mut count) = (Vec::new(), 0);
         let wide = |time: &Range<Nanos>| self.scale.x(time.end) - self.scale.x(time.start) >= self.threshold;
@@ -70,7 +71,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Leaves out arrows whose ends are both near those of another, until there are few.
+/// Leaves out arrows whose ends are both close to those of another arrow, until few enough are left.
 fn thin(arrows: &mut Vec<Arrow>) {
     let mut cell = 1.0;
     while arrows.len() > MOST {
@@ -86,7 +87,7 @@ impl Arrow {
         let ((x1, from), (x2, to)) = (self.from, self.to);
         let is_down = to > from;
         let (y1, y2) = if is_down { (from + LANE, to) } else { (from, to + LANE) };
-        // The curve leaves and arrives upright, so that arrows between neighbours stay short.
+        // The curve leaves and arrives vertically, so that arrows between neighbours stay short.
         let bend = ((y2 - y1).abs() / 2.0).clamp(6.0, 30.0);
         let bend = if is_down { bend } else { -bend };
         let _ = writeln!(

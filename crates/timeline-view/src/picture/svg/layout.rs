@@ -1,4 +1,4 @@
-//! The places of rows and headings.
+//! Where rows and headings go.
 
 use std::borrow::Cow;
 
@@ -12,29 +12,26 @@ pub(super) const LANE: f64 = 16.0;
 pub(super) const BETWEEN: f64 = 2.0;
 /// The height of the instants above the lanes.
 pub(super) const MARKS: f64 = 12.0;
-/// The space at the right of the rows.
+/// The space on the right of the rows.
 pub(super) const RIGHT: f64 = 14.0;
-/// The height of a counter's plot.
 const PLOT: f64 = 30.0;
-/// The space between rows.
 const SPACE: f64 = 5.0;
-/// The height of a heading.
 const HEADING: f64 = 19.0;
-/// The rows that are drawn of a timeline at most.
+/// How many rows of a timeline we draw at most.
 const ROWS: usize = 100;
 
-/// The rows and headings of a picture, with their places.
+/// The rows and headings of a picture, and where they are.
 pub(super) struct Layout<'p> {
     /// The width of the rows' names.
     pub(super) gutter: f64,
-    /// The upper end of the rows; the ticks are above.
+    /// The upper edge of the rows. The ticks are above it.
     pub(super) top: f64,
-    /// The lower end of the rows.
+    /// The lower edge of the rows.
     pub(super) bottom: f64,
     pub(super) items: Vec<Item<'p>>,
 }
 
-/// Something that takes height.
+/// Something that takes up height.
 pub(super) enum Item<'p> {
     Heading { y: f64, text: String, class: &'static str },
     Row { part: &'p Panel<'p>, row: &'p Row<'p>, y: f64, height: f64 },
@@ -61,7 +58,7 @@ impl<'p> Layout<'p> {
         let several_devices = part.timeline.devices.len() > 1;
         let mut group = None;
         for row in part.rows.iter().take(ROWS) {
-            // In a stack of timelines of one device, each would repeat the device's name.
+            // If several timelines of one device are stacked, each would repeat the device's name.
             if group.replace(row.group) != Some(row.group) && (several_devices || !is_one_of_several) {
                 self.heading(group_name(part, row.group), "muted");
             }
@@ -97,7 +94,8 @@ fn height(row: &Row<'_>) -> f64 {
     if row.values.is_empty() { lanes + marks } else { PLOT }
 }
 
-/// Returns as much of a text as fits into so many pixels, or nothing where too little of it would be left.
+/// Returns as much of a text as fits into this many pixels. Returns nothing if too little of it would be
+/// left.
 pub(super) fn cut(text: &str, width: f64) -> Option<Cow<'_, str>> {
     let most = (width / CHARACTER).floor().max(0.0) as usize;
     let count = text.chars().count();

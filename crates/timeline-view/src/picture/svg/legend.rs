@@ -1,4 +1,4 @@
-//! The legend: the things that the picture has in it, and nothing else.
+//! The legend. It only shows what occurs in the picture.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{CHARACTER, Used};
 /// The height of a line.
 const LINE: f64 = 18.0;
 
-/// Returns the legend from `top` on, and its height.
+/// Returns the legend, beginning at `top`, and its height.
 pub(super) fn draw(used: &Used, top: f64, width: f64) -> (String, f64) {
     let mut entries: Vec<(String, String)> = Vec::new();
     for kind in &used.kinds {

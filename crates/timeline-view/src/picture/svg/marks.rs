@@ -1,4 +1,4 @@
-//! The instants of a row.
+//! Draws the instants of a row.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::super::row::Row;
 use super::{Drawing, Used};
 
 impl Drawing<'_> {
-    /// Draws the instants of a row, only the first of several that are within few pixels of each other.
+    /// Draws the instants of a row. If several are within a few pixels, draws only the first.
     pub(super) fn marks(&self, svg: &mut String, part: &Panel<'_>, row: &Row<'_>, y: f64, used: &mut Used) {
         let origin = part.extent.start;
         let mut drawn: Vec<(f64, Mark, Vec<String>, usize)> = Vec::new();

@@ -16,13 +16,13 @@ use super::scale::Scale;
 use super::{Panel, Picture};
 use layout::{Item, Layout};
 
-/// The length of the text that a picture is kept below, by drawing less of it one by one.
+/// We keep a picture's text below this length by drawing fewer things individually.
 const LONGEST: usize = 1 << 20;
 
-/// The size of text in pixels.
+/// The font size in pixels.
 const TEXT: f64 = 11.0;
 
-/// The mean width of a character of that size, on the wide side.
+/// The average width of a character in that size, rounded up.
 const CHARACTER: f64 = 6.4;
 
 pub(super) fn draw(picture: &Picture<'_>) -> String {
@@ -43,13 +43,13 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
     }
 }
 
-/// Everything that is known of a picture before it is drawn.
+/// Everything that we know about a picture before we draw it.
 struct Drawing<'d> {
     picture: &'d Picture<'d>,
     parts: &'d [Panel<'d>],
     layout: &'d Layout<'d>,
     scale: &'d Scale,
-    /// The pixels from which on a slice is drawn by itself.
+    /// From this many pixels on, a slice is drawn individually.
     threshold: f64,
 }
 
@@ -122,7 +122,7 @@ impl Drawing<'_> {
         format!("<path class=\"grid\" d=\"{lines}\"/>\n<g class=\"ticks\">{labels}</g>\n")
     }
 
-    /// Returns title, headings and the names of the rows.
+    /// Returns title, headings and the rows' names.
     fn names(&self) -> String {
         let mut names = String::new();
         if !self.picture.title.is_empty() {
@@ -146,7 +146,7 @@ impl Drawing<'_> {
     }
 }
 
-/// The things that a picture has in it, for the legend.
+/// What occurs in a picture, for the legend.
 #[derive(Default)]
 struct Used {
     kinds: Vec<Kind>,
@@ -156,7 +156,7 @@ struct Used {
     arrows: Option<usize>,
 }
 
-/// Returns the rules for all but the slices.
+/// Returns the CSS rules for everything except the slices.
 fn surroundings(dark: bool) -> String {
     let [page, text, muted, grid, line] = if dark {
         ["#0d1117", "#e6edf3", "#9aa4af", "#2a3038", "#e6edf3"]

@@ -1,4 +1,4 @@
-//! The values of a counter.
+//! Plots the values of a counter.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use crate::text::Bytes;
 use gpustream_timeline::Nanos;
 
 impl Drawing<'_> {
-    /// Draws a counter's values as steps, with the highest value written beside them.
+    /// Draws a counter's values as steps, and writes the highest value next to them.
     pub(super) fn plot(&self, svg: &mut String, row: &Row<'_>, y: f64, height: f64) {
         let window = &self.scale.window;
-        // The value at the left is the last one before.
+        // The value at the left edge is the last one before it.
         let first = row.values.partition_point(|&(time, _)| time <= window.start).saturating_sub(1);
         let values: Vec<(Nanos, u64)> =
             row.values.iter().skip(first).take_while(|&&(time, _)| time <= window.end).copied().collect();
@@ -37,7 +37,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Keeps of the values on one pixel the first, the least, the greatest and the last.
+/// For each pixel, keeps only the first, lowest, highest and last value.
 fn thin(values: impl Iterator<Item = (f64, u64)>) -> Vec<(f64, u64)> {
     let mut kept: Vec<(f64, u64)> = Vec::new();
     let mut pixel: Vec<(f64, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The slices of a row.
+//! Draws the slices of a row.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::{CHARACTER, Drawing, Used};
 use crate::text::percent;
 
 impl Drawing<'_> {
-    /// Draws everything that a row has.
+    /// Draws everything in a row.
     pub(super) fn row(
         &self,
         svg: &mut String,
@@ -48,7 +48,7 @@ impl Drawing<'_> {
         let _ = write!(svg, "<g><title>");
         let lines = describe::slice(slice, part.timeline, &part.lookup);
         let _ = write!(svg, "{}</title>", Xml(&lines.join("\n")));
-        // Neighbours of one kind are told apart by a line between them.
+        // A line separates neighbours of the same kind.
         let (edge, inset) = match width {
             ..3.0 => ("", 0.0),
             _ if framed => (" frame", 0.5),
@@ -60,7 +60,7 @@ impl Drawing<'_> {
             svg,
             "<rect class=\"{class}{edge}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width_inside:.1}\" height=\"{height}\"/>"
         );
-        // A label lies in what is seen of the slice; where it does not fit, its sign may.
+        // The label goes into the visible part of the slice. If it does not fit, we try its glyph.
         let (from, to) = (x.max(self.scale.left), (x + width).min(self.scale.left + self.scale.width));
         let room = to - from - 6.0;
         let label = cut(slice.label, room - glyph.chars().count() as f64 * CHARACTER);
@@ -78,13 +78,13 @@ impl Drawing<'_> {
     }
 }
 
-/// Returns the upper end of a row's lane.
+/// Returns the upper edge of a row's lane.
 pub(super) fn lane_top(row: &Row<'_>, y: f64, lane: usize) -> f64 {
     let marks = if row.instants.is_empty() { 0.0 } else { MARKS };
     y + marks + lane as f64 * (LANE + BETWEEN)
 }
 
-/// Draws a run: in each cell the kinds above each other, each as high as the part of the time that it covers.
+/// Draws a run. In each cell the kinds are stacked, each as high as the part of the time that it covers.
 fn draw_run(svg: &mut String, run: &Run, y: f64, used: &mut Used) {
     used.runs = true;
     let length = run.time.end.saturating_sub(run.time.start);
@@ -98,7 +98,7 @@ fn draw_run(svg: &mut String, run: &Run, y: f64, used: &mut Used) {
         let _ = write!(svg, "<path class=\"{}\" d=\"", kind.look().class);
         for cell in &run.cells {
             let sum: f64 = cell.kinds.iter().map(|(_, share)| share).sum();
-            // Something is always seen, and nothing is higher than the lane.
+            // Something must always be visible, and nothing may be higher than the lane.
             let whole = (LANE * sum.min(1.0)).max(2.0);
             let below: f64 = cell.kinds.iter().filter(|(one, _)| one < kind).map(|(_, share)| share).sum();
             let Some((_, share)) = cell.kinds.iter().find(|(one, _)| one == kind) else { continue };
