@@ -14,6 +14,7 @@ mod declarations;
 mod default_streams;
 mod events;
 mod exit;
+mod extensions;
 mod external;
 mod external_memory;
 mod faults;

@@ -168,6 +168,7 @@ impl Toolbox {
         note("Device::flag", device.flag().map(drop));
         note("Device::register", device.register(vec![1u32; N]).map(drop));
         note("Device::synchronize", device.synchronize());
+        note("Device::extension", device.extension(|_| Ok(())).map(drop));
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend).map(drop));
         note("Device::best", Device::best().map(drop));

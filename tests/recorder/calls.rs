@@ -532,6 +532,31 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
     });
 }
 
+/// The value holds a stream, memory and a kernel of its device, which must not keep each other alive.
+#[test]
+fn an_extension_is_found_without_a_call_and_goes_with_the_last_handle() {
+    struct Ours {
+        stream: Stream,
+        words: Buffer<u32>,
+        kernel: Kernel,
+    }
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let ours = |device: &Device| {
+            device.extension(|device| {
+                let (stream, kernel) = (device.stream()?, load_kernel(fake, device)?);
+                Ok(Ours { words: stream.zeros(10)?, stream, kernel })
+            })
+        };
+        let first = ours(&device).unwrap();
+        assert_eq!(first.words.len(), 10);
+        let (second, calls) = recorder.record(|| ours(first.stream.device()).unwrap());
+        assert!(calls.is_empty(), "{calls:?}");
+        assert_eq!(second.kernel.name(), first.kernel.name());
+        recorder.release();
+    });
+}
+
 /// The library asks for all that the device has, not for this launch's share: launches of other threads may need more.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {

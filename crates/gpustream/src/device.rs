@@ -22,6 +22,7 @@ use gpustream_hal::{
 };
 
 use crate::choice::{self, Among, Choice, backends};
+use crate::extension::ExtensionLink;
 use crate::module::{self, Module, ModuleSource};
 use crate::stream::{Stream, streams};
 use crate::trace;
@@ -48,7 +49,7 @@ use crate::trace;
 ///
 /// A `Device` is `Send` and `Sync`. Any thread may use any handle.
 #[derive(Clone)]
-pub struct Device(pub(crate) Arc<DeviceCore>);
+pub struct Device(pub(crate) Arc<DeviceCore>, pub(crate) ExtensionLink);
 
 /// Has listeners hear what the library does, from before the first device is looked for.
 fn listen() {
@@ -188,7 +189,9 @@ impl Device {
             .map_err(|error| error.with_backend(backend.name()))?;
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
-        let device = Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) }));
+        let core = Arc::new(unsafe { DeviceCore::new(raw, options, environment) });
+        let extensions = ExtensionLink::new(&core);
+        let device = Self(core, extensions);
         notice::now(Level::Info, || {
             let info = device.info().clone();
             Notice::Opened {
@@ -241,9 +244,9 @@ impl Device {
 
     /// Keeps `what`, and then the program's `values`, until everything submitted so far is done.
     pub(crate) fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
-        let device = self.clone();
+        let device = self.0.clone();
         // Asks the streams how far they are.
-        reentrancy::outside(move || device.0.park(what, values));
+        reentrancy::outside(move || device.park(what, values));
     }
 
     /// Returns the name by which [`open`](Self::open) finds the device: `cuda:0`.

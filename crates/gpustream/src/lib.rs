@@ -71,6 +71,7 @@ mod event;
 #[cfg(feature = "tracing")]
 mod events;
 mod export;
+mod extension;
 mod external;
 mod flag;
 mod global;
