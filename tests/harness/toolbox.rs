@@ -126,6 +126,8 @@ impl Toolbox {
         note("Stream::record", stream.record().map(drop));
         note("Stream::record_with", stream.record_with(gpustream::WaitPolicy::Block).map(drop));
         note("Stream::record_timed", stream.record_timed().map(drop));
+        note("Stream::wait_for", other.wait_for(stream));
+        note("Stream::wait_for itself", stream.wait_for(stream));
         note("Stream::alloc", stream.alloc::<u32>(N).map(drop));
         note("Stream::zeros", stream.zeros::<u32>(N).map(drop));
         note("Stream::upload", stream.upload(&[1u32; N]).map(drop));

@@ -231,6 +231,22 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
     });
 }
 
+#[test]
+fn waiting_for_a_stream_is_one_record_and_one_wait() {
+    on_both(|scene, _, [a, b]| {
+        scene.recorder.hold();
+        let mut x = a.zeros::<u32>(10).unwrap();
+        scene.launch(&a, &mut x).unwrap();
+        let words = scene.calls(|| b.wait_for(&a).unwrap());
+        assert_eq!(words, ["record", "wait"]);
+        // The library knows of the order now.
+        assert_eq!(scene.calls(|| scene.launch(&b, &mut x).unwrap()), ["launch"]);
+        assert_eq!(scene.calls(|| b.wait_for(&b).unwrap()), [""; 0]);
+        scene.recorder.release();
+        assert_eq!(b.download(&x).unwrap(), [2; 10]);
+    });
+}
+
 /// Kernel, another library's call, kernel: within a stream nothing is added, over two streams one hand-over each.
 #[test]
 fn an_external_operation_costs_what_a_launch_does() {

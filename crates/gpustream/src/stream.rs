@@ -6,7 +6,9 @@ use std::sync::Arc;
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, MemoryKind};
-use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named, no_node, refused};
+use gpustream_core::operation::{
+    DriverCalls, Operation, Retained, call_site, named, no_node, on_behalf, refused,
+};
 use gpustream_core::reentrancy;
 use gpustream_core::stream::{
     EventCell, EventContents, EventKind, Recording, StateGuard, StreamCore, StreamEntry, StreamState,
@@ -193,6 +195,41 @@ impl Stream {
         })
     }
 
+    /// Orders all work submitted to this stream from now on after everything submitted to `other` so far: records an event there
+    /// and [waits](Self::wait) for it (`cuEventRecord`, `cuStreamWaitEvent`). Does not block.
+    ///
+    /// The library makes the waits that shared memory needs by itself. This call is for what it does not see: work of
+    /// [`external`](Self::external) on memory that was not named, the other side of [`as_raw`](Self::as_raw), and programs
+    /// that order their streams themselves. Inside a capture of `other`, this stream joins the capture.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let (a, b) = (device.stream()?, device.stream()?);
+    /// a.host_fn(|| println!("first"))?;
+    /// b.wait_for(&a)?;
+    /// b.host_fn(|| println!("second"))?;
+    /// # b.synchronize()?;
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record) and [`wait`](Self::wait): [`ErrorKind::DeviceMismatch`] for a stream of another backend,
+    /// [`ErrorKind::Captured`] if this stream is captured, and `other` has pending work and is not.
+    #[track_caller]
+    pub fn wait_for(&self, other: &Self) -> Result<()> {
+        on_behalf(call_site("wait_for"), || {
+            let (own, others) = (self.device.info().backend, other.device.info().backend);
+            if own != others {
+                return Err(foreign_stream(own, others));
+            }
+            self.core.check_thread()?;
+            if Arc::ptr_eq(&self.core, &other.core) {
+                return Ok(());
+            }
+            self.wait(&other.record()?)
+        })
+    }
+
     /// As [`wait`](Self::wait), for an event outside of captures. Returns the driver's refusal, if there was one.
     fn wait_once(&self, event: &Event) -> Result<Option<Error>> {
         let point = Point { stream: event.stream.id, number: event.mark().number };
@@ -369,6 +406,17 @@ impl Stream {
             ),
         )
     }
+}
+
+#[cold]
+fn foreign_stream(own: &str, other: &str) -> Error {
+    Error::new(
+        ErrorKind::DeviceMismatch,
+        format!(
+            "a stream of {own} cannot wait for a stream of {other}; have the host wait for that one first: \
+             `other.synchronize()`"
+        ),
+    )
 }
 
 impl Drop for Stream {
