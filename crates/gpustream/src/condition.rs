@@ -36,8 +36,8 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where [`DeviceInfo::conditional_nodes`](gpustream_hal::DeviceInfo) says no: on HIP, and
     /// before CUDA 12.4. [`ErrorKind::InvalidArgument`] on a stream that is not recorded, for memory of other than one
-    /// element, and for a condition inside 64 others. [`ErrorKind::Captured`] for an empty body, for work that no node can be, for host closures in the body,
-    /// and for work on the streams around the body while the body is made. [`ErrorKind::DeviceMismatch`] for memory that
+    /// element, and for a condition inside 64 others. [`ErrorKind::NotANode`] for an empty body, for work that no node can be, and for host closures in
+    /// the body. [`ErrorKind::Captured`] for work on the captured streams around the body while the body is made. [`ErrorKind::DeviceMismatch`] for memory that
     /// the device cannot reach. The error of `body`; the graph is then without the condition.
     #[track_caller]
     pub fn if_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {

@@ -233,13 +233,13 @@ fn gone(what: &str) -> Error {
     )
 }
 
-/// Says what to do if making the value failed because of a capture.
+/// Says what to do if making the value failed because of a recording.
 #[cold]
 fn in_capture(error: Error, what: &str) -> Error {
-    if error.kind() != ErrorKind::Captured {
+    if !matches!(error.kind(), ErrorKind::Captured | ErrorKind::NotANode) {
         return error;
     }
     error.with_context(format_args!(
-        "the extension `{what}` cannot be made inside this capture; ask for it once before the capture"
+        "the extension `{what}` cannot be made while a graph is recorded; ask for it once before the capture or the node"
     ))
 }

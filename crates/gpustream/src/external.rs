@@ -287,7 +287,7 @@ impl Stream {
     /// there. [`Event::as_raw`](crate::Event::as_raw) is the other way round.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a node of an explicit graph.
+    /// [`ErrorKind::NotANode`] in a node of an explicit graph.
     ///
     /// # Safety
     /// `event` is alive, of this device's context or one that its driver lets wait, and has been recorded; in a capture, in

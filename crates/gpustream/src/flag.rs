@@ -117,8 +117,8 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for [`AtLeast`](WaitValue::AtLeast) of 2^31 or more, where devices differ, and for
     /// [`AnyBit`](WaitValue::AnyBit) of no bit. [`ErrorKind::Unsupported`] where
-    /// [`DeviceInfo::stream_wait_value`](gpustream_hal::DeviceInfo) says no. [`ErrorKind::Captured`] inside a capture and
-    /// in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
+    /// [`DeviceInfo::stream_wait_value`](gpustream_hal::DeviceInfo) says no. [`ErrorKind::Captured`] inside a capture,
+    /// [`ErrorKind::NotANode`] in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn wait_flag(&self, flag: &Flag, until: WaitValue) -> Result<()> {
         let entry = self.enter(call_site("wait_flag"))?;
@@ -136,8 +136,8 @@ impl Stream {
     /// [`wait_flag`](Self::wait_flag), a kernel by a load and a `__threadfence_system()` behind it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the driver lacks the call. [`ErrorKind::Captured`] inside a capture and in a node
-    /// of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
+    /// [`ErrorKind::Unsupported`] where the driver lacks the call. [`ErrorKind::Captured`] inside a capture,
+    /// [`ErrorKind::NotANode`] in a node of a graph. [`ErrorKind::DeviceMismatch`] for a flag of a device that this stream's cannot reach.
     #[track_caller]
     pub fn set_flag(&self, flag: &Flag, value: u32) -> Result<()> {
         let (entry, address) = (self.enter(call_site("set_flag"))?, flag.view().as_raw());

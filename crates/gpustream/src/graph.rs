@@ -314,7 +314,7 @@ impl Graph {
     /// called on.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
+    /// [`ErrorKind::NotANode`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
     /// the nodes anew, and for a launch that is cooperative where the node's was not, or the other way round, or in
     /// other clusters: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the

@@ -106,7 +106,7 @@ impl GraphBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
+    /// [`ErrorKind::NotANode`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
     #[track_caller]
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
@@ -224,7 +224,7 @@ fn conditional_child() -> Error {
 #[cold]
 fn nothing() -> Error {
     Error::new(
-        ErrorKind::Captured,
+        ErrorKind::NotANode,
         "the closure submitted nothing, so there is no node; submit one operation",
     )
 }

@@ -44,7 +44,7 @@
 //! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] where the driver
 //! refuses it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
 //! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for operations that a capture
-//! cannot record.
+//! cannot record, or [`ErrorKind::NotANode`] on the stream of a [`GraphBuilder`]'s node or of a condition's body.
 //!
 //! # Environment
 //!

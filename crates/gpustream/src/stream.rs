@@ -241,7 +241,9 @@ impl Stream {
             return if points.all(known_done) {
                 Ok(None)
             } else {
-                Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
+                Err(self
+                    .core
+                    .refusal("wait inside it for an event recorded outside; make the launching stream wait"))
             };
         }
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {

@@ -105,7 +105,7 @@ impl Stream {
     /// # Errors
     /// Each error names the copy by its index, and nothing was submitted: [`ErrorKind::Uninitialized`] where nothing has
     /// written some of a source; [`ErrorKind::DeviceMismatch`] for device memory of another device than the stream's,
-    /// which [`copy`](Self::copy) takes. [`ErrorKind::Captured`] as a node of a
+    /// which [`copy`](Self::copy) takes. [`ErrorKind::NotANode`] as a node of a
     /// [`GraphBuilder`](crate::GraphBuilder).
     #[track_caller]
     #[expect(

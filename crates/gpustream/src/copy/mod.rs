@@ -6,7 +6,7 @@ pub(crate) mod staged;
 
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, layout_of};
-use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, refused, traced};
+use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, not_a_node, traced};
 use gpustream_core::stream::{Recording, StreamEntry};
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -309,7 +309,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value
-    /// that is no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a
+    /// that is no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::NotANode`] for such a
     /// value as a node of a graph.
     #[track_caller]
     pub fn fill<T: Plain>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
@@ -340,7 +340,7 @@ impl Stream {
         value: T,
     ) -> Result<()> {
         if !self.core.takes_several_calls() {
-            return Err(refused(
+            return Err(not_a_node(
                 "make one node of a fill with a value wider than four bytes; fill before, and copy",
             ));
         }
