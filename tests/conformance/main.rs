@@ -42,6 +42,7 @@ mod modules;
 mod multi_device;
 mod notify;
 mod notify_stress;
+mod parallel;
 mod patterns;
 mod pipeline;
 mod pipeline_in_place;

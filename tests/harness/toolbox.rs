@@ -148,6 +148,7 @@ impl Toolbox {
         unsafe {
             note("Stream::external", stream.external("external", &[], |_| Ok(())));
             note("Stream::external_host", stream.external_host("external", &[], || ()));
+            note("Stream::external_parallel", stream.external_parallel("parts", &[], 2, |_| ()));
             note("Stream::wait_raw", stream.wait_raw(RawEvent(0)));
             note(
                 "Buffer::from_raw",

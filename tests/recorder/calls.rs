@@ -573,6 +573,22 @@ fn an_extension_is_found_without_a_call_and_goes_with_the_last_handle() {
     });
 }
 
+#[test]
+fn closures_in_parts_are_refused_without_a_call() {
+    on_both(|scene, _, [s]| {
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let refusal = || {
+            // SAFETY: the closure touches nothing.
+            unsafe { s.external_parallel("parts", &[Arg::write(&mut x)], 2, |_| ()) }
+        };
+        let (refused, calls) = scene.recorder.record(refusal);
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(calls.is_empty(), "{calls:?}");
+        assert_eq!(s.download(&x).unwrap(), [0; 10]);
+    });
+}
+
 /// The library asks for all that the device has, not for this launch's share: launches of other threads may need more.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {

@@ -211,7 +211,7 @@ pub fn traced(work: &Work<'_>) -> trace::WorkKind {
         Work::Fill { pattern, count, .. } => {
             trace::WorkKind::Fill { bytes: (pattern.width() * count) as u64 }
         }
-        Work::Host { .. } => trace::WorkKind::Host,
+        Work::Host { .. } | Work::HostParts { .. } => trace::WorkKind::Host,
         _ => trace::WorkKind::Other,
     }
 }

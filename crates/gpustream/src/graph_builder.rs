@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_core::host_call::run_repeated;
 use gpustream_core::operation::{Caller, call_site, named};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
@@ -14,7 +13,7 @@ use gpustream_core::record::{
 use gpustream_core::reentrancy;
 use gpustream_core::stream::{Destination, StreamCore};
 use gpustream_hal::{
-    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
+    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result,
 };
 use smallvec::SmallVec;
 
@@ -269,9 +268,8 @@ impl NodeTable {
                 continue;
             };
             let Some(own) = call.for_executable().map(Arc::new) else { continue };
-            let work = Work::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
             // SAFETY: the executable is alive and made of this node, and its graph keeps the call that the node gets.
-            unsafe { device.graph_set_node(exec, node, &work) }?;
+            unsafe { device.graph_set_node(exec, node, &own.work()) }?;
             *call = own.clone();
             self.calls.push((node, own));
         }

@@ -138,6 +138,7 @@ pub use copy::batch::CopyBatch;
 pub use device::Device;
 pub use event::{Event, TimedEvent};
 pub use export::Export;
+pub use external::Part;
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].

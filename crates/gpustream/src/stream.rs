@@ -16,7 +16,7 @@ use gpustream_core::stream::{
 };
 use gpustream_core::trace;
 use gpustream_core::track::Point;
-use gpustream_hal::{CallSite, Error, ErrorKind, EventOptions, RawStream, Result, WaitPolicy, Work};
+use gpustream_hal::{CallSite, Error, ErrorKind, EventOptions, RawStream, Result, WaitPolicy};
 
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
@@ -356,27 +356,25 @@ impl Stream {
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let entry = self.enter(call_site("host_fn"))?;
-        // Only the capturing thread gets further, and only that thread ends the capture.
+        if !self.is_recorded_here(&entry)? {
+            // SAFETY: the closure is safe code, which reaches no memory of the device's.
+            return unsafe { self.call_host(&entry, &[], closure) };
+        }
+        // SAFETY: as above; the stream is recorded.
+        unsafe { record_call(&entry, &[], RepeatedCall::new(closure)) }
+    }
+
+    /// Returns whether this thread records the stream, so that no other ends the recording.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    pub(crate) fn is_recorded_here(&self, entry: &StreamEntry<'_>) -> Result<bool> {
         let state = self.core.state.lock();
         match state.recording() {
-            Recording::Capture(capture, _) => entry.named(capture.check_thread())?,
-            Recording::Node => {}
-            Recording::None => {
-                drop(state);
-                // SAFETY: the closure is safe code, which reaches no memory of the device's.
-                return unsafe { self.call_host(&entry, &[], closure) };
-            }
+            Recording::Capture(capture, _) => entry.named(capture.check_thread()).map(|()| true),
+            Recording::Node => Ok(true),
+            Recording::None => Ok(false),
         }
-        drop(state);
-        // Dropped here, with nothing locked, where it is refused.
-        let closure = Arc::new(RepeatedCall::new(closure));
-        let data = Arc::as_ptr(&closure).cast_mut().cast();
-        let call = DriverCalls::Work(Work::Host { function: host_call::run_repeated, data });
-        let mut submission =
-            Operation { kept: Retained::Closure(&closure), ..Operation::new(&entry.caller, &[], call) };
-        // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
-        // recorded.
-        unsafe { entry.submit(&mut submission) }
     }
 
     #[cold]
@@ -408,6 +406,23 @@ impl Stream {
             ),
         )
     }
+}
+
+/// Records a closure's call, which the recording owns.
+///
+/// # Safety
+/// The stream is recorded, on this thread. The closure touches no other memory of the device's than that of `accesses`.
+pub(crate) unsafe fn record_call(
+    entry: &StreamEntry<'_>,
+    accesses: &[&Access<'_>],
+    closure: RepeatedCall,
+) -> Result<()> {
+    // Dropped here, with nothing locked, where it is refused.
+    let closure = Arc::new(closure);
+    let call = DriverCalls::Work(closure.work());
+    let kept = Retained::Closure(&closure);
+    // SAFETY: the work is the call, which the recording keeps; the rest is this function's contract.
+    unsafe { entry.submit(&mut Operation { kept, ..Operation::new(&entry.caller, accesses, call) }) }
 }
 
 #[cold]

@@ -114,7 +114,7 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let after = inner.after()?;
         let work = call.node()?;
-        if let (Next::Each, Work::Host { .. }) = (&inner.next, work) {
+        if let (Next::Each, Work::Host { .. } | Work::HostParts { .. }) = (&inner.next, work) {
             return Err(not_a_node(
                 "call a host closure in the body of a condition, where drivers take none; call the closure after the graph",
             ));
@@ -125,7 +125,7 @@ impl NodeAdder {
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
-        if let Work::Host { data, .. } = work {
+        if let Work::Host { data, .. } | Work::HostParts { data, .. } = work {
             inner.host_nodes.push((node, data.addr()));
         }
         inner.scope.keep(kept);

@@ -271,7 +271,7 @@ impl NodeSetter {
             Retained::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
-                    call.replace(new);
+                    call.replace(new)?;
                     order.keep_last(index, accesses.len());
                     *stage = ChangeStage::Set;
                     return Ok(());
