@@ -135,6 +135,7 @@ fn everything_of_another_backend_is_refused(device: &Device) -> Result<()> {
     refused(kernels.step(&mine, &mut y, 1, 10), mismatch, say);
     refused(kernels.spin(&mine, &Launch::new([1; 3], [1; 3]), &flag), mismatch, say);
     refused(mine.wait(&theirs.record()?), mismatch, &["the event", "synchronize"]);
+    refused(mine.wait_for(&theirs), mismatch, &["a stream of cpu", "synchronize"]);
     mine.wait(&mine.record()?)?;
     mine.upload_into(&theirs.download(&y)?, &mut x)?;
     assert_all(&mine, &x, 2)

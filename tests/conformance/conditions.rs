@@ -357,20 +357,21 @@ fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
     let words = s.zeros::<u32>(2)?;
     let mut builder = device.graph_builder()?;
     refused(builder.if_(&[], &words, |_| Ok(())), ErrorKind::InvalidArgument, &["one `u32`", "2 elements"]);
-    refused(builder.if_(&[], &flag, |_| Ok(())), ErrorKind::Captured, &["an empty body"]);
+    refused(builder.if_(&[], &flag, |_| Ok(())), ErrorKind::NotANode, &["an empty body"]);
     let captured = s.capture(|s| {
-        refused(s.while_(&flag, |_| Ok(())), ErrorKind::Captured, &["an empty body"]);
+        refused(s.while_(&flag, |_| Ok(())), ErrorKind::NotANode, &["an empty body"]);
         s.if_(&flag, |body| {
+            let no_node = |result, text| refused(result, ErrorKind::NotANode, &[text]);
+            no_node(body.host_fn_repeat(|| ()), "a host closure in the body");
+            no_node(body.download(&x).map(drop), "copy to pinned memory");
+            no_node(body.record().map(drop), "in a node");
+            no_node(body.synchronize(), "make the host wait");
             let refuse = |result, text| refused(result, ErrorKind::Captured, &[text]);
-            refuse(body.host_fn_repeat(|| ()), "a host closure in the body");
-            refuse(body.download(&x).map(drop), "capture");
-            refuse(body.record().map(drop), "in a node of a graph");
-            refuse(body.synchronize(), "capture");
             refuse(kernels.step(s, &mut x, 8, N), "the stream around a condition");
             refuse(s.record().map(drop), "the stream around a condition");
             refuse(s.if_(&flag, |_| Ok(())), "the stream around a condition");
             body.if_(&flag, |inner| {
-                refuse(kernels.step(body, &mut x, 9, N), "the stream around a condition");
+                no_node(kernels.step(body, &mut x, 9, N), "the stream around a condition");
                 kernels.step(inner, &mut x, 1, N)
             })?;
             kernels.step(body, &mut x, 2, N)
@@ -382,12 +383,12 @@ fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
     refused(builder.child(&[], &captured), ErrorKind::Unsupported, &["conditional nodes"]);
     let once = builder.node(&[], |s| {
         s.if_(&flag, |s| kernels.step(s, &mut x, 4, N))?;
-        refused(s.if_(&flag, |_| Ok(())), ErrorKind::Captured, &["several operations into one node"]);
+        refused(s.if_(&flag, |_| Ok(())), ErrorKind::NotANode, &["several operations into one node"]);
         Ok(())
     })?;
     let mut built = builder.build()?;
     let set = built.set_node(once, |s| s.if_(&flag, |s| kernels.step(s, &mut x, 5, N)));
-    refused(set, ErrorKind::Captured, &["build the graph anew"]);
+    refused(set, ErrorKind::NotANode, &["build the graph anew"]);
     built.launch(&s)?;
     assert_all(&s, &x, next(next(next(next(1, 1), 2), 3), 4))
 }
@@ -402,7 +403,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
             s.if_(&flag, |s| kernels.step(s, x, 2, N))?;
             s.synchronize()
         });
-        refused(failing, ErrorKind::Captured, &["capture"]);
+        refused(failing, ErrorKind::NotANode, &["capture"]);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             s.while_(&flag, |s| {
                 // The graph keeps what the dead body refers to.
@@ -430,7 +431,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
     // A capture that ends in the failure leaves the stream as it was.
     let failed = s.capture(|s| s.while_(&flag, Stream::synchronize));
-    refused(failed, ErrorKind::Captured, &["capture"]);
+    refused(failed, ErrorKind::NotANode, &["capture"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
 }

@@ -211,10 +211,10 @@ fn a_batch_is_no_node(device: &Device) -> Result<()> {
     let (x, mut y) = (s.full(N, 3u32)?, s.zeros::<u32>(N / 2)?);
     let mut builder = device.graph_builder()?;
     let texts = ["a batch of copies", "a node for each copy"];
-    refused(builder.node(&[], |s| gather(s, &x, &mut y)), ErrorKind::Captured, &texts);
+    refused(builder.node(&[], |s| gather(s, &x, &mut y)), ErrorKind::NotANode, &texts);
     let node = builder.node(&[], |s| s.copy(&x.slice(..N / 2)?, &mut y))?;
     let mut graph = builder.build()?;
-    refused(graph.set_node(node, |s| gather(s, &x, &mut y)), ErrorKind::Captured, &texts);
+    refused(graph.set_node(node, |s| gather(s, &x, &mut y)), ErrorKind::NotANode, &texts);
     graph.launch(&s)?;
     assert_all(&s, &y, 3)
 }

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests, until};
-use gpustream::{Device, DeviceOptions, ErrorKind, Result, WaitPolicy};
+use gpustream::{Device, DeviceOptions, ErrorKind, Result, Tracking, WaitPolicy};
 
 tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, an_event_outlives_its_stream,
         events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them, a_timed_event_orders_too,
         events_of_another_opening_are_waited_for, every_wait_policy_waits, an_event_has_a_wait_policy_of_its_own,
-        many_events_can_be_waited_for_in_any_order;
+        many_events_can_be_waited_for_in_any_order, a_stream_waits_for_a_stream,
+        waiting_for_a_stream_is_an_order_in_strict_mode, a_stream_that_waits_for_a_captured_one_joins_the_capture;
 }
 
 /// An event is done when the work before it is, whatever was submitted after it.
@@ -173,4 +174,57 @@ fn many_events_can_be_waited_for_in_any_order(device: &Device) -> Result<()> {
         event.synchronize()?;
     }
     assert_all(&b, &x, 299)
+}
+
+fn a_stream_waits_for_a_stream(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let other = open_again(device, DeviceOptions::default())?;
+    let c = other.stream()?;
+    let gate = Gate::on(&kernels, &a)?;
+    b.wait_for(&a)?;
+    c.wait_for(&b)?;
+    // No memory is shared, so that nothing else orders the streams.
+    let (y, z) = (b.full(10, 1u32)?, c.full(10, 2u32)?);
+    let (of_y, of_z) = (b.record()?, c.record()?);
+    assert!(!of_y.is_done()? && !of_z.is_done()?);
+    a.wait_for(&a)?;
+    gate.open();
+    of_z.synchronize()?;
+    assert!(a.is_done()? && of_y.is_done()?);
+    assert_all(&b, &y, 1)?;
+    assert_all(&c, &z, 2)
+}
+
+fn waiting_for_a_stream_is_an_order_in_strict_mode(device: &Device) -> Result<()> {
+    let strict = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let (kernels, [a, b]) = kernels_and_streams(&strict)?;
+    let mut x = a.full(10, 1u32)?;
+    let gate = Gate::on(&kernels, &a)?;
+    refused(b.fill(&mut x, 2), ErrorKind::Hazard, &[]);
+    b.wait_for(&a)?;
+    b.fill(&mut x, 2)?;
+    // Of what comes later the wait knows nothing.
+    a.wait_for(&b)?;
+    a.fill(&mut x, 3)?;
+    refused(b.fill(&mut x, 4), ErrorKind::Hazard, &[]);
+    gate.open();
+    assert_all(&a, &x, 3)
+}
+
+fn a_stream_that_waits_for_a_captured_one_joins_the_capture(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (a.full(10, 1u32)?, a.full(10, 1u32)?);
+    let gate = Gate::on(&kernels, &b)?;
+    let graph = a.capture(|a| {
+        refused(a.wait_for(&b), ErrorKind::Captured, &["outside"]);
+        a.fill(&mut x, 2)?;
+        b.wait_for(a)?;
+        b.copy(&x, &mut y)?;
+        a.wait_for(&b)
+    })?;
+    gate.open();
+    b.synchronize()?;
+    assert_all(&a, &y, 1)?;
+    graph.launch(&a)?;
+    assert_all(&b, &y, 2)
 }

@@ -195,7 +195,7 @@ fn explicit_nodes_take_graphs_instead(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.zeros::<u32>(N)?;
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::Captured, &["child_from_raw", "fill_raw"]);
+    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::NotANode, &["child_from_raw", "fill_raw"]);
     builder.node(&[], |s| s.fill(&mut x, 2))?;
     builder.build()?.launch(&stream)?;
     assert_all(&stream, &x, 2)

@@ -250,24 +250,24 @@ fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     let flag = device.flag()?;
     let mut x = s.full(N, 1u32)?;
     s.synchronize()?;
-    let refuses = |s: &Stream| {
+    let refuses = |s: &Stream, kind| {
         if device.info().features.stream_wait_value {
-            refused(s.wait_flag(&flag, OPEN), ErrorKind::Captured, &["wait_flag", "launches the graph"]);
+            refused(s.wait_flag(&flag, OPEN), kind, &["wait_flag", "launches the graph"]);
         }
-        refused(s.set_flag(&flag, 1), ErrorKind::Captured, &["set_flag", "launches the graph"]);
+        refused(s.set_flag(&flag, 1), kind, &["set_flag", "launches the graph"]);
     };
     let graph = s.capture(|s| {
-        refuses(s);
+        refuses(s, ErrorKind::Captured);
         s.fill(&mut x, 2)
     })?;
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| {
-        refuses(s);
+        refuses(s, ErrorKind::NotANode);
         s.fill(&mut x, 3)
     })?;
     let mut built = builder.build()?;
     built.set_node(node, |s| {
-        refuses(s);
+        refuses(s, ErrorKind::NotANode);
         s.fill(&mut x, 4)
     })?;
     graph.launch(&s)?;

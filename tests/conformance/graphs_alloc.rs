@@ -28,7 +28,7 @@ fn nodes_allocate(device: &Device) -> Result<()> {
         let before = device.memory_stats().live;
         let mut builder = device.graph_builder()?;
         let nothing = builder.node(&[], |s| s.alloc::<u32>(N).map(drop));
-        refused(nothing, ErrorKind::Captured, &["submitted nothing"]);
+        refused(nothing, ErrorKind::NotANode, &["submitted nothing"]);
         let mut last = builder.join(&[])?;
         let (mut addresses, mut beside) = (Vec::new(), None);
         for value in 0..10 {
@@ -158,7 +158,7 @@ fn bodies_allocate(device: &Device) -> Result<()> {
                 body.synchronize()
             })
         });
-        refused(failed, ErrorKind::Captured, &[]);
+        refused(failed, ErrorKind::NotANode, &[]);
         s.synchronize()?;
         device.trim();
         assert_eq!(device.memory_stats().live, before);
@@ -274,7 +274,7 @@ fn operations_that_read_slices_are_refused(device: &Device) -> Result<()> {
         let mut builder = device.graph_builder()?;
         refused(
             builder.node(&[], |s| s.upload(&[1u32; 10]).map(drop)),
-            ErrorKind::Captured,
+            ErrorKind::NotANode,
             &["copy pinned memory"],
         );
         Ok(())

@@ -187,7 +187,7 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| s.download_async(&x))?;
     refused(
         device.graph_builder()?.node(&[], |s| s.download_async(&x).map(drop)),
-        ErrorKind::Captured,
+        ErrorKind::NotANode,
         &["download"],
     );
     refused_inside(device, |s| s.host_fn(|| ()))
@@ -362,7 +362,7 @@ fn fills_of_every_width_are_captured(device: &Device) -> Result<()> {
         s.fill(&mut y, [0; 3])?;
     }
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::Captured, &["wider than four bytes"]);
+    refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::NotANode, &["wider than four bytes"]);
     builder.node(&[], |s| s.fill(&mut y, [9; 3]))?;
     builder.build()?.launch(&s)?;
     assert_eq!(s.download(&y)?, vec![[9; 3]; N]);

@@ -59,14 +59,14 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit exactly one operation"]);
-    refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |_| Ok(())), ErrorKind::NotANode, &["submit exactly one operation"]);
+    refused(builder.node(&[], Stream::synchronize), ErrorKind::NotANode, &[]);
     refused(
         builder.node(&[], |s| s.alloc::<u32>(N).map(drop)),
-        ErrorKind::Captured,
+        ErrorKind::NotANode,
         &["submit exactly one operation"],
     );
-    refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::NotANode, &[]);
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     // CUDA refuses a second edge between two nodes.
     builder.node(&[node, node], |s| kernels.step(s, &mut x, 2, N))?;

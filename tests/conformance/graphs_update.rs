@@ -150,13 +150,13 @@ fn setting_nodes_is_checked(device: &Device) -> Result<()> {
         ErrorKind::InvalidArgument,
         &["another graph"],
     );
-    refused(graph.set_node(node, |_| Ok(())), ErrorKind::Captured, &["nothing"]);
+    refused(graph.set_node(node, |_| Ok(())), ErrorKind::NotANode, &["nothing"]);
     let twice = graph.set_node(node, |s| {
         kernels.step(s, &mut x, 1, N)?;
         kernels.step(s, &mut x, 1, N)
     });
-    refused(twice, ErrorKind::Captured, &["several operations"]);
-    refused(graph.set_node(node, Stream::synchronize), ErrorKind::Captured, &[]);
+    refused(twice, ErrorKind::NotANode, &["several operations"]);
+    refused(graph.set_node(node, Stream::synchronize), ErrorKind::NotANode, &[]);
     graph.set_node(node, |s| kernels.step(s, &mut x, 4, N))?;
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, [9; N]);
@@ -201,7 +201,7 @@ fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     let (mut graph, node) = one_node(device, |s| s.fill(&mut x, 1))?;
     graph.set_node(node, |s| {
         let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
-        refused(other, ErrorKind::Captured, &["another thread"]);
+        refused(other, ErrorKind::NotANode, &["another thread"]);
         s.fill(&mut x, 3)
     })?;
     graph.launch(&s)?;

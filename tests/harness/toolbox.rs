@@ -126,6 +126,8 @@ impl Toolbox {
         note("Stream::record", stream.record().map(drop));
         note("Stream::record_with", stream.record_with(gpustream::WaitPolicy::Block).map(drop));
         note("Stream::record_timed", stream.record_timed().map(drop));
+        note("Stream::wait_for", other.wait_for(stream));
+        note("Stream::wait_for itself", stream.wait_for(stream));
         note("Stream::alloc", stream.alloc::<u32>(N).map(drop));
         note("Stream::zeros", stream.zeros::<u32>(N).map(drop));
         note("Stream::upload", stream.upload(&[1u32; N]).map(drop));
@@ -146,6 +148,7 @@ impl Toolbox {
         unsafe {
             note("Stream::external", stream.external("external", &[], |_| Ok(())));
             note("Stream::external_host", stream.external_host("external", &[], || ()));
+            note("Stream::external_parallel", stream.external_parallel("parts", &[], 2, |_| ()));
             note("Stream::wait_raw", stream.wait_raw(RawEvent(0)));
             note(
                 "Buffer::from_raw",
@@ -168,6 +171,7 @@ impl Toolbox {
         note("Device::flag", device.flag().map(drop));
         note("Device::register", device.register(vec![1u32; N]).map(drop));
         note("Device::synchronize", device.synchronize());
+        note("Device::extension", device.extension(|_| Ok(())).map(drop));
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend.as_str()).map(drop));
         note("Device::best", Device::best().map(drop));

@@ -234,6 +234,22 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
     });
 }
 
+#[test]
+fn waiting_for_a_stream_is_one_record_and_one_wait() {
+    on_both(|scene, _, [a, b]| {
+        scene.recorder.hold();
+        let mut x = a.zeros::<u32>(10).unwrap();
+        scene.launch(&a, &mut x).unwrap();
+        let words = scene.calls(|| b.wait_for(&a).unwrap());
+        assert_eq!(words, ["record", "wait"]);
+        // The library knows of the order now.
+        assert_eq!(scene.calls(|| scene.launch(&b, &mut x).unwrap()), ["launch"]);
+        assert_eq!(scene.calls(|| b.wait_for(&b).unwrap()), [""; 0]);
+        scene.recorder.release();
+        assert_eq!(b.download(&x).unwrap(), [2; 10]);
+    });
+}
+
 /// Kernel, another library's call, kernel: within a stream nothing is added, over two streams one hand-over each.
 #[test]
 fn an_external_operation_costs_what_a_launch_does() {
@@ -532,6 +548,47 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
         device.trim();
         recorder.release();
         drop((keep, device));
+    });
+}
+
+/// The value holds a stream, memory and a kernel of its device, which must not keep each other alive.
+#[test]
+fn an_extension_is_found_without_a_call_and_goes_with_the_last_handle() {
+    struct Ours {
+        stream: Stream,
+        words: Buffer<u32>,
+        kernel: Kernel,
+    }
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let ours = |device: &Device| {
+            device.extension(|device| {
+                let (stream, kernel) = (device.stream()?, load_kernel(fake, device)?);
+                Ok(Ours { words: stream.zeros(10)?, stream, kernel })
+            })
+        };
+        let first = ours(&device).unwrap();
+        assert_eq!(first.words.len(), 10);
+        let (second, calls) = recorder.record(|| ours(first.stream.device()).unwrap());
+        assert!(calls.is_empty(), "{calls:?}");
+        assert_eq!(second.kernel.name(), first.kernel.name());
+        recorder.release();
+    });
+}
+
+#[test]
+fn closures_in_parts_are_refused_without_a_call() {
+    on_both(|scene, _, [s]| {
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let refusal = || {
+            // SAFETY: the closure touches nothing.
+            unsafe { s.external_parallel("parts", &[Arg::write(&mut x)], 2, |_| ()) }
+        };
+        let (refused, calls) = scene.recorder.record(refusal);
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(calls.is_empty(), "{calls:?}");
+        assert_eq!(s.download(&x).unwrap(), [0; 10]);
     });
 }
 

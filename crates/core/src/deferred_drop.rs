@@ -6,11 +6,17 @@ use std::error::Error as _;
 
 use gpustream_hal::{Error, Result};
 
-use crate::reentrancy;
+use crate::{process, reentrancy};
 
 /// Drops values of the program on a thread of the library.
 pub(crate) fn drop_elsewhere(values: impl Send + 'static) {
     reentrancy::elsewhere(move || drop(values));
+}
+
+/// Drops values of the program where it drops their last handle: now, or on a thread of the library if this thread is inside a
+/// closure that may not call the library.
+pub fn drop_outside(values: impl Send + 'static) {
+    if reentrancy::is_inside() { drop_elsewhere(values) } else { process::users_code(|| drop(values)) }
 }
 
 /// The owner of memory or of a module that the program made itself or got from another library.

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
+use std::num::NonZeroU32;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use gpustream_hal::{Error, ErrorKind};
+use gpustream_hal::{Error, ErrorKind, Result, Work};
 use smallvec::SmallVec;
 
 use crate::failures::Failures;
@@ -42,6 +44,54 @@ impl HostCall {
     }
 }
 
+/// A closure on its way through a device that runs it in parts, on several threads at once.
+pub struct PartsCall {
+    closure: PartClosure,
+    /// The parts that have not ended.
+    left: AtomicU32,
+    failures: Arc<Failures>,
+    past: Clock,
+}
+
+/// A closure that is called with the number of each part.
+pub type PartClosure = Arc<dyn Fn(u32) + Send + Sync>;
+
+impl PartsCall {
+    /// Creates a call for the stream whose waits report `failures`. The closure comes after everything in `past`.
+    pub fn new(closure: PartClosure, parts: NonZeroU32, failures: &Arc<Failures>, past: Clock) -> Self {
+        Self { closure, left: AtomicU32::new(parts.get()), failures: failures.clone(), past }
+    }
+
+    pub fn into_raw(self) -> *mut c_void {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// Takes back a call that the device was given.
+    ///
+    /// # Safety
+    /// `data` came from [`into_raw`](Self::into_raw) and is not used again.
+    pub unsafe fn from_raw(data: *mut c_void) -> Self {
+        // SAFETY: by this function's contract.
+        *unsafe { Box::from_raw(data.cast()) }
+    }
+}
+
+/// Runs a part of a [`PartsCall`]; the device calls this. The last part to end frees the call.
+///
+/// # Safety
+/// `data` came from [`PartsCall::into_raw`], and each part is called once.
+pub unsafe extern "C" fn run_part(data: *mut c_void, part: u32) {
+    // SAFETY: the call is freed when its last part has ended, so not before this one.
+    let call = unsafe { &*data.cast_const().cast::<PartsCall>() };
+    run_inside(|| (call.closure)(part), Some(&call.failures), call.past.clone());
+    // Orders the work of all parts before the end of the call.
+    if call.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // SAFETY: no part is left, so nobody else has the call.
+        let PartsCall { closure, failures, past, .. } = unsafe { PartsCall::from_raw(data) };
+        run_inside(|| drop(closure), Some(&failures), past);
+    }
+}
+
 /// A closure that a graph runs at each launch.
 ///
 /// A node of the graph has the address of this value. A driver may look into the node only when a run reaches the node
@@ -49,6 +99,8 @@ impl HostCall {
 /// chosen here, by the number of the run. The runs of one executable follow each other.
 pub struct RepeatedCall {
     runs: Mutex<Runs>,
+    /// The number of parts that each run is divided in; `None` for a closure that is called once.
+    parts: Option<NonZeroU32>,
     /// The call of the same node in the recorded graph, where that is another call: parents copy the recorded graph.
     recorded: Option<Arc<Self>>,
 }
@@ -56,23 +108,45 @@ pub struct RepeatedCall {
 struct Runs {
     /// The closures in the order of their runs, each with the number of its first run. The first one is that of the run
     /// that begins next, or of an earlier run.
-    closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
+    closures: VecDeque<(u64, PartClosure)>,
     launched: u64,
     begun: u64,
+    /// The run in parts whose parts have begun and not all ended.
+    current: Option<RunInParts>,
     /// The streams that report panics: those of runs that have not begun, each with the number of the first such run.
     streams: VecDeque<(u64, Arc<Failures>)>,
 }
 
+/// One run of a closure in parts. The runs of one executable follow each other, so there is one at a time.
+struct RunInParts {
+    closure: Option<PartClosure>,
+    failures: Option<Arc<Failures>>,
+    /// The parts that have not ended.
+    left: u32,
+}
+
 impl RepeatedCall {
     pub fn new(closure: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::of(Arc::new(closure), None)
+        Self::of(Arc::new(move |_| closure()), None, None)
     }
 
-    fn of(closure: Arc<dyn Fn() + Send + Sync>, recorded: Option<Arc<Self>>) -> Self {
+    /// Creates the call of a closure that is called for each part.
+    pub fn in_parts(closure: PartClosure, parts: NonZeroU32) -> Self {
+        Self::of(closure, Some(parts), None)
+    }
+
+    fn of(closure: PartClosure, parts: Option<NonZeroU32>, recorded: Option<Arc<Self>>) -> Self {
         let closures = VecDeque::from([(0, closure)]);
-        Self {
-            runs: Mutex::new(Runs { closures, launched: 0, begun: 0, streams: VecDeque::new() }),
-            recorded,
+        let runs = Runs { closures, launched: 0, begun: 0, current: None, streams: VecDeque::new() };
+        Self { runs: Mutex::new(runs), parts, recorded }
+    }
+
+    /// Returns the work of a node that makes this call, which the node's graph keeps.
+    pub fn work(self: &Arc<Self>) -> Work<'static> {
+        let data = Arc::as_ptr(self).cast_mut().cast();
+        match self.parts {
+            None => Work::Host { function: run_repeated, data },
+            Some(parts) => Work::HostParts { function: run_repeated_part, data, parts: parts.get() },
         }
     }
 
@@ -80,7 +154,7 @@ impl RepeatedCall {
     /// recorded graph nor its parents.
     pub fn for_executable(self: &Arc<Self>) -> Option<Self> {
         let newest = lock(&self.runs).closures.back().map(|(_, closure)| closure.clone())?;
-        Some(Self::of(newest, Some(self.clone())))
+        Some(Self::of(newest, self.parts, Some(self.clone())))
     }
 
     /// Returns the call that the recorded graph has.
@@ -110,9 +184,24 @@ impl RepeatedCall {
     }
 
     /// Gives the closure of `other` to the runs launched from now on.
-    pub(crate) fn replace(&self, other: &Self) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the closures do not run in the same number of parts.
+    pub(crate) fn replace(&self, other: &Self) -> Result<()> {
+        if self.parts != other.parts {
+            let count = |parts: Option<NonZeroU32>| parts.map_or(1, NonZeroU32::get);
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "the node's closure runs in {} parts, and the new one in {}; give it one with as many, or build the \
+                     graph anew (a closure of `host_fn_repeat` is not divided in parts)",
+                    count(self.parts),
+                    count(other.parts)
+                ),
+            ));
+        }
         let newest = lock(&other.runs).closures.back().map(|(_, closure)| closure.clone());
-        let Some(closure) = newest else { return };
+        let Some(closure) = newest else { return Ok(()) };
         let mut runs = lock(&self.runs);
         let first = runs.launched;
         // The last closure has had no run.
@@ -126,25 +215,37 @@ impl RepeatedCall {
         drop(runs);
         // Dropped with no lock held, because closures own the user's values.
         drop((unused, passed));
+        Ok(())
     }
 }
 
 impl Drop for RepeatedCall {
     fn drop(&mut self) {
         let runs = self.runs.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let closures = mem::take(&mut runs.closures);
+        let closures = (mem::take(&mut runs.closures), runs.current.take());
         process::users_code(|| drop(closures));
     }
 }
 
 impl Runs {
     /// Takes out the closures whose runs have all begun.
-    fn pass(&mut self) -> SmallVec<[Arc<dyn Fn() + Send + Sync>; 1]> {
+    fn pass(&mut self) -> SmallVec<[PartClosure; 1]> {
         let mut passed = SmallVec::new();
         while self.closures.get(1).is_some_and(|(from, _)| *from <= self.begun) {
             passed.extend(self.closures.pop_front().map(|(_, closure)| closure));
         }
         passed
+    }
+
+    /// Begins the next run. Returns its closure, the stream's failures, and the closures that no run needs any more.
+    fn begin(&mut self) -> (Option<PartClosure>, Option<Arc<Failures>>, SmallVec<[PartClosure; 1]>) {
+        let passed = self.pass();
+        while self.streams.get(1).is_some_and(|(from, _)| *from <= self.begun) {
+            self.streams.pop_front();
+        }
+        self.begun += 1;
+        let closure = self.closures.front().map(|(_, closure)| closure.clone());
+        (closure, self.streams.front().map(|(_, failures)| failures.clone()), passed)
     }
 }
 
@@ -156,23 +257,52 @@ impl Runs {
 pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
     // SAFETY: by this function's contract.
     let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
-    let mut runs = lock(&call.runs);
-    let passed = runs.pass();
-    while runs.streams.get(1).is_some_and(|(from, _)| *from <= runs.begun) {
-        runs.streams.pop_front();
-    }
-    runs.begun += 1;
-    let closure = runs.closures.front().map(|(_, closure)| closure.clone());
-    let failures = runs.streams.front().map(|(_, failures)| failures.clone());
-    drop(runs);
+    let (closure, failures, passed) = lock(&call.runs).begin();
     let run = move || {
         // Dropped inside the closure's bounds: the values that these closures own may panic, or call the library.
         drop(passed);
         if let Some(closure) = closure {
-            closure();
+            closure(0);
         }
     };
     run_inside(run, failures.as_deref(), Clock::default());
+}
+
+/// Runs one part of the closure of a graph's node, as [`run_repeated`] does; the device calls this. The first part of a run
+/// chooses the closure.
+///
+/// # Safety
+/// `data` points to a [`RepeatedCall`] that is alive. Each part of a run is called once, and runs follow each other.
+unsafe extern "C" fn run_repeated_part(data: *mut c_void, part: u32) {
+    // SAFETY: by this function's contract.
+    let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
+    let mut runs = lock(&call.runs);
+    let mut passed = SmallVec::new();
+    if runs.current.is_none() {
+        let (closure, failures, old) = runs.begin();
+        passed = old;
+        let left = call.parts.map_or(1, NonZeroU32::get);
+        runs.current = Some(RunInParts { closure, failures, left });
+    }
+    let current = runs.current.as_ref();
+    let (closure, failures) = current.map_or((None, None), |run| (run.closure.clone(), run.failures.clone()));
+    drop(runs);
+    let run = move || {
+        drop(passed);
+        if let Some(closure) = closure {
+            closure(part);
+        }
+    };
+    run_inside(run, failures.as_deref(), Clock::default());
+    let mut runs = lock(&call.runs);
+    let is_last = runs.current.as_mut().is_some_and(|run| {
+        run.left -= 1;
+        run.left == 0
+    });
+    let ended = if is_last { runs.current.take() } else { None };
+    drop(runs);
+    // Another closure may have taken the place of this one, which then goes here.
+    run_inside(move || drop(ended), failures.as_deref(), Clock::default());
 }
 
 /// Runs a [`HostCall`]; the driver calls this.

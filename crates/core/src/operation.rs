@@ -119,17 +119,17 @@ impl<'a> DriverCalls<'a> {
     /// Returns the work of a node.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for an operation that cannot be a node.
+    /// [`ErrorKind::NotANode`] for an operation that cannot be a node.
     #[inline]
     pub(crate) fn node(&self) -> Result<&Work<'a>> {
         match self {
             Self::Work(work) if work.is_node() => Ok(work),
             Self::Work(_) => Err(no_node()),
-            Self::Batch(_) => Err(refused("make one node of a batch of copies; add a node for each copy")),
+            Self::Batch(_) => Err(not_a_node("make one node of a batch of copies; add a node for each copy")),
             Self::Several(..) => {
-                Err(refused("make one node of an operation that takes several calls; split it"))
+                Err(not_a_node("make one node of an operation that takes several calls; split it"))
             }
-            Self::External(_) | Self::Elsewhere => Err(refused(
+            Self::External(_) | Self::Elsewhere => Err(not_a_node(
                 "make a node of calls of another library; add a graph of them, `GraphBuilder::child_from_raw`, or make them \
                  in `Stream::capture`",
             )),
@@ -211,7 +211,7 @@ pub fn traced(work: &Work<'_>) -> trace::WorkKind {
         Work::Fill { pattern, count, .. } => {
             trace::WorkKind::Fill { bytes: (pattern.width() * count) as u64 }
         }
-        Work::Host { .. } => trace::WorkKind::Host,
+        Work::Host { .. } | Work::HostParts { .. } => trace::WorkKind::Host,
         _ => trace::WorkKind::Other,
     }
 }
@@ -245,10 +245,16 @@ pub fn refused(what: &str) -> Error {
     Error::new(ErrorKind::Captured, format!("a capture is being recorded, and one cannot {what}"))
 }
 
+/// Returns the error for something that cannot be a node of a graph, or be done on a stream that stands for one.
+#[cold]
+pub fn not_a_node(what: &str) -> Error {
+    Error::new(ErrorKind::NotANode, format!("nodes of a graph are being made, and one cannot {what}"))
+}
+
 /// Returns the error for something that is no single node.
 #[cold]
 pub fn no_node() -> Error {
-    refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures")
+    not_a_node("do that in a node; nodes are kernels, copies, fills and host closures")
 }
 
 /// Returns the error for two operations that conflict and that the user did not order.

@@ -143,6 +143,9 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Task> {
         hal::Work::Copy3d(copy) => Task::Copy3d(Box::new(unsafe { Strided::new(copy) })),
         hal::Work::Fill { dst, pattern, count } => Task::Fill { dst: dst.0, pattern, count },
         hal::Work::Host { function, data } => Task::Host { function, data: data as usize },
+        hal::Work::HostParts { function, data, parts } => {
+            Task::HostParts { function, data: data as usize, parts }
+        }
         _ => return Err(unsupported("this kind of graph node")),
     })
 }

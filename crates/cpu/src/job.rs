@@ -113,6 +113,12 @@ impl Job {
         // Checked mode looks for damage after each block, so another worker must not cause any meanwhile.
         let alone = worker.device().options.check || self.most == 1;
         let (begun, mut grain) = (Instant::now(), 1);
+        // SAFETY: this worker is on the job.
+        if !alone && unsafe { (**self.work.get()).is_offered_first() } {
+            // SAFETY: passed on to the caller.
+            unsafe { self.share(worker, grain, SharedOffer { job: self, task, part }) };
+            return self.leave();
+        }
         // SAFETY: passed on to the caller; the claimed units are this worker's.
         while unsafe { self.take(worker, &mut grain) } {
             if !alone && begun.elapsed() > SHARE_AFTER && self.is_any_left() {

@@ -6,8 +6,8 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams,
-    WaitPolicy, WaitValue,
+    DefaultStream, ErrorKind, HostFn, HostPartFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions,
+    Streams, WaitPolicy, WaitValue,
 };
 
 use crate::capture::Capture;
@@ -188,6 +188,18 @@ unsafe impl Streams for CpuDevice {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
         stream.submit(Task::Host { function, data: data as usize })
+    }
+
+    unsafe fn stream_host_parts(
+        &self,
+        stream: RawStream,
+        function: HostPartFn,
+        data: *mut c_void,
+        parts: u32,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Task::HostParts { function, data: data as usize, parts })
     }
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, LaunchConfig, RanWork, Result};
+use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, HostPartFn, LaunchConfig, RanWork, Result};
 
 use crate::cooperative;
 use crate::grid::{self, Launch};
@@ -42,6 +42,12 @@ pub(crate) enum Task {
     Host {
         function: HostFn,
         data: usize,
+    },
+    /// A host function that is called once for each part.
+    HostParts {
+        function: HostPartFn,
+        data: usize,
+        parts: u32,
     },
     WriteWord {
         address: usize,
@@ -136,12 +142,18 @@ impl Task {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
+    /// Returns whether idle workers are to come at once: a part may take long, and nothing is known of it before.
+    pub(crate) fn is_offered_first(&self) -> bool {
+        matches!(self, Self::HostParts { .. })
+    }
+
     /// Returns into how many pieces the work can be divided.
     pub(crate) fn units(&self) -> u64 {
         match self {
             Self::Launch(launch) => launch.units(),
             Self::Copy { bytes, .. } => bytes.div_ceil(PIECE) as u64,
             Self::Batch(pieces) => pieces.len() as u64,
+            Self::HostParts { parts, .. } => u64::from(*parts),
             Self::Fill { count, pattern, .. } => (count * pattern.width()).div_ceil(PIECE) as u64,
             Self::Copy3d(strided) => {
                 let rows = strided.copy.height * strided.copy.depth;
@@ -253,6 +265,13 @@ impl Task {
             Self::Host { function, data } => {
                 // SAFETY: `data` may be used from this thread until the call, by its submission.
                 unsafe { function(*data as *mut c_void) }
+            }
+            Self::HostParts { function, data, .. } => {
+                for part in first..end {
+                    // SAFETY: `data` may be used from this thread until all parts were called, by its submission; each
+                    // part is called once.
+                    unsafe { function(*data as *mut c_void, part as u32) }
+                }
             }
             Self::WriteWord { address, value } => {
                 // SAFETY: the word is alive until the write is done, by its submission.

@@ -36,8 +36,9 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceFeatures::conditional_nodes) says no: on HIP, and on CUDA
     /// before 12.4. [`ErrorKind::InvalidArgument`] if the stream is not being recorded, if `flag` does not have exactly one
-    /// element, or if the condition is inside 64 others. [`ErrorKind::Captured`] if the body is empty or has host closures or
-    /// other work that cannot be a node, and if you submit work to the streams around the body while it is recorded.
+    /// element, or if the condition is inside 64 others. [`ErrorKind::NotANode`] if the body is empty or has host closures or
+    /// other work that cannot be a node. [`ErrorKind::Captured`] if you submit work to the streams around the body while it is
+    /// recorded.
     /// [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The error of `body`. After an error the graph does
     /// not have the condition.
     #[track_caller]

@@ -22,6 +22,7 @@ use gpustream_hal::{
 };
 
 use crate::choice::{self, Among, Choice, backends};
+use crate::extension::ExtensionLink;
 use crate::module::{self, Module, ModuleSource};
 use crate::stream::{Stream, streams};
 use crate::trace;
@@ -48,7 +49,7 @@ use crate::trace;
 ///
 /// A `Device` is `Send` and `Sync`. You may use any handle on any thread.
 #[derive(Clone)]
-pub struct Device(pub(crate) Arc<DeviceCore>);
+pub struct Device(pub(crate) Arc<DeviceCore>, pub(crate) ExtensionLink);
 
 /// Connects the listeners before we look for the first device, so that they hear everything.
 fn listen() {
@@ -187,7 +188,9 @@ impl Device {
             .map_err(|error| error.with_backend(backend.name()))?;
         trace::of_process(&raw)?;
         // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
-        let device = Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) }));
+        let core = Arc::new(unsafe { DeviceCore::new(raw, options, environment) });
+        let extensions = ExtensionLink::new(&core);
+        let device = Self(core, extensions);
         notice::now(Level::Info, || {
             let info = device.info().clone();
             Notice::Opened {
@@ -241,9 +244,9 @@ impl Device {
 
     /// Keeps `what`, and then your `values`, until everything submitted so far is done.
     pub(crate) fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
-        let device = self.clone();
+        let device = self.0.clone();
         // Parking has to ask the streams how far they are.
-        reentrancy::outside(move || device.0.park(what, values));
+        reentrancy::outside(move || device.park(what, values));
     }
 
     /// Returns the name under which [`open`](Self::open) finds the device: `cuda:0`.

@@ -1,20 +1,23 @@
 //! Another library's work in your streams: ordered, waited for and reported like a launch.
 
 use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gpustream_core::failures as core;
+use gpustream_core::host_call::{PartClosure, PartsCall, RepeatedCall, run_part};
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, named};
 use gpustream_core::stream::{StreamEntry, StreamWatcher};
 use gpustream_core::track::Point;
-use gpustream_core::{lint, reentrancy};
+use gpustream_core::{lint, reentrancy, trace};
 use gpustream_hal::cold_path::cold_path;
 use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
 use crate::launch::Arg;
-use crate::stream::Stream;
+use crate::stream::{Stream, record_call};
 
 /// Checks that this thread may call the library and wait.
 ///
@@ -287,11 +290,85 @@ impl Stream {
         unsafe { self.call_host(&entry, &accesses, closure) }
     }
 
+    /// Enqueues a closure that the CPU device's workers run in `parts` parts, in this stream's order: the way in which algorithms
+    /// written in Rust use all cores of the device.
+    ///
+    /// `closure` is called once for each [`Part`], several at once if workers are free. Otherwise as
+    /// [`external_host`](Self::external_host): it touches memory at the addresses that `as_raw` gives, earlier work on
+    /// `memory` is done before the first part, later work waits for the last one, and calls to this library are errors inside.
+    /// The device has [`multiprocessors`](gpustream_hal::DeviceInfo) workers; a few times as many parts balance better. A
+    /// part may wait for parts before it, and not for those after it, which may begin when it has ended.
+    ///
+    /// A panic is caught, and the next wait on this stream reports it; the other parts run all the same. The closure is dropped
+    /// after its last part, or, after a device fault, never.
+    ///
+    /// In a capture and in a [node](crate::GraphBuilder::node) the closure becomes a node, which the graph owns and runs in each
+    /// launch. In a run of a [`Replay`](crate::Replay) it ends a segment, and each run gives its own closure.
+    ///
+    /// ```
+    /// use gpustream::Arg;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut y = stream.full(1000, 2.0f32)?;
+    /// let (address, len) = (y.as_raw().0, y.len());
+    /// // SAFETY: the parts touch `y` alone, which they were said to write, and no two of them the same element.
+    /// unsafe {
+    ///     stream.external_parallel("square", &[Arg::write(&mut y)], 8, move |part| {
+    ///         let range = part.range(len);
+    ///         let start = (address as *mut f32).add(range.start);
+    ///         std::slice::from_raw_parts_mut(start, range.len()).iter_mut().for_each(|y| *y *= *y);
+    ///     })
+    /// }?;
+    /// assert_eq!(stream.download(&y)?, [4.0; 1000]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on CUDA and HIP devices, whose kernels do not run on the host;
+    /// [`ErrorKind::InvalidArgument`] for no parts; [`ErrorKind::DeviceMismatch`] for memory that the stream's device cannot
+    /// reach; [`ErrorKind::Captured`] if another thread captures the stream; [`ErrorKind::NotANode`] in the body of a condition.
+    ///
+    /// # Safety
+    /// The closure touches no memory of this library's but `memory`, and writes none but what was given to be written. Parts
+    /// that may run at once do not touch the same bytes, if one of them writes.
+    #[track_caller]
+    pub unsafe fn external_parallel(
+        &self,
+        label: &'static str,
+        memory: &[Arg<'_>],
+        parts: u32,
+        closure: impl Fn(Part) + Send + Sync + 'static,
+    ) -> Result<()> {
+        let entry = self.enter(call_site(label))?;
+        let accesses = self.accesses(&entry, memory)?;
+        let Some(parts) = NonZeroU32::new(parts) else { return entry.named(Err(no_parts())) };
+        let closure: PartClosure = Arc::new(move |index| closure(Part { index, count: parts.get() }));
+        if entry.named(self.core.is_recorded_here())? {
+            // SAFETY: the stream is recorded here, and the closure keeps to `accesses`, by this function's contract.
+            return unsafe { record_call(&entry, &accesses, RepeatedCall::in_parts(closure, parts)) };
+        }
+        let call = PartsCall::new(closure, parts, &self.core.failures, self.core.past());
+        // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
+        let mut refused = None;
+        entry.submit_outside_captures(
+            "use a stream that another thread captures meanwhile; submit from the thread that captures",
+            trace::WorkKind::Host,
+            accesses.iter().copied(),
+            |device, stream| {
+                let data = call.into_raw();
+                // SAFETY: the stream is alive, and `data` stays valid until the last part of `run_part` frees it.
+                unsafe { device.stream_host_parts(stream, run_part, data, parts.get()) }
+                    // SAFETY: the backend refused the call, so nobody else has it.
+                    .inspect_err(|_| refused = Some(unsafe { PartsCall::from_raw(data) }))
+            },
+        )
+    }
+
     /// Makes the work that you submit from now on wait for another library's event (`cuStreamWaitEvent`), which must have been
     /// recorded. Does not block. For the other direction there is [`Event::as_raw`](crate::Event::as_raw).
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a node of a graph that you build.
+    /// [`ErrorKind::NotANode`] in a node of a graph that you build.
     ///
     /// # Safety
     /// `event` must be alive and recorded. It must belong to this device's context, or to one whose events this driver can wait
@@ -358,6 +435,37 @@ impl Stream {
         }
         Ok(uses)
     }
+}
+
+/// One part of a closure of [`Stream::external_parallel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The number of this part, from 0.
+    pub index: u32,
+    /// The number of all parts.
+    pub count: u32,
+}
+
+impl Part {
+    /// Returns this part's share of `len` elements. The shares of all parts follow each other, cover the elements, and differ in
+    /// length by one at most.
+    ///
+    /// ```
+    /// use gpustream::Part;
+    /// let shares = [0, 1, 2].map(|index| Part { index, count: 3 }.range(10));
+    /// assert_eq!(shares, [0..4, 4..7, 7..10]);
+    /// ```
+    pub fn range(self, len: usize) -> Range<usize> {
+        let (index, count) = (self.index as usize, (self.count as usize).max(1));
+        let (each, longer) = (len / count, len % count);
+        let start = |index: usize| (each * index.min(count) + index.min(longer)).min(len);
+        start(index)..start(index.saturating_add(1))
+    }
+}
+
+#[cold]
+fn no_parts() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "a closure in 0 parts never runs; ask for one part at least")
 }
 
 /// Returns an error that the core gets if another library's calls failed. The caller gets their own error instead.

@@ -313,7 +313,7 @@ impl Graph {
     /// reaches the node, or with the graph. `work` must submit on the thread that it is called on. Does not block.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] if `work` submits no operation or several, or one that cannot be a node.
+    /// [`ErrorKind::NotANode`] if `work` submits no operation or several, or one that cannot be a node.
     /// [`ErrorKind::InvalidArgument`] if the node belongs to another graph, or if you called [`update`](Self::update), because
     /// that makes new nodes. Also if a cooperative launch replaces an ordinary one or the other way round, or if the clusters
     /// differ, because drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] if the driver

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_core::host_call::run_repeated;
 use gpustream_core::operation::{Caller, call_site, named};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
@@ -14,7 +13,7 @@ use gpustream_core::record::{
 use gpustream_core::reentrancy;
 use gpustream_core::stream::{Destination, StreamCore};
 use gpustream_hal::{
-    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
+    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result,
 };
 use smallvec::SmallVec;
 
@@ -107,7 +106,7 @@ impl GraphBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] if `work` submits no operation or several, or one that cannot be a node;
+    /// [`ErrorKind::NotANode`] if `work` submits no operation or several, or one that cannot be a node;
     /// [`ErrorKind::InvalidArgument`] if a node belongs to another builder. You can go on with the builder.
     #[track_caller]
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
@@ -224,7 +223,7 @@ fn conditional_child() -> Error {
 #[cold]
 fn nothing() -> Error {
     Error::new(
-        ErrorKind::Captured,
+        ErrorKind::NotANode,
         "the closure submitted nothing, so there is no node; submit exactly one operation",
     )
 }
@@ -272,9 +271,8 @@ impl NodeTable {
                 continue;
             };
             let Some(own) = call.for_executable().map(Arc::new) else { continue };
-            let work = Work::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
             // SAFETY: the executable is alive and has this node, and the graph keeps the call that the node gets.
-            unsafe { device.graph_set_node(exec, node, &work) }?;
+            unsafe { device.graph_set_node(exec, node, &own.work()) }?;
             *call = own.clone();
             self.calls.push((node, own));
         }

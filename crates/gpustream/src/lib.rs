@@ -45,8 +45,8 @@
 //! * [`ErrorKind::InvalidArgument`] if you use another thread's default stream.
 //! * [`ErrorKind::Driver`] if the driver refuses a call for a reason that has no kind of its own.
 //! * From calls that submit work: [`ErrorKind::Hazard`] under [`Tracking::Strict`] if a wait is missing,
-//!   [`ErrorKind::HostBorrowed`] if you hold a guard on the memory, and [`ErrorKind::Captured`] if a capture cannot record the
-//!   operation.
+//!   [`ErrorKind::HostBorrowed`] if you hold a guard on the memory, [`ErrorKind::Captured`] if a capture cannot record the
+//!   operation, and [`ErrorKind::NotANode`] if the operation cannot be a node, in a [`GraphBuilder`] or the body of a condition.
 //!
 //! # Environment
 //!
@@ -73,6 +73,7 @@ mod event;
 #[cfg(feature = "tracing")]
 mod events;
 mod export;
+mod extension;
 mod external;
 mod flag;
 mod global;
@@ -140,6 +141,7 @@ pub use copy::batch::CopyBatch;
 pub use device::Device;
 pub use event::{Event, TimedEvent};
 pub use export::Export;
+pub use external::Part;
 pub use flag::Flag;
 pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options for [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::lint;
 use gpustream_core::memory::{Access, MemoryKind};
-use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named};
+use gpustream_core::operation::{DriverCalls, Operation, Retained, call_site, named, on_behalf};
 use gpustream_core::reentrancy;
 use gpustream_core::stream::{StreamCore, StreamEntry, StreamTable};
 use gpustream_core::trace;
-use gpustream_hal::{CallSite, Error, ErrorKind, RawStream, Result, WaitPolicy, Work};
+use gpustream_hal::{BackendName, CallSite, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
@@ -134,6 +134,41 @@ impl Stream {
         })
     }
 
+    /// Orders all work submitted to this stream from now on after everything submitted to `other` so far: records an event there
+    /// and [waits](Self::wait) for it (`cuEventRecord`, `cuStreamWaitEvent`). Does not block.
+    ///
+    /// The library makes the waits that shared memory needs by itself. This call is for what it does not see: work of
+    /// [`external`](Self::external) on memory that was not named, the other side of [`as_raw`](Self::as_raw), and programs
+    /// that order their streams themselves. Inside a capture of `other`, this stream joins the capture.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let (a, b) = (device.stream()?, device.stream()?);
+    /// a.host_fn(|| println!("first"))?;
+    /// b.wait_for(&a)?;
+    /// b.host_fn(|| println!("second"))?;
+    /// # b.synchronize()?;
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record) and [`wait`](Self::wait): [`ErrorKind::DeviceMismatch`] for a stream of another backend,
+    /// [`ErrorKind::Captured`] if this stream is captured, and `other` has pending work and is not.
+    #[track_caller]
+    pub fn wait_for(&self, other: &Self) -> Result<()> {
+        on_behalf(call_site("wait_for"), || {
+            let (own, others) = (self.device.info().backend, other.device.info().backend);
+            if own != others {
+                return Err(foreign_stream(own, others));
+            }
+            self.core.check_thread()?;
+            if Arc::ptr_eq(&self.core, &other.core) {
+                return Ok(());
+            }
+            self.wait(&other.record()?)
+        })
+    }
+
     /// Returns true if everything submitted so far is done (`cuStreamQuery`). Never blocks.
     ///
     /// # Errors
@@ -227,14 +262,8 @@ impl Stream {
             // SAFETY: the closure is safe code, which cannot reach memory of the device.
             return unsafe { self.call_host(&entry, &[], closure) };
         }
-        // If the closure is refused, it is dropped at the end of this function, while nothing is locked.
-        let closure = Arc::new(RepeatedCall::new(closure));
-        let data = Arc::as_ptr(&closure).cast_mut().cast();
-        let call = DriverCalls::Work(Work::Host { function: host_call::run_repeated, data });
-        let mut submission =
-            Operation { kept: Retained::Closure(&closure), ..Operation::new(&entry.caller, &[], call) };
-        // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is recorded.
-        unsafe { entry.submit(&mut submission) }
+        // SAFETY: the closure is safe code, which cannot reach memory of the device; the stream is recorded.
+        unsafe { record_call(&entry, &[], RepeatedCall::new(closure)) }
     }
 
     #[cold]
@@ -266,6 +295,34 @@ impl Stream {
             ),
         )
     }
+}
+
+/// Records a closure's call, which the recording owns.
+///
+/// # Safety
+/// The stream is recorded, on this thread. The closure touches no other memory of the device's than that of `accesses`.
+pub(crate) unsafe fn record_call(
+    entry: &StreamEntry<'_>,
+    accesses: &[&Access<'_>],
+    closure: RepeatedCall,
+) -> Result<()> {
+    // Dropped here, with nothing locked, where it is refused.
+    let closure = Arc::new(closure);
+    let call = DriverCalls::Work(closure.work());
+    let kept = Retained::Closure(&closure);
+    // SAFETY: the work is the call, which the recording keeps; the rest is this function's contract.
+    unsafe { entry.submit(&mut Operation { kept, ..Operation::new(&entry.caller, accesses, call) }) }
+}
+
+#[cold]
+fn foreign_stream(own: BackendName, other: BackendName) -> Error {
+    Error::new(
+        ErrorKind::DeviceMismatch,
+        format!(
+            "a stream of {own} cannot wait for a stream of {other}; have the host wait for that one first: \
+             `other.synchronize()`"
+        ),
+    )
 }
 
 impl Drop for Stream {

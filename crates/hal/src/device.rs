@@ -124,6 +124,9 @@ impl Work<'_> {
                 Self::Copy3d(copy) => device.copy_3d(copy, stream),
                 Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
                 Self::Host { function, data } => device.stream_host_fn(stream, function, data),
+                Self::HostParts { function, data, parts } => {
+                    device.stream_host_parts(stream, function, data, parts)
+                }
                 Self::Prefetch { buffer, bytes, to_device } => {
                     device.managed_prefetch(buffer, bytes, to_device, stream)
                 }

@@ -50,6 +50,8 @@ pub enum ErrorKind {
     WouldBlock,
     /// The call cannot be made while the stream is being captured, or capture failed.
     Captured,
+    /// No node can be made of the call, and the stream stands for a node of an explicit graph, or for the body of a condition.
+    NotANode,
     /// This backend, driver or device lacks the ability.
     Unsupported,
     /// A kernel or the hardware failed; the device's context is unusable from here on.

@@ -108,7 +108,7 @@ pub use graph::{
 pub use identity::{Identity, PciAddress};
 pub use launch::{DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
-pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};
+pub use stream::{DefaultStream, HostFn, HostPartFn, RawStream, StreamOptions, Streams, WaitValue};
 pub use texture::{
     AddressMode, ArrayShape, Channel, FilterMode, RawArray, RawSurface, RawTexture, TexelFormat,
     TextureOptions, TextureSource, Textures,

@@ -3,12 +3,15 @@
 use std::ffi::c_void;
 
 use crate::handle::{RawBuffer, RawEvent};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 pub use crate::handle::RawStream;
 
 /// A host function that runs in stream order, and must neither call the driver nor unwind.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
+
+/// A function that a backend calls on threads of its own, once for each part of some work.
+pub type HostPartFn = unsafe extern "C" fn(data: *mut c_void, part: u32);
 
 /// Options of a new stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,6 +214,29 @@ pub unsafe trait Streams {
     /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is
     /// lost.
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()>;
+
+    /// Runs `function(data, part)` for each part from 0 to `parts - 1`, in stream order, on the threads that run the device's
+    /// kernels. Parts run at once if threads are free. They begin in their order, and later work waits for all of them. After
+    /// a device fault some may never run. No vendor has such a call.
+    ///
+    /// # Errors
+    /// `Unsupported` if the device's kernels do not run on the host; else as for [`stream_host_fn`](Self::stream_host_fn).
+    ///
+    /// # Safety
+    /// As for [`stream_host_fn`](Self::stream_host_fn), until all parts have been called, and from several threads at once.
+    unsafe fn stream_host_parts(
+        &self,
+        stream: RawStream,
+        function: HostPartFn,
+        data: *mut c_void,
+        parts: u32,
+    ) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "closures run in parts on the CPU device alone, whose kernels run on the host too; write a kernel for this \
+             device, or run one closure: `Stream::external_host`",
+        ))
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use crate::{Copy3d, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, WaitValue};
+use crate::{
+    Copy3d, FillPattern, HostFn, HostPartFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, WaitValue,
+};
 
 /// An operation that is one driver call, before its place is known: a stream ([`enqueue`](Self::enqueue)), a new node
 /// of a graph ([`GraphNode::Work`](crate::GraphNode)), or a node that is there
@@ -86,6 +88,16 @@ pub enum Work<'a> {
         function: HostFn,
         /// The argument of the function.
         data: *mut c_void,
+    },
+    /// [`Streams::stream_host_parts`](crate::Streams::stream_host_parts). In a graph the function is called once for each part
+    /// in each launch.
+    HostParts {
+        /// Function to call.
+        function: HostPartFn,
+        /// The first argument of the function.
+        data: *mut c_void,
+        /// Number of parts, at least one.
+        parts: u32,
     },
     /// [`Buffers::managed_prefetch`](crate::Buffers::managed_prefetch). No node of a graph.
     Prefetch {

@@ -269,7 +269,10 @@ impl LockedComm<'_> {
         match &*self.condition {
             CommCondition::Refusing(_, broken) | CommCondition::Broken(broken) => Some(broken.clone()),
             CommCondition::Whole(_)
-                if matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Captured) =>
+                if matches!(
+                    error.kind(),
+                    ErrorKind::InvalidArgument | ErrorKind::Captured | ErrorKind::NotANode
+                ) =>
             {
                 None
             }

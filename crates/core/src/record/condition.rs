@@ -8,7 +8,7 @@ use gpustream_hal::{
 
 use super::{Contents, NodeAdder};
 use crate::memory::Access;
-use crate::operation::refused;
+use crate::operation::not_a_node;
 
 /// The word that decides about a conditional node, and how often.
 pub struct Condition<'a> {
@@ -89,7 +89,7 @@ impl Body {
         let mut finishing = Finishing(self, Some(keep));
         fill(&finishing.0.adder)?;
         let Some(last) = finishing.0.adder.last() else {
-            return Err(refused(
+            return Err(not_a_node(
                 "make a condition of an empty body; submit something to the stream that the body is given",
             ));
         };

@@ -14,7 +14,7 @@ use super::condition::{Body, Condition};
 use super::scope::{Needs, Operations, Scope, add};
 use super::{Contents, GraphUses, NodeOrder};
 use crate::memory::Access;
-use crate::operation::{Caller, Operation, Retained, refused};
+use crate::operation::{Caller, Operation, Retained, not_a_node};
 use crate::sync::{Mutex, lock};
 use crate::track::Point;
 
@@ -114,8 +114,8 @@ impl NodeAdder {
         let inner = &mut *lock(&self.inner);
         let after = inner.after()?;
         let work = call.node()?;
-        if let (Next::Each, Work::Host { .. }) = (&inner.next, work) {
-            return Err(refused(
+        if let (Next::Each, Work::Host { .. } | Work::HostParts { .. }) = (&inner.next, work) {
+            return Err(not_a_node(
                 "call a host closure in the body of a condition, where drivers take none; call the closure after the graph",
             ));
         }
@@ -125,7 +125,7 @@ impl NodeAdder {
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
-        if let Work::Host { data, .. } = work {
+        if let Work::Host { data, .. } | Work::HostParts { data, .. } = work {
             inner.host_nodes.push((node, data.addr()));
         }
         inner.scope.keep(kept);
@@ -265,7 +265,7 @@ impl Next {
 impl AdderState {
     /// Returns the operations that the next one follows.
     fn after(&self) -> Result<Operations> {
-        if let Next::Closed(what) = self.next { Err(refused(what)) } else { Ok(self.followed()) }
+        if let Next::Closed(what) = self.next { Err(not_a_node(what)) } else { Ok(self.followed()) }
     }
 
     /// Returns the operations that the next one follows; the last one where none may come.

@@ -14,7 +14,7 @@ use super::order::NodeOrder;
 use crate::host_call::RepeatedCall;
 use crate::launch::LaunchRequest;
 use crate::memory::Access;
-use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained, refused};
+use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained, not_a_node};
 use crate::sync::{Mutex, lock, this_thread};
 
 /// The most arguments of a launch that is expected.
@@ -237,10 +237,12 @@ impl NodeSetter {
     /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit).
     pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
         let Some(Change { node, index, stage, order, expected, last_module }) = self.own() else {
-            return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
+            return Err(not_a_node(
+                "set a node from another thread than the one that called `Graph::set_node`",
+            ));
         };
         if *stage != ChangeStage::Open {
-            return Err(refused("put several operations into one node; add a node for each"));
+            return Err(not_a_node("put several operations into one node; add a node for each"));
         }
         *stage = ChangeStage::Taken;
         let &Operation { caller, accesses, ref call, kept, .. } = submission;
@@ -269,7 +271,7 @@ impl NodeSetter {
             Retained::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
                     // No call to the driver, which might have pending runs call the new closure.
-                    call.replace(new);
+                    call.replace(new)?;
                     order.keep_last(index, accesses.len());
                     *stage = ChangeStage::Set;
                     return Ok(());

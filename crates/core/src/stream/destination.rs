@@ -6,7 +6,7 @@ use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawStream, Result};
 
 use super::capture::Capture;
 use super::{StreamCore, StreamEntry};
-use crate::operation::{Argument, KernelLaunch, Operation, refused};
+use crate::operation::{Argument, KernelLaunch, Operation, not_a_node};
 use crate::record::scope::Scope;
 use crate::record::{Condition, NodeAdder, NodeSetter};
 use crate::track::Point;
@@ -129,7 +129,7 @@ impl StreamEntry<'_> {
                 },
                 DestinationKind::Node(adder) => adder.condition(&self.caller, condition, fill),
                 DestinationKind::Set(_) => {
-                    Err(refused("put a condition into a node that is there; build the graph anew"))
+                    Err(not_a_node("put a condition into a node that is there; build the graph anew"))
                 }
             }
         })

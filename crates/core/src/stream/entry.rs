@@ -3,7 +3,7 @@
 use gpustream_hal::{CallSite, Result};
 
 use super::StreamCore;
-use crate::operation::{Caller, Rules, refused};
+use crate::operation::{Caller, Rules};
 
 /// One call's way into a stream. The call's thread may use the stream, outside of closures that may not call the library;
 /// nothing below asks again.
@@ -44,9 +44,10 @@ impl StreamEntry<'_> {
     /// as this returns, so later calls check again.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) in a recording.
+    /// [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) in a capture, and
+    /// [`ErrorKind::NotANode`](gpustream_hal::ErrorKind::NotANode) on a stream of nodes.
     #[inline]
     pub fn check_running(&self, what: &str) -> Result<()> {
-        if self.stream.is_recorded() { self.named(Err(refused(what))) } else { Ok(()) }
+        if self.stream.is_recorded() { self.named(Err(self.stream.refusal(what))) } else { Ok(()) }
     }
 }

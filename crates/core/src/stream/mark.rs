@@ -11,7 +11,6 @@ use gpustream_hal::{
 use super::watcher::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
 use crate::memory::{Access, Remembered};
-use crate::operation::refused;
 use crate::reentrancy;
 use crate::sync::thread;
 use crate::track::Clock;
@@ -244,7 +243,7 @@ impl StreamCore {
     pub(super) fn record_mark(&self, state: &mut StreamState, raw: RawStream, number: u64) -> Result<Mark> {
         self.check_thread()?;
         if state.is_recorded() {
-            return Err(refused(
+            return Err(self.refusal(
                 "wait for a stream that is being captured; its work runs when the graph is launched",
             ));
         }

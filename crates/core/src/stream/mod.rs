@@ -52,7 +52,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy
 
 use crate::failures::Failures;
 use crate::fast_path_mutex::{FastPathMutex, FastPathMutexGuard};
-use crate::operation::refused;
+use crate::operation::{not_a_node, refused};
 use crate::reentrancy::{self, OutsideClosures};
 use crate::replay::ReplayStep;
 use crate::sync::thread::{self, ThreadId};
@@ -401,13 +401,19 @@ impl StreamCore {
     /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
+    /// [`ErrorKind::Captured`] in a capture and [`ErrorKind::NotANode`] on a stream of nodes, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
     /// closure.
     pub(crate) fn running(&self, what: &str) -> Result<StateGuard<'_>> {
         // Before the lock: its holder may wait for this very closure.
         reentrancy::check_outside()?;
         let state = self.state.lock();
-        if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
+        if state.is_recorded() { Err(self.refusal(what)) } else { Ok(state) }
+    }
+
+    /// Returns the error for something that a recorded stream cannot do.
+    #[cold]
+    pub fn refusal(&self, what: &str) -> Error {
+        if self.destination.is_driver() { refused(what) } else { not_a_node(what) }
     }
 
     /// Makes a driver's call on a stream that is not being captured, after everything that was submitted. The call touches no

@@ -106,7 +106,7 @@ impl Stream {
     /// # Errors
     /// Each error names the copy by its index, and then nothing was submitted. [`ErrorKind::Uninitialized`] if some of a source
     /// was never written; [`ErrorKind::DeviceMismatch`] for device memory that is not on the stream's device, for which you can
-    /// use [`copy`](Self::copy); [`ErrorKind::Captured`] if this would be a node of a [`GraphBuilder`](crate::GraphBuilder).
+    /// use [`copy`](Self::copy); [`ErrorKind::NotANode`] if this would be a node of a [`GraphBuilder`](crate::GraphBuilder).
     #[track_caller]
     #[expect(
         clippy::needless_pass_by_value,

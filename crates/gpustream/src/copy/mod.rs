@@ -3,7 +3,7 @@
 pub(crate) mod batch;
 
 use gpustream_core::memory::{Access, layout_of};
-use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, refused, traced};
+use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, not_a_node, traced};
 use gpustream_core::stream::StreamEntry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
@@ -322,7 +322,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the memory. If the value is wider than four bytes and
     /// not such a pattern: [`ErrorKind::OutOfMemory`] if there is no pinned memory to upload it from, and
-    /// [`ErrorKind::Captured`] if this would be a node of a graph.
+    /// [`ErrorKind::NotANode`] if this would be a node of a graph.
     #[track_caller]
     pub fn fill<T: Plain>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
         self.fill_for(&self.enter(call_site("fill"))?, &mut dst.view_mut(), value)
@@ -352,7 +352,7 @@ impl Stream {
         value: T,
     ) -> Result<()> {
         if !self.core.takes_several_calls() {
-            return Err(refused(
+            return Err(not_a_node(
                 "make a single node of a fill with a value wider than four bytes; fill a buffer before, and copy it in the node",
             ));
         }
