@@ -215,7 +215,10 @@ mod tests {
             assert_eq!(checked(value).unwrap(), compared, "{value:?}");
         }
         let error = checked(Some("yes")).unwrap_err();
-        assert!(error.message().contains("GPUSTREAM_COLLECTIVES_CHECKED=yes; give 1"), "{error}");
+        assert!(
+            error.message().contains("GPUSTREAM_COLLECTIVES_CHECKED=yes is neither 0 nor 1; give 1"),
+            "{error}"
+        );
     }
 
     #[test]
