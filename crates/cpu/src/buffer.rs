@@ -38,6 +38,7 @@ unsafe impl Buffers for CpuDevice {
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
         // This works on a lost device too, once none of its work is running.
+        // SAFETY: passed on to the caller.
         unsafe { self.free_memory(buffer.0) }
     }
 

@@ -364,6 +364,7 @@ impl Stream {
     /// Counts the operation that ran as done, and wakes the streams that waited for it.
     fn completed_one(&self) {
         // We do this before waiters wake, because they may ask for the times.
+        // SAFETY: this worker owns the stream, and the work stays pending until the count below; see `Sync` above.
         unsafe { self.slot.end(self.work.get()) };
         if self.shared.is_lost() {
             self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
