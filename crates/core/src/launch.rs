@@ -89,7 +89,7 @@ impl LaunchRequest {
     /// Returns the shape that this launch has on a device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
+    /// [`ErrorKind::InvalidLaunch`] if the device's limits are exceeded, with the limit.
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let [elements, ..] = self.extent.map(|extent| extent as u64);
         let (mut grid, block) = match self.grid {

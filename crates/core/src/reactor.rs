@@ -148,7 +148,7 @@ pub fn is_idle() -> bool {
 /// Watches `points`, and tells their waits when the points are reached. Starts the thread on first use.
 ///
 /// # Errors
-/// [`ErrorKind::Driver`] where the thread cannot be started.
+/// [`ErrorKind::Driver`] if the thread cannot be started.
 pub fn watch(points: impl IntoIterator<Item = Awaited>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
         process::register("reactor", wake);

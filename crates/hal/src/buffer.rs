@@ -183,7 +183,7 @@ pub unsafe trait Buffers {
     /// device.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the device has no room.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the device has no room.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
 
     /// Frees what [`alloc`](Self::alloc) gave (`cuMemFree`). May block until the device is idle.
@@ -199,7 +199,7 @@ pub unsafe trait Buffers {
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) without a pool; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
-    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
+    /// [`Captured`](crate::ErrorKind::Captured) if a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// `stream` is alive.
@@ -210,8 +210,8 @@ pub unsafe trait Buffers {
     /// Frees in stream order what [`alloc_async`](Self::alloc_async) gave (`cuMemFreeAsync`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the driver has no pool;
-    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the driver has no pool;
+    /// [`Captured`](crate::ErrorKind::Captured) if a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// All work that uses `buffer` is done or ordered before this point of `stream`.
@@ -224,7 +224,7 @@ pub unsafe trait Buffers {
     /// [`alloc`](Self::alloc) does; contents are unspecified.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the host has no room, or locks no more pages.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the host has no room, or locks no more pages.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr>;
 
     /// Frees what [`pinned_alloc`](Self::pinned_alloc) gave (`cuMemFreeHost`).
@@ -239,8 +239,8 @@ pub unsafe trait Buffers {
     /// Page-locks host memory allocated elsewhere (`cuMemHostRegister`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory;
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); else the driver's failure, as for a registered range.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend locks no such memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); otherwise the driver's failure, as for a registered range.
     ///
     /// # Safety
     /// The range is mapped, and stays mapped until [`host_unregister`](Self::host_unregister).
@@ -251,7 +251,7 @@ pub unsafe trait Buffers {
     /// Undoes [`host_register`](Self::host_register) (`cuMemHostUnregister`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend locks no such memory; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -271,7 +271,7 @@ pub unsafe trait Buffers {
     unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer>;
 
     /// Returns the device that the memory at `address` was allocated for, whoever allocated it
-    /// (`cuPointerGetAttribute`); `None` where the driver cannot tell.
+    /// (`cuPointerGetAttribute`); `None` if the driver cannot tell.
     ///
     /// # Errors
     /// The driver's failure, other than that it does not know the address.
@@ -283,8 +283,8 @@ pub unsafe trait Buffers {
     /// [`free`](Self::free). Aligned as [`alloc`](Self::alloc) does.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no managed memory;
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where there is no room.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no managed memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no room.
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
         Err(Error::unsupported("managed memory"))
     }
@@ -292,7 +292,7 @@ pub unsafe trait Buffers {
     /// Moves managed memory to the device, or to the host, in stream order (`cuMemPrefetchAsync`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no managed memory; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend has no managed memory; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -310,7 +310,7 @@ pub unsafe trait Buffers {
     /// Tells the driver how managed memory will be used (`cuMemAdvise`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for advice that the backend does not know; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for advice that the backend does not know; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -322,7 +322,7 @@ pub unsafe trait Buffers {
     /// Repeats `pattern` `count` times (elements, not bytes) from `dst` on (`cuMemsetD8Async` and its kin).
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream's capture has failed; otherwise the driver's failure.
     ///
     /// # Safety
     /// The range is allocated and `dst` is aligned to the pattern's width.
@@ -356,7 +356,7 @@ pub unsafe trait Buffers {
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where
-    /// [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) is 0; else the driver's failure.
+    /// [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) is 0; otherwise the driver's failure.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by
@@ -404,7 +404,7 @@ pub unsafe trait Buffers {
     /// Copies from another device of the backend (`cuMemcpyPeerAsync`), `stream` being of this one.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no such copy; else as for
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend has no such copy; otherwise as for
     /// [`fill`](Self::fill).
     ///
     /// # Safety
@@ -439,7 +439,7 @@ pub unsafe trait Buffers {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pitch that is shorter than a row, or longer than
-    /// the driver takes; else as for [`fill`](Self::fill).
+    /// the driver takes; otherwise as for [`fill`](Self::fill).
     ///
     /// # Safety
     /// Every row lies in valid memory; no extent is zero; host memory is pinned, and stays valid as

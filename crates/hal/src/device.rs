@@ -63,7 +63,7 @@ pub unsafe trait Device:
     /// failed, which does not say that all of it has ended: see [`has_stopped`](Self::has_stopped).
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where any of it failed.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if any of it failed.
     fn synchronize(&self) -> Result<()>;
 
     /// Returns whether the device is lost and known to run nothing any more, nor ever again: memory that its work could
@@ -84,7 +84,7 @@ pub unsafe trait Device:
     /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`). A device is no peer of its own.
     ///
     /// # Errors
-    /// [`NoDevice`](crate::ErrorKind::NoDevice) where the driver finds no device `other`; else its failure.
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) if the driver finds no device `other`; otherwise its failure.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         Ok(false)
     }
@@ -93,8 +93,8 @@ pub unsafe trait Device:
     /// that memory is reachable already.
     ///
     /// # Errors
-    /// [`NoDevice`](crate::ErrorKind::NoDevice) where there is no device `other`;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where this device cannot reach the other's memory.
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) if there is no device `other`;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach the other's memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         Err(crate::Error::unsupported("peer access"))
     }
@@ -277,10 +277,10 @@ pub struct DeviceInfo {
     pub arch: String,
     /// The driver's version, as the vendor writes it.
     pub driver: String,
-    /// The UUID as the vendor's tools write it, of a MIG instance its own: see [`Identity::uuid`]. `None` where the driver does
+    /// The UUID as the vendor's tools write it, of a MIG instance its own: see [`Identity::uuid`]. `None` if the driver does
     /// not tell.
     pub uuid: Option<String>,
-    /// The place on the PCI bus; the instances of a divided GPU all have the GPU's. `None` where the driver does not tell.
+    /// The place on the PCI bus; the instances of a divided GPU all have the GPU's. `None` if the driver does not tell.
     pub pci: Option<PciAddress>,
     /// Total device memory.
     pub total_memory: u64,

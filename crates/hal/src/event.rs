@@ -85,7 +85,7 @@ pub unsafe trait Events {
     /// Returns whether the marked point has been reached; never blocks (`cuEventQuery`).
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed; [`Captured`](crate::ErrorKind::Captured)
     /// for an event whose last record is part of a capture.
     ///
     /// # Safety

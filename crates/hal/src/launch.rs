@@ -244,7 +244,7 @@ pub unsafe trait Launch {
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot tell; else the driver's failure.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell; otherwise the driver's failure.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -260,7 +260,7 @@ pub unsafe trait Launch {
     /// Returns a grid and block size that fill the device (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
-    /// As for [`occupancy`](Self::occupancy); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) where no block can
+    /// As for [`occupancy`](Self::occupancy); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) if no block can
     /// have that much shared memory and the backend says so.
     ///
     /// # Safety

@@ -121,7 +121,7 @@ pub unsafe trait Modules {
         Err(Error::unsupported("a variable of a module"))
     }
 
-    /// Returns the kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` where the
+    /// Returns the kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` if the
     /// driver cannot say.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ pub unsafe trait Modules {
     /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`). Succeeds without effect where nothing is needed.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for more than the device allows; else the driver's
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for more than the device allows; otherwise the driver's
     /// failure.
     ///
     /// # Safety

@@ -138,7 +138,7 @@ pub unsafe trait Streams {
     /// Returns whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed; [`Captured`](crate::ErrorKind::Captured)
     /// while the stream is being captured.
     ///
     /// # Safety
@@ -158,8 +158,8 @@ pub unsafe trait Streams {
     /// of another device of the same backend is allowed.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream is captured and the event is no part of that capture,
-    /// or the event's capture has ended; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream is captured and the event is no part of that capture,
+    /// or the event's capture has ended; otherwise the driver's failure.
     ///
     /// # Safety
     /// Both are alive; `event` has been recorded.
@@ -204,7 +204,7 @@ pub unsafe trait Streams {
     /// 5.3 `hipStreamAddCallback`). After a device fault the function may never run.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed or cannot have the call; else the
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream's capture has failed or cannot have the call; else the
     /// driver's failure.
     ///
     /// # Safety

@@ -148,7 +148,7 @@ pub trait Traces {
     /// often. The devices of a backend may share what they measured.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot measure, with what is missing.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot measure, with what is missing.
     fn trace_begin(&self) -> Result<TraceClock> {
         Err(Error::unsupported("measuring when operations run"))
     }
@@ -177,7 +177,7 @@ pub trait Traces {
     /// Gets the ranges of [`range_push`](Self::range_push) to the vendor's profiler (NVTX; roctx). May be called again.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no profiler can have them, with what is missing. Ranges then do
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no profiler can have them, with what is missing. Ranges then do
     /// nothing.
     fn range_begin(&self) -> Result<()> {
         Err(Error::unsupported("ranges for a vendor's profiler"))

@@ -136,7 +136,7 @@ impl NodeAdder {
     /// its `uses`.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not; the driver's refusal.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if the user orders operations, and has not; the driver's refusal.
     pub fn add(
         &self,
         caller: &Caller,

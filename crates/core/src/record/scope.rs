@@ -47,7 +47,7 @@ impl Scope {
     /// not come after yet. The list is empty where nobody orders.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders, and such a point exists.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if the user orders, and such a point exists.
     pub(crate) fn missing(
         &self,
         caller: &Caller,

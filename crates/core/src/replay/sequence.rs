@@ -429,7 +429,7 @@ impl DeferredWork {
     }
 }
 
-/// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.
+/// Returns whether two operations that are no kernels are equal; `None` if they are of different kinds.
 fn same_work(one: &Work<'_>, other: &Work<'_>) -> Option<bool> {
     Some(match (*one, *other) {
         (Work::CopyToDevice { dst, src, bytes }, Work::CopyToDevice { dst: to, src: from, bytes: len }) => {

@@ -71,7 +71,7 @@ impl StreamEntry<'_> {
     /// Has the graph that is recorded keep a value, which is told of its launches: once, however often it is given.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where nothing is recorded; [`ErrorKind::Captured`] where another thread captures the
+    /// [`ErrorKind::InvalidArgument`] if nothing is recorded; [`ErrorKind::Captured`] if another thread captures the
     /// stream.
     pub fn keep_watcher(&self, watcher: Keep) -> Result<()> {
         let kept = self.in_scope(|scope, _| {
@@ -281,7 +281,7 @@ impl Capture {
     }
 
     /// Ends the recording. All members are joined to the first, so that nothing is left behind; their streams are
-    /// free again, also where this fails.
+    /// free again, even if this fails.
     ///
     /// # Errors
     /// The driver's, where the recording has come to nothing; no graph is left then.

@@ -163,11 +163,11 @@ impl StreamEntry<'_> {
     }
 
     /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
-    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
+    /// points of it come before the stream's next operation. Returns `None` if operations run, or go into a node of an
     /// executable.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    /// [`ErrorKind::Captured`] if another thread captures the stream.
     pub(crate) fn in_scope<T>(
         &self,
         work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,

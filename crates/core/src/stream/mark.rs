@@ -41,7 +41,7 @@ impl EventCell {
     /// Asks the driver whether the event has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     ///
     /// # Safety
     /// The event has been recorded, on a stream that is alive or whose work is done.
@@ -192,7 +192,7 @@ impl StreamCore {
         self.state.lock().marks.back().cloned()
     }
 
-    /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
+    /// The oldest mark that covers `number`, recording one if there is none; `None` if `number` is done.
     ///
     /// # Errors
     /// Those of [`mark`](Self::mark).

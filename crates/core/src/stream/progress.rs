@@ -77,7 +77,7 @@ impl StreamCore {
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed; the failure of an operation that was held back.
+    /// [`ErrorKind::DeviceLost`] if the device failed; the failure of an operation that was held back.
     pub(crate) fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
         self.caught_up(&mut state)?;
         self.poll_caught_up(state)
@@ -135,7 +135,7 @@ impl StreamCore {
     /// Asks whether the mark has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     pub fn poll_mark(&self, mark: &Mark) -> Result<bool> {
         // The number alone does not say so where the stream has waited for others: that may have been after it.
         if self.known_done(mark.number) && mark.clock.len() == 0 {
@@ -163,7 +163,7 @@ impl StreamCore {
     /// Reports failures that the driver does not know of: this stream's, and those of work on other streams that it comes after.
     ///
     /// # Errors
-    /// [`ErrorKind::HostPanic`] where a host closure panicked, and what others have kept.
+    /// [`ErrorKind::HostPanic`] if a host closure panicked, and what others have kept.
     #[inline]
     pub fn report_failures(&self) -> Result<()> {
         self.failures.report()?;
@@ -180,7 +180,7 @@ impl StreamCore {
     ///
     /// # Errors
     /// Those of [`check_thread`](Self::check_thread), [`mark`](Self::mark) and [`report_failures`](Self::report_failures);
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         let place = Location::caller();
@@ -229,7 +229,7 @@ impl StreamCore {
     /// meanwhile, or its owner may destroy it once the last `Stream` is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
+    /// [`ErrorKind::Driver`] if no event covers all of it and none can be recorded any more.
     pub(crate) fn wait_end(&self) -> Result<()> {
         let mut state = self.state.lock();
         let number = state.number;

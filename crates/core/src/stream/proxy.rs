@@ -60,7 +60,7 @@ impl StreamCore {
     /// Asks the driver whether an event of this stream has been reached. Where a capture forbids the question the answer is no.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     pub(super) fn query(&self, cell: &EventCell) -> Result<bool> {
         if !self.closes_events() {
             // SAFETY: the event is alive, and was recorded on this stream.
@@ -75,7 +75,7 @@ impl StreamCore {
     /// Blocks until an event of this stream has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed; [`ErrorKind::Captured`] where this thread captures the stream in a
+    /// [`ErrorKind::DeviceLost`] if the device failed; [`ErrorKind::Captured`] if this thread captures the stream in a
     /// way that forbids the wait.
     pub fn synchronize(&self, cell: &EventCell) -> Result<()> {
         if !self.closes_events() {
@@ -96,7 +96,7 @@ impl StreamCore {
     /// tried again. The caller holds no lock.
     ///
     /// # Errors
-    /// `refusal` where it had another reason; [`ErrorKind::Captured`] where this thread captures the stream.
+    /// `refusal` where it had another reason; [`ErrorKind::Captured`] if this thread captures the stream.
     pub fn outlast_capture(&self, refusal: Error) -> Result<()> {
         if refusal.kind() != ErrorKind::Captured || !self.closes_events() {
             return Err(refusal);

@@ -50,8 +50,8 @@ impl<'s> StreamEntry<'s> {
     /// driver's call, and leaves its use behind.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not;
-    /// [`Captured`](gpustream_hal::ErrorKind::Captured) where another thread captures the stream, and for what no recording
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if the user orders operations, and has not;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) if another thread captures the stream, and for what no recording
     /// takes; the driver's refusal. All name the call.
     ///
     /// # Safety
@@ -393,7 +393,7 @@ impl<'s> StreamEntry<'s> {
     /// Makes this stream wait for `missing`.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if the user orders operations, and has not.
     #[cold]
     fn order_after(&self, state: StateGuard<'s>, missing: &[Use]) -> Result<StateGuard<'s>> {
         drop(state);

@@ -25,7 +25,7 @@ pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
 /// Asks whether [`wait_for`] would return at once.
 ///
 /// # Errors
-/// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed.
+/// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) if the device failed.
 pub fn is_done(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream)

@@ -34,7 +34,7 @@ impl StreamWatcher {
     /// Returns whether the stream has come to the first operation. Never blocks.
     ///
     /// # Errors
-    /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed;
+    /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) if the device failed;
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that the library runs.
     #[track_caller]
     pub fn has_begun(&self) -> Result<bool> {
@@ -76,7 +76,7 @@ impl StreamEntry<'_> {
     /// section, which is returned. `stream` is the entry's.
     ///
     /// # Errors
-    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
     /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the operation yet.
     ///
     /// # Safety
@@ -137,7 +137,7 @@ impl StreamCore {
     /// Does `work`, which submits to this stream, in a section of its own, between events that are recorded now.
     ///
     /// # Errors
-    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
     /// recorded.
     pub fn watched(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<StreamWatcher> {
         let begin = self.marked_point()?;
