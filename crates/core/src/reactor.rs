@@ -138,7 +138,7 @@ struct Reactor {
 
 static REACTOR: OnceLock<Option<Reactor>> = OnceLock::new();
 
-/// Returns whether nobody waits through the reactor at the moment.
+/// Returns true if no one is waiting through the reactor right now.
 pub fn is_idle() -> bool {
     REACTOR.get().is_none_or(|reactor| {
         reactor.as_ref().is_none_or(|reactor| reactor.pending.load(Ordering::Relaxed) == 0)
