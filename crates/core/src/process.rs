@@ -138,7 +138,7 @@ pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// A backend, a kind of thread, or a library of the program's.
+/// A backend, a kind of thread, or one of your libraries.
 struct Registered {
     name: &'static str,
     /// Wakes the thread of this kind, if there is one that sleeps, so that the thread sees the end of the process.

@@ -144,11 +144,11 @@ pub struct StreamCore {
 /// Who made a stream, and so who destroys it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This library, which destroys it.
+    /// We made it, so we destroy it.
     Ours,
     /// This library; the work of the stream and of the legacy default stream wait for each other.
     Blocking,
-    /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
+    /// The driver or your own code made it, and may destroy it once no `Stream` refers to it.
     Foreign,
     /// The driver made it: it is the default stream of this thread. On other threads the same driver's handle means another
     /// stream.
