@@ -4,8 +4,8 @@
 //! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
 //! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
 //!
-//! The folder is bounded: whoever adds an entry removes those that nobody has used for long, and then the ones that were
-//! unused longest, until the rest fits. A file's time says when it was last used.
+//! The folder is bounded. If you add an entry, the code removes entries that have not been used for long, and then the ones
+//! that were unused longest, until the rest fits. A file's time says when it was last used.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;

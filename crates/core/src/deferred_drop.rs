@@ -1,5 +1,5 @@
-//! Values of the program that the library has to drop. Their destructors may do anything: panic, wait, or call the library,
-//! which may hold a lock at that place. So they run on a thread of the library, where nothing is locked.
+//! Your values that the library has to drop. Their destructors may do anything: panic, wait, or call the library, perhaps at
+//! a place that holds a lock. So we run them on a thread of our own, while nothing is locked.
 
 use std::any::Any;
 use std::error::Error as _;
@@ -8,7 +8,7 @@ use gpustream_hal::{Error, Result};
 
 use crate::{process, reentrancy};
 
-/// Drops values of the program on a thread of the library.
+/// Drops your values on a thread of the library.
 pub(crate) fn drop_elsewhere(values: impl Send + 'static) {
     reentrancy::elsewhere(move || drop(values));
 }
@@ -19,7 +19,7 @@ pub fn drop_outside(values: impl Send + 'static) {
     if reentrancy::is_inside() { drop_elsewhere(values) } else { process::users_code(|| drop(values)) }
 }
 
-/// The owner of memory or of a module that the program made itself or got from another library.
+/// Owns memory or a module that you made yourself or got from another library.
 pub struct ForeignOwner {
     owner: Option<Box<dyn Any + Send>>,
     is_ours: bool,
@@ -30,8 +30,8 @@ impl ForeignOwner {
         Self { owner: Some(Box::new(owner)), is_ours: false }
     }
 
-    /// An owner of the library's own, which runs no code of the program's: it is dropped at once, so that an allocation which
-    /// waits for room finds what this one had.
+    /// Makes an owner that belongs to the library and runs none of your code. We drop it at once, so that an allocation that
+    /// is waiting for room can use what this one had.
     pub fn ours(owner: impl Send + 'static) -> Self {
         Self { owner: Some(Box::new(owner)), is_ours: true }
     }
@@ -47,8 +47,8 @@ impl Drop for ForeignOwner {
     }
 }
 
-/// An error that waits until the program is told of it. Another may take its place, or its stream may end before, and its source
-/// is a value of the program.
+/// An error that we have not reported yet. Its source is a value of yours. So if another error replaces it, or its stream
+/// ends first, we must drop it elsewhere.
 #[derive(Clone)]
 pub(crate) struct Untold(Option<Error>);
 
@@ -57,7 +57,7 @@ impl Untold {
         Self(Some(error))
     }
 
-    /// Fails with the error, for the program.
+    /// Reports the error.
     pub(crate) fn tell(mut self) -> Result<()> {
         self.0.take().map_or(Ok(()), Err)
     }

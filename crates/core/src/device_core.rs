@@ -1,7 +1,7 @@
-//! The core of an opened device, which all its handles share, and its end.
+//! The core of an opened device, which all its handles share, and how it ends.
 //!
-//! This is the top layer of the core, which ties streams, pools and staging together. The handles are unknown here: a
-//! value that is parked is only something to be dropped later.
+//! This is the top layer of the core: it ties streams, pools and staging together. It does not know the handles. A parked
+//! value is just something to drop later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::stream::{ContextHold, StreamCore, StreamTable, known_done};
 use crate::sync::{Mutex, lock};
 use crate::track::Point;
 
-/// A value whose last handle is gone, and the ends of all streams at that moment: once those are reached, nothing uses
-/// the value any more.
+/// A value whose last handle is gone, and the ends of all streams at that moment. Once those are reached, nothing uses the
+/// value any more.
 struct Parked {
     /// The value, which is only ever dropped.
     what: Box<dyn Send>,
-    /// The values of the program that go after it. They may own anything, even the last handles of their device.
+    /// Your values that go after it. They may own anything, even the last handles of their device.
     values: Option<Box<dyn Send>>,
     until: Vec<Point>,
     device: Arc<dyn hal::Device>,
@@ -38,8 +38,8 @@ impl Parked {
     }
 }
 
-/// The parked values of all devices. A parked value may own the last handles of its own device; a list kept in that
-/// device would then never be looked at again.
+/// The parked values of all devices. They are not in their device, because a parked value may own the last handles of its
+/// own device, and then we would never look at that device's list again.
 static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 
 /// The core of one opened device, which all its handles share.
@@ -79,8 +79,8 @@ impl DeviceCore {
         StreamTable::shared().filter(|stream| self.owns(stream))
     }
 
-    /// Returns whether this device's streams may use memory of `other`: of the device itself, or of a device of the
-    /// same backend that it can reach. Access is turned on at the first use.
+    /// Returns true if this device's streams may use memory of `other`. That can be this device itself, or a device of the
+    /// same backend that it can reach. We turn access on at the first use.
     ///
     /// # Errors
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library; the
@@ -97,7 +97,7 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
-        // Memory of the driver's pool is not among the memory that access is turned on for, and textures are one device's.
+        // Access that we turn on does not include memory of the driver's pool, and textures belong to one device.
         if ordinal != self.info.ordinal
             && (other.pools.is_of_driver(kind) || matches!(kind, MemoryKind::Array | MemoryKind::Texels))
         {
@@ -167,8 +167,8 @@ impl DeviceCore {
         }
     }
 
-    /// Drops the parked values that nothing uses any more, and lets go of idle streams that nobody holds. The caller may be an
-    /// allocation, in which locks are held, so values of the program go elsewhere.
+    /// Drops the parked values that nothing uses any more, and lets go of idle streams that no one holds. The caller may be
+    /// an allocation that holds locks, so we drop your values elsewhere.
     pub fn drop_parked(&self) {
         if reentrancy::is_inside() {
             return;
@@ -206,11 +206,11 @@ impl DeviceCore {
         }
     }
 
-    /// Drops `what` and then the program's `values` once everything submitted so far is done: now if it is, since the program is
-    /// dropping their handle. The values may own this device, so any other device may drop what is kept.
+    /// Drops `what` and then your `values` once everything submitted so far is done. If it is done already, drops them now,
+    /// because you are dropping their handle. The values may own this device, so any other device may drop what we keep.
     pub fn park(&self, what: Box<dyn Send>, values: Option<Box<dyn Send>>) {
-        // Streams of another device matter only if they have used this one's memory. Nobody asks the driver about such
-        // streams here, so without that condition `what` would stay longer than needed.
+        // Streams of another device only matter if they have used this device's memory. No one asks the driver about such
+        // streams here, so otherwise `what` would stay longer than needed.
         let until =
             self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.counted() });
         let parked = Parked { what, values, until: until.collect(), device: self.raw.clone() };
@@ -279,7 +279,7 @@ impl Users for DeviceCore {
     }
 }
 
-/// Waits for the whole context, unless something is captured there. Returns whether the wait succeeded.
+/// Waits for the whole context, unless something is being captured there. Returns true if the wait succeeded.
 fn is_synchronized(raw: &dyn hal::Device) -> bool {
     let Ok(_context) = ContextHold::for_wait(raw) else { return false };
     // Nothing is submitted to these streams any more, so a wait for the context is a wait for all their work.
@@ -292,20 +292,21 @@ fn is_synchronized(raw: &dyn hal::Device) -> bool {
     synchronized
 }
 
-/// Waits for the streams of the context's other handles, by events: those keep nobody out. A driver that waits in a call lets
-/// no other thread call meanwhile, and such a thread may be the one that is to end the work that the driver waits for.
+/// Waits for the streams of the context's other handles through events, because those keep no one out. If a driver waits in
+/// a call, no other thread can call it meanwhile, and such a thread may be the one that has to end the work that the driver
+/// waits for.
 fn wait_for_others(raw: &dyn hal::Device) {
     // Streams that only the table holds are left out: a lost device may have left them there.
     let is_held = |stream: &Arc<StreamCore>| stream.is_in_context_of(raw) && !stream.is_orphan();
     for stream in StreamTable::shared().filter(is_held) {
-        // A stream that cannot be waited for by an event is left to the driver.
+        // If we cannot wait for a stream through an event, we leave it to the driver.
         let _ = stream.wait_end();
     }
 }
 
 impl Drop for DeviceCore {
-    /// Waits for the device's work, then returns to the driver the memory that nobody holds. A graph of another device
-    /// may refer to memory of this one, and then keeps that memory and the driver's device.
+    /// Waits for the device's work, then returns the memory that no one holds to the driver. A graph of another device may
+    /// refer to memory of this one; then it keeps that memory and the driver's device.
     fn drop(&mut self) {
         let raw = self.raw.clone();
         let streams = self.own_streams();

@@ -9,7 +9,7 @@ use crate::track::Tracking;
 /// Options of opening a device, each of which has a default.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOptions {
-    /// `None` where nobody orders operations; see [`without_tracking`](Self::without_tracking).
+    /// `None` if nobody orders operations; see [`without_tracking`](Self::without_tracking).
     pub(crate) tracking: Option<Tracking>,
     pub(crate) wait: WaitPolicy,
     pub(crate) memory: MemoryOptions,

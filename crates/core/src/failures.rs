@@ -13,7 +13,8 @@ use crate::track::{Clock, Point, StreamId};
 /// The most failures that are kept for other streams.
 const MOST: usize = 64;
 
-/// The last failure of a stream's host closures, or of another library's work in it, until a wait for the stream reports it.
+/// The last failure of a stream's host closures, or of another library's work in it. The next wait for the stream reports
+/// it.
 #[derive(Default)]
 pub struct Failures {
     /// Whether there may be one: waits look here first.

@@ -315,7 +315,7 @@ pub unsafe extern "C" fn run(data: *mut c_void) {
     run_inside(closure, Some(&failures), past);
 }
 
-/// Runs a user's closure where the driver may not be called and nothing may unwind.
+/// Runs your closure at a place where the driver must not be called and nothing may unwind.
 fn run_inside(closure: impl FnOnce(), failures: Option<&Failures>, past: Clock) {
     if trace::is_on() {
         trace::instant("host closure", None, InstantKind::HostClosure);

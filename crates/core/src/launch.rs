@@ -1,9 +1,9 @@
-//! A launch as a program asks for it, and its shape on a device.
+//! A launch as you ask for it, and its shape on a device.
 
 use bytemuck::NoUninit;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, FunctionInfo, LaunchConfig, Result};
 
-/// The number of threads of a block where the library chooses.
+/// How many threads a block has if we choose.
 pub const BLOCK: u32 = 256;
 
 /// The shape and attributes of a launch, as asked for. It has no padding, so that two of them are compared as bytes.
@@ -12,7 +12,7 @@ pub const BLOCK: u32 = 256;
 pub struct LaunchRequest {
     /// The grid, in blocks, or the elements that it is for.
     pub extent: [usize; 3],
-    /// Threads of a block, where the library does not choose.
+    /// Threads of a block, if you choose them.
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared: u32,
@@ -31,7 +31,7 @@ impl PartialEq for LaunchRequest {
 
 impl Eq for LaunchRequest {}
 
-/// The way in which a grid follows from a launch's extent.
+/// How a grid follows from a launch's extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
 #[repr(u16)]
 pub enum Grid {
@@ -51,13 +51,13 @@ impl LaunchRequest {
         Self { extent, block, shared, cluster, grid, cooperative: false, early_dependent: false }
     }
 
-    /// Returns whether the launch is over zero elements.
+    /// Returns true if the launch is over zero elements.
     pub const fn is_empty(&self) -> bool {
         let [x, y, z] = self.extent;
         !matches!(self.grid, Grid::Exact) && (x == 0 || y == 0 || z == 0)
     }
 
-    /// Returns whether the library chooses the grid, so that any other grid will do as well.
+    /// Returns true if we choose the grid, so that any other grid will do as well.
     pub const fn is_devices_choice(&self) -> bool {
         matches!(self.grid, Grid::Strided | Grid::Filling)
     }
@@ -89,7 +89,7 @@ impl LaunchRequest {
     /// Returns the shape that this launch has on a device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
+    /// [`ErrorKind::InvalidLaunch`] if the device's limits are exceeded, with the limit.
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let [elements, ..] = self.extent.map(|extent| extent as u64);
         let (mut grid, block) = match self.grid {
@@ -172,14 +172,14 @@ const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
     ([blocks, 1, 1], [threads, 1, 1])
 }
 
-/// The number of elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over
-/// eight, and 4074 where a grid that fills the device once goes over the arrays again and again.
+/// How many elements each thread of a strided launch handles. With eight, an H200 streams 4355 GB/s through saxpy in one
+/// pass. If the grid fills the device once and goes over the arrays again and again, it reaches 4074.
 const ELEMENTS_PER_THREAD: u64 = 8;
 
 /// The most blocks of a strided launch; with [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32 threads.
 const MOST_BLOCKS: u64 = 1 << 23;
 
-/// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
+/// Returns a grid with a few elements per thread. If there is enough work, it has enough blocks to fill the device.
 fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     let (fill, block) = filling(info, elements);
     if info.quirks.serial_threads {
@@ -189,9 +189,9 @@ fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     (pass.max(fill), block)
 }
 
-/// The number of times that [`Grid::Filling`] fills the device where there is work for it. Registers often let fewer
-/// blocks be resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an
-/// H200 sums 4320 GB/s with once, 4560 with eight times.
+/// How often [`Grid::Filling`] fills the device, if there is work for that. Registers often let fewer blocks be resident
+/// than threads alone would, and then a grid that is made to fit once ends in a wave that is half empty: an H200 sums 4320
+/// GB/s with once, 4560 with eight times.
 const FILLS: u64 = 8;
 
 /// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a

@@ -1,17 +1,17 @@
 //! The untyped core of [`gpustream`](https://docs.rs/gpustream): bytes instead of elements.
 //!
-//! Programs use `gpustream`, whose typed handles (`Device`, `Stream`, `Buffer`, `Graph` and the others) stand on this crate.
-//! **There is no promise of stability here**: the interface serves those handles alone and changes with any version.
+//! Programs use `gpustream`. Its typed handles (`Device`, `Stream`, `Buffer`, `Graph` and so on) are built on this crate.
+//! **Nothing here is stable**: the interface serves only those handles, and any version may change it.
 //!
 //! # Safety
-//! Functions that are safe here rely on the handles for what the handles check. So every way to an object of this crate
-//! begins with an unsafe function: the constructors of devices, streams, modules and recordings, and
-//! [`StreamTable::of_process`](stream::StreamTable::of_process). Their caller promises that the raw handles are alive and of
-//! the device that is given with them, that they belong to the object from then on, and that the safe code of other crates
-//! gets the object only behind types that check what `gpustream`'s handles check.
+//! Many functions here are safe to call only because the handles have already checked their arguments. So you can only get
+//! an object of this crate through an unsafe function: the constructors of devices, streams, modules and recordings, and
+//! [`StreamTable::of_process`](stream::StreamTable::of_process). If you call one, you promise that the raw handles are alive
+//! and belong to the device that you pass along, that the object owns them from then on, and that safe code in other crates
+//! can reach the object only through types that check what `gpustream`'s handles check.
 //!
-//! The core orders operations and checks them; backends, whose traits are in [`gpustream_hal`], trust those checks. Arrows
-//! go down only: each module uses modules further down this table.
+//! The core orders operations and checks them. Backends implement the traits in [`gpustream_hal`] and trust those checks.
+//! Arrows go down only: a module may use the modules below it in this table.
 //!
 //! | module | knows | does not know |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Operations as values, each made by one call of the user's and handed to a stream.
+//! Operations as values: each call makes one and hands it to a stream.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::reentrancy::{OutsideClosures, run_external};
 use crate::trace::{self, Direction};
 use crate::track::Tracking;
 
-/// Returns the operation of that name at the caller's line.
+/// Returns a call site with that name, at the caller's line.
 #[track_caller]
 pub fn call_site(label: &'static str) -> CallSite {
     CallSite { label, location: Location::caller() }
 }
 
-/// Does `work`, and names the call in its error.
+/// Runs `work`. If it fails, the error names this call.
 ///
 /// # Errors
 /// That of `work`.
@@ -30,7 +30,7 @@ pub fn named<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result
     work().map_err(|error| error.with_call_site(operation))
 }
 
-/// Does `work`, which makes calls of the library's own interface, and names this call in its error instead of those.
+/// Runs `work`, which calls our own public interface. If it fails, the error names this call instead of the inner ones.
 ///
 /// # Errors
 /// That of `work`.
@@ -39,28 +39,28 @@ pub fn on_behalf<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Re
     work().map_err(|error| error.at_call_site(operation))
 }
 
-/// The way in which host access waits for an operation on the same memory.
+/// How the host waits for an operation when it wants to touch the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostWait {
-    /// Waits for exactly this operation, by an event of its own.
+    /// It waits for exactly this operation, which gets its own event.
     Alone,
-    /// Waits for the next submission, which touches the same memory: this operation is the first half of a pair.
+    /// It waits for the next submission, which touches the same memory, because this operation is the first half of a pair.
     WithNext,
 }
 
-/// The options of a device that matter to each submission.
+/// The device's options that matter for each submission.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The party that orders operations; `None` where nobody looks after the order.
+    /// Who orders operations. `None` if there is no tracking.
     pub tracking: Option<Tracking>,
-    /// Whether every operation is waited for, so that a fault is reported by the operation that caused it.
+    /// If true, we wait for every operation, so that a fault is reported by the operation that caused it.
     pub(crate) blocking: bool,
 }
 
-/// One call of the program's to the library: what holds for all that the call submits.
+/// One of your calls to the library, and what holds for everything that it submits.
 #[derive(Clone, Copy)]
 pub struct Caller {
-    /// The name and the line of the call.
+    /// The name and line of your call.
     pub call_site: CallSite,
     pub rules: Rules,
     pub outside: OutsideClosures,
@@ -77,19 +77,19 @@ pub struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// Makes an operation that keeps nothing but its memory, and that host access waits for alone.
+    /// Makes an operation that keeps only its memory alive, and that the host waits for alone.
     #[inline]
     pub fn new(caller: &'a Caller, accesses: &'a [&'a Access<'a>], call: DriverCalls<'a>) -> Self {
         Self { caller, accesses, call, kept: Retained::Nothing, waited: HostWait::Alone }
     }
 }
 
-/// A kernel's launch on its way to a stream, before anything is checked but that the kernel is of the stream's device.
+/// A kernel launch on its way to a stream. So far we have only checked that the kernel belongs to the stream's device.
 pub struct KernelLaunch<'a, A> {
     pub caller: &'a Caller,
     pub function: RawFunction,
     pub request: &'a LaunchRequest,
-    /// The arguments, of whatever type; each can be shown as an [`Argument`].
+    /// The arguments, of any type that can be shown as an [`Argument`].
     pub args: &'a [A],
 }
 
@@ -105,13 +105,13 @@ pub enum Argument<'a> {
 pub enum DriverCalls<'a> {
     /// One call; most can also be a node of a graph.
     Work(Work<'a>),
-    /// A batch of copies, of which none touches what another one writes; no node can be made of them.
+    /// A batch of copies. None of them touches what another one writes. It cannot be a node.
     Batch(&'a [BatchCopy]),
-    /// Several calls, made by a closure in its own order; no node can be made of them.
+    /// Several calls, which a closure makes in its own order. They cannot be a node.
     Several(trace::WorkKind, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
-    /// Another library's calls on the driver's stream, made by a closure of the program's; no node can be made of them.
+    /// Calls of another library on the driver's stream, which your closure makes. They cannot be a node.
     External(&'a mut dyn FnMut(RawStream) -> Result<()>),
-    /// None: another library makes them on the driver's stream, before or behind this operation. No node can be made of it.
+    /// No call: another library makes them on the driver's stream, before or after this operation. It cannot be a node.
     Elsewhere,
 }
 
@@ -148,7 +148,7 @@ impl<'a> DriverCalls<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
-        // Before the others, which a jump by a table leads to.
+        // We test for this first, because the `match` below goes through a jump table.
         if let Self::Work(Work::Kernel { function, config, args }) = self {
             // SAFETY: by this function's contract.
             return unsafe { device.launch(*function, config, args, stream) };

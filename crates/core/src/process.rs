@@ -1,10 +1,10 @@
 //! The process as a whole, with its threads but no devices or streams: its end, after which the library calls no
 //! driver, and its copies by `fork`.
 //!
-//! Drivers take themselves down in exit handlers, and some crash where a thread calls them meanwhile. Threads of the
-//! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so do destructors. When the
-//! process exits, a handler that runs before the drivers' lets no more threads in and waits for those inside. All waits for
-//! drivers at the end have a bound: see `watch`.
+//! Drivers shut themselves down in exit handlers, and some crash if a thread calls them meanwhile. Our threads run at the
+//! same time as yours, so they only call drivers inside [`at_driver`], and so do destructors. When the process exits, a
+//! handler that runs before the drivers' own lets no more threads in, and waits for those inside. Every such wait has a
+//! bound: see `watch`.
 
 mod watch;
 
@@ -138,7 +138,7 @@ pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// A backend, a kind of thread, or a library of the program's.
+/// A backend, a kind of thread, or one of your libraries.
 struct Registered {
     name: &'static str,
     /// Wakes the thread of this kind, if there is one that sleeps, so that the thread sees the end of the process.

@@ -138,7 +138,7 @@ struct Reactor {
 
 static REACTOR: OnceLock<Option<Reactor>> = OnceLock::new();
 
-/// Returns whether nobody waits through the reactor at the moment.
+/// Returns true if no one is waiting through the reactor right now.
 pub fn is_idle() -> bool {
     REACTOR.get().is_none_or(|reactor| {
         reactor.as_ref().is_none_or(|reactor| reactor.pending.load(Ordering::Relaxed) == 0)
@@ -148,7 +148,7 @@ pub fn is_idle() -> bool {
 /// Watches `points`, and tells their waits when the points are reached. Starts the thread on first use.
 ///
 /// # Errors
-/// [`ErrorKind::Driver`] where the thread cannot be started.
+/// [`ErrorKind::Driver`] if the thread cannot be started.
 pub fn watch(points: impl IntoIterator<Item = Awaited>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
         process::register("reactor", wake);

@@ -1,9 +1,8 @@
-//! The inside of closures in which the library calls nothing.
+//! Knows if a thread is inside a closure that must not call the library.
 //!
-//! A driver runs host closures on a thread of its own and must not be called there: the driver may refuse the call, or
-//! wait for the very closure that made it. The calls of another library are made with their stream locked. So inside
-//! either closure every call that would reach the driver is an error, and values that are dropped there are handed to
-//! another thread.
+//! A driver runs host closures on its own thread, and you must not call it there: it may refuse the call, or wait for the
+//! very closure that made it. Calls of another library run while we hold their stream's lock. So inside either kind of
+//! closure, every call that would reach the driver is an error, and if you drop a value there, we hand it to another thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,30 +18,30 @@ use crate::process;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
 
-/// The closure of the program's that a thread is running, as far as it may not call the library.
+/// Which of your closures a thread is running, if it is one that must not call the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunningClosure {
     None,
-    /// A host closure, on a thread of the driver's.
+    /// A host closure, on a thread of the driver.
     Host,
-    /// The calls of another library's, which are made with the stream locked.
+    /// Calls of another library, while we hold the stream's lock.
     External,
 }
 
 thread_local! {
     /// The closure that this thread is running.
     static INSIDE: Cell<RunningClosure> = const { Cell::new(RunningClosure::None) };
-    /// The clock of that closure's submission, with everything that the closure comes after.
+    /// The clock of that closure's submission: everything that the closure comes after.
     static PAST: RefCell<Clock> = RefCell::default();
 }
 
-/// Runs `work` as a host closure that was submitted after everything in `past`.
+/// Runs `work` as a host closure, submitted after everything in `past`.
 pub(crate) fn run(past: Clock, work: impl FnOnce()) {
     PAST.set(past);
     run_in(RunningClosure::Host, work);
 }
 
-/// Runs `work` as calls of another library's.
+/// Runs `work` as calls of another library.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "around a driver's call: see `stream::Begun`")]
 pub fn run_external<T>(work: impl FnOnce() -> T) -> T {
@@ -52,7 +51,7 @@ pub fn run_external<T>(work: impl FnOnce() -> T) -> T {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "as for `run_external`")]
 fn run_in<T>(closure: RunningClosure, work: impl FnOnce() -> T) -> T {
-    /// The way back, also where the work panics.
+    /// Restores the state, even if the work panics.
     struct Return(RunningClosure);
     impl Drop for Return {
         #[inline]
@@ -64,13 +63,13 @@ fn run_in<T>(closure: RunningClosure, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns whether this thread is inside a closure that may not call the library.
+/// Returns true if this thread is inside a closure that must not call the library.
 #[inline]
 pub fn is_inside() -> bool {
     INSIDE.get() != RunningClosure::None
 }
 
-/// The proof that the thread is outside of those closures: it may call the driver, and wait. Stays on the thread.
+/// Proves that the thread is outside such closures, so it may call the driver and wait. It cannot leave its thread.
 #[derive(Clone, Copy)]
 pub struct OutsideClosures(PhantomData<*const ()>);
 
@@ -99,12 +98,12 @@ fn inside() -> Error {
     )
 }
 
-/// Returns whether this thread is inside a closure that comes after `point`, which is then done.
+/// Returns true if this thread is inside a host closure that comes after `point`. Then the point is done.
 pub(crate) fn is_past(point: Point) -> bool {
     INSIDE.get() == RunningClosure::Host && PAST.with_borrow(|past| past.covers(point))
 }
 
-/// The work that host closures left to another thread.
+/// Work that host closures left for another thread.
 #[derive(Default)]
 struct Left {
     work: VecDeque<Box<dyn FnOnce() + Send>>,

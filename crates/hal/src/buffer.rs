@@ -1,4 +1,4 @@
-//! Memory of the device, memory of the host that the device can reach, and copies between them.
+//! Memory of the device, host memory that the device can reach, and copies between them.
 
 use crate::handle::RawArray;
 use crate::{Error, RawStream, Result};
@@ -12,13 +12,13 @@ pub type HostPtr = *mut u8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinnedOptions {
-    /// Whether the memory is fast for the device to read and slow for the host to read
+    /// True if the device should read the memory fast, even if the host then reads it slowly
     /// (`CU_MEMHOSTALLOC_WRITECOMBINED`).
     pub write_combined: bool,
 }
 
 impl PinnedOptions {
-    /// Sets whether the memory is one that the host only writes.
+    /// Sets whether the host will only write the memory.
     #[must_use]
     pub const fn write_combined(mut self, write_combined: bool) -> Self {
         self.write_combined = write_combined;
@@ -26,7 +26,7 @@ impl PinnedOptions {
     }
 }
 
-/// The value that a fill repeats: 1, 2 or 4 bytes wide, as the drivers offer.
+/// The value that a fill repeats. It can be 1, 2 or 4 bytes wide, because drivers offer no other widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillPattern {
     /// One byte (`cuMemsetD8Async`).
@@ -64,7 +64,7 @@ pub enum CopyEnd {
     Device(RawBuffer),
     /// Pinned host memory.
     Host(HostPtr),
-    /// An array, in strided copies alone; the copy's pitch and rows of this end mean nothing.
+    /// An array. You can only use it in strided copies; the copy's pitch and rows mean nothing for this end.
     Array {
         /// The array.
         array: RawArray,
@@ -76,7 +76,7 @@ pub enum CopyEnd {
 }
 
 impl CopyEnd {
-    /// Returns the address, in the one address space of host and devices; of an array its handle.
+    /// Returns the address, in the one address space of host and devices. For an array, returns its handle.
     pub fn address(self) -> RawBuffer {
         match self {
             Self::Device(buffer) => buffer,
@@ -109,8 +109,8 @@ pub struct Copy3d {
     pub depth: usize,
 }
 
-/// One copy of a batch. At most one end is the host's: a copy between two ranges of pinned memory names both by the
-/// device's addresses.
+/// One copy of a batch. At most one end may be the host's. If you copy between two ranges of pinned memory, give the
+/// device's addresses for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchCopy {
     /// The first byte to write.
@@ -139,10 +139,10 @@ impl BatchCopy {
     }
 }
 
-/// Makes the copies of a batch one after the other, each by a call of its own.
+/// Makes the copies of a batch one after the other, with one call each.
 ///
 /// # Errors
-/// The first failure of a copy; the copies behind it are not made.
+/// The first failure of a copy. The copies after it are not made.
 ///
 /// # Safety
 /// As for [`Buffers::copy_batch`].
@@ -155,35 +155,34 @@ pub unsafe fn copy_each(
     copies.iter().try_for_each(|copy| unsafe { copy.copy(device, stream) })
 }
 
-/// The expected use of managed memory (`cuMemAdvise`).
+/// How you expect to use managed memory (`cuMemAdvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ManagedAdvice {
-    /// The memory is mostly read: each side keeps a copy.
+    /// You will mostly read the memory, so each side keeps a copy.
     ReadMostly,
     /// The memory stays on the device.
     PreferDevice,
     /// The memory stays on the host.
     PreferHost,
-    /// The device will access the memory, which stays mapped there.
+    /// The device will access the memory, so it stays mapped there.
     AccessedByDevice,
 }
 
-/// Allocation, fills and copies. All sizes are bytes; all addresses are those of this device.
+/// Allocation, fills and copies. All sizes are in bytes, and all addresses are this device's.
 ///
 /// # Safety
-/// The safe crate makes references from the addresses. An implementor promises that an allocation is at least as long
-/// as asked for, is nobody else's and stays until it is freed; that pinned and managed memory can be read and written
-/// by the host at the address given; and that a copy or fill touches the ranges it
-/// was given and no others, in its stream's order.
+/// The safe crate makes references from the addresses. So if you implement this, you promise that an allocation has at least
+/// the size that was asked for, belongs to no one else, and stays until it is freed; that the host can read and write pinned
+/// and managed memory at the address that you return; and that a copy or fill touches only the ranges that it was given, in
+/// its stream's order.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Buffers {
-    /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
-    /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceQuirks::checked) device. May synchronise the
-    /// device.
+    /// Allocates device memory, aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Its contents are unspecified.
+    /// `bytes` must not be zero, except on a [checked](crate::DeviceQuirks::checked) device. May synchronise the device.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the device has no room.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the device has no room.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
 
     /// Frees what [`alloc`](Self::alloc) gave (`cuMemFree`). May block until the device is idle.
@@ -198,8 +197,8 @@ pub unsafe trait Buffers {
     /// Allocates from the driver's own stream-ordered pool (`cuMemAllocAsync`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) without a pool; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
-    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if there is no pool; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
+    /// [`Captured`](crate::ErrorKind::Captured) if a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// `stream` is alive.
@@ -210,8 +209,8 @@ pub unsafe trait Buffers {
     /// Frees in stream order what [`alloc_async`](Self::alloc_async) gave (`cuMemFreeAsync`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the driver has no pool;
-    /// [`Captured`](crate::ErrorKind::Captured) where a capture of the stream cannot have the call.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the driver has no pool;
+    /// [`Captured`](crate::ErrorKind::Captured) if a capture of the stream cannot have the call.
     ///
     /// # Safety
     /// All work that uses `buffer` is done or ordered before this point of `stream`.
@@ -219,12 +218,12 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("a driver memory pool"))
     }
 
-    /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running
-    /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned as
-    /// [`alloc`](Self::alloc) does; contents are unspecified.
+    /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running kernel
+    /// (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned as by [`alloc`](Self::alloc);
+    /// its contents are unspecified.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where the host has no room, or locks no more pages.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the host has no room, or cannot lock more pages.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr>;
 
     /// Frees what [`pinned_alloc`](Self::pinned_alloc) gave (`cuMemFreeHost`).
@@ -236,11 +235,12 @@ pub unsafe trait Buffers {
     /// All work that uses the memory is done.
     unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()>;
 
-    /// Page-locks host memory allocated elsewhere (`cuMemHostRegister`).
+    /// Page-locks host memory that you allocated elsewhere (`cuMemHostRegister`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory;
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); else the driver's failure, as for a registered range.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot lock such memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); otherwise the driver's failure, for example because the range is
+    /// registered already.
     ///
     /// # Safety
     /// The range is mapped, and stays mapped until [`host_unregister`](Self::host_unregister).
@@ -251,7 +251,7 @@ pub unsafe trait Buffers {
     /// Undoes [`host_register`](Self::host_register) (`cuMemHostUnregister`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend locks no such memory; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot lock such memory; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -270,21 +270,21 @@ pub unsafe trait Buffers {
     /// [`host_register`](Self::host_register).
     unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer>;
 
-    /// Returns the device that the memory at `address` was allocated for, whoever allocated it
-    /// (`cuPointerGetAttribute`); `None` where the driver cannot tell.
+    /// Returns the device that the memory at `address` was allocated for, even if another library allocated it
+    /// (`cuPointerGetAttribute`). `None` if the driver cannot tell.
     ///
     /// # Errors
-    /// The driver's failure, other than that it does not know the address.
+    /// The driver's failure. It is not an error if the driver does not know the address.
     fn ordinal_of(&self, address: RawBuffer) -> Result<Option<usize>> {
         Ok(None)
     }
 
-    /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
-    /// [`free`](Self::free). Aligned as [`alloc`](Self::alloc) does.
+    /// Allocates memory that migrates between host and device (`cuMemAllocManaged`), aligned as by [`alloc`](Self::alloc).
+    /// Free it with [`free`](Self::free).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no managed memory;
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where there is no room.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no managed memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no room.
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
         Err(Error::unsupported("managed memory"))
     }
@@ -292,7 +292,7 @@ pub unsafe trait Buffers {
     /// Moves managed memory to the device, or to the host, in stream order (`cuMemPrefetchAsync`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no managed memory; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend has no managed memory; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -307,10 +307,10 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("managed memory"))
     }
 
-    /// Tells the driver how managed memory will be used (`cuMemAdvise`).
+    /// Tells the driver how you will use managed memory (`cuMemAdvise`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for advice that the backend does not know; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend does not know this advice; otherwise the driver's
     /// failure.
     ///
     /// # Safety
@@ -319,10 +319,10 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("managed memory"))
     }
 
-    /// Repeats `pattern` `count` times (elements, not bytes) from `dst` on (`cuMemsetD8Async` and its kin).
+    /// Writes `pattern` `count` times (elements, not bytes), starting at `dst` (`cuMemsetD8Async` and so on).
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream's capture has failed; otherwise the driver's failure.
     ///
     /// # Safety
     /// The range is allocated and `dst` is aligned to the pattern's width.
@@ -349,14 +349,13 @@ pub unsafe trait Buffers {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Copies at most [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) bytes of any host memory to the
-    /// device in stream order, and has read them when the call returns (`cuMemcpyBatchAsync` with
-    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1, 2 and 4 bytes a [fill](Self::fill)). The call does not wait
-    /// for the stream, unless the host's memory is page-locked.
+    /// Copies at most [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) bytes from any host memory to the
+    /// device, in stream order. When the call returns, it has read them (`cuMemcpyBatchAsync` with
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1,
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where
-    /// [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) is 0; else the driver's failure.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies)
+    /// is 0; otherwise the driver's failure.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by
@@ -386,7 +385,7 @@ pub unsafe trait Buffers {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Copies within the device in stream order (`cuMemcpyDtoDAsync`). The ranges do not overlap.
+    /// Copies within the device in stream order (`cuMemcpyDtoDAsync`). The ranges must not overlap.
     ///
     /// # Errors
     /// As for [`fill`](Self::fill).
@@ -401,10 +400,10 @@ pub unsafe trait Buffers {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Copies from another device of the backend (`cuMemcpyPeerAsync`), `stream` being of this one.
+    /// Copies from another device of the backend (`cuMemcpyPeerAsync`). `stream` must be on this device.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend has no such copy; else as for
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend has no such copy; otherwise as for
     /// [`fill`](Self::fill).
     ///
     /// # Safety
@@ -420,16 +419,16 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("a copy between devices"))
     }
 
-    /// Makes several copies as one operation in stream order, in any order among each other (`cuMemcpyBatchAsync`,
-    /// `hipMemcpyBatchAsync`). Drivers without such a function get one call for each copy.
+    /// Makes several copies as one operation in stream order, but in any order among themselves (`cuMemcpyBatchAsync`,
+    /// `hipMemcpyBatchAsync`). If the driver has no such function, makes one call for each copy.
     ///
     /// # Errors
-    /// The driver's failure. Some of the copies may then be made.
+    /// The driver's failure. Some of the copies may have been made.
     ///
     /// # Safety
     /// Each copy is as for [`copy_to_device`](Self::copy_to_device), [`copy_to_host`](Self::copy_to_host) or
-    /// [`copy_on_device`](Self::copy_on_device); no copy writes what another one reads or writes. `copies` need not
-    /// outlive the call. `stream` is not being captured: drivers refuse batches there.
+    /// [`copy_on_device`](Self::copy_on_device), and no copy writes what another one reads or writes. `copies` need not
+    /// outlive the call. `stream` is not being captured, because drivers refuse batches there.
     unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         unsafe { copy_each(self, copies, stream) }
@@ -438,8 +437,8 @@ pub unsafe trait Buffers {
     /// Makes a strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pitch that is shorter than a row, or longer than
-    /// the driver takes; else as for [`fill`](Self::fill).
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if a pitch is shorter than a row, or longer than the driver
+    /// takes; otherwise as for [`fill`](Self::fill).
     ///
     /// # Safety
     /// Every row lies in valid memory; no extent is zero; host memory is pinned, and stays valid as

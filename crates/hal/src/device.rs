@@ -1,4 +1,4 @@
-//! Devices: their abilities, and the way a backend finds and opens them.
+//! Devices: what they can do, and how a backend finds and opens them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::{
     Textures, Traces, Work,
 };
 
-/// Device memory at a moment, in bytes.
+/// How much device memory there is right now, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Bytes that the driver can still give out.
@@ -18,7 +18,7 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
-/// The range of stream priorities; lower numbers are more urgent. Both are 0 where a device has no priorities.
+/// The range of stream priorities. Lower numbers are more urgent. Both are 0 if the device has no priorities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamPriorities {
     /// The least urgent priority, the largest number.
@@ -27,31 +27,31 @@ pub struct StreamPriorities {
     pub greatest: i32,
 }
 
-/// An opened device: the sum of the traits, and the facts known about the device.
+/// An opened device: all the traits together, and the facts that we know about the device.
 ///
-/// Implementations are shared between threads and kept alive by everything made from them.
+/// Threads share an implementation, and everything that you make from it keeps it alive.
 ///
 /// # Safety
-/// The safe crate frees memory, lends it to the host and hands it to other work on the strength of the answers, so an
-/// implementor promises what the documentation of every method and of [`DeviceInfo`] says, and in particular:
-/// [`synchronize`](Self::synchronize) succeeds, or answers [`DeviceLost`](crate::ErrorKind::DeviceLost), only when
-/// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
-/// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
+/// Depending on these answers, the safe crate frees memory, lends it to the host or hands it to other work. So if you
+/// implement this, you promise what the documentation of every method and of [`DeviceInfo`] says, and in particular:
+/// [`synchronize`](Self::synchronize) succeeds, or answers [`DeviceLost`](crate::ErrorKind::DeviceLost), only when nothing
+/// on this device touches memory any more; the facts in [`info`](Self::info) never change; and
+/// [`can_access_peer`](Self::can_access_peer) is true only for devices whose handles this one understands.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Device:
     Streams + Events + Buffers + Exports + Textures + Modules + Launch + Graphs + Traces + Send + Sync
 {
-    /// Returns the facts about the device, which were read once, at opening.
+    /// Returns the facts about the device. The backend read them once, when it opened the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Returns a number for the driver's context. Devices of a backend that answer the same share the context's
-    /// streams: a stream's handle means one stream of the driver's on all of them.
+    /// Returns a number for the driver's context. If two devices of a backend return the same number, they share the
+    /// context's streams: a handle means the same driver stream on both.
     fn context(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Makes the driver's context current on this thread (`cuCtxSetCurrent`, `hipSetDevice`), for calls to other libraries.
-    /// The methods of these traits need no such call.
+    /// Makes the driver's context current on this thread (`cuCtxSetCurrent`, `hipSetDevice`), so that you can call other
+    /// libraries. The methods of these traits do not need it.
     ///
     /// # Errors
     /// The driver's failure.
@@ -59,49 +59,49 @@ pub unsafe trait Device:
         Ok(())
     }
 
-    /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`), or has
-    /// failed, which does not say that all of it has ended: see [`has_stopped`](Self::has_stopped).
+    /// Blocks until all work on the device is done or has failed (`cuCtxSynchronize`, `hipDeviceSynchronize`). If some has
+    /// failed, other work may still be running: see [`has_stopped`](Self::has_stopped).
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where any of it failed.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if any of it failed.
     fn synchronize(&self) -> Result<()>;
 
-    /// Returns whether the device is lost and known to run nothing any more, nor ever again: memory that its work could
-    /// reach may then be freed and used by others. A wait that fails with [`DeviceLost`](crate::ErrorKind::DeviceLost)
-    /// does not say so: drivers report a fault while kernels of other streams may still be at work. Where a backend
-    /// cannot tell, the answer is no, and memory that pending work could reach stays with the process.
+    /// Returns true if the device is lost, and we know that it runs nothing now and never will. Then you can free the memory
+    /// that its work could reach, or let others use it. You cannot conclude that from a wait that fails with
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost), because drivers report a fault while kernels on other streams may still
+    /// be running. If a backend cannot tell, it must answer no, and the process keeps the memory that pending work could
+    /// reach.
     fn has_stopped(&self) -> bool {
         false
     }
 
-    /// Returns free and total device memory at this moment (`cuMemGetInfo`, `hipMemGetInfo`).
+    /// Returns how much device memory is free right now, and how much there is (`cuMemGetInfo`, `hipMemGetInfo`).
     ///
     /// # Errors
     /// The driver's failure.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Returns whether this device can read and write the memory of `other`, a device of the same backend
-    /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`). A device is no peer of its own.
+    /// Returns true if this device can read and write the memory of `other`, a device of the same backend
+    /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`). A device is not its own peer.
     ///
     /// # Errors
-    /// [`NoDevice`](crate::ErrorKind::NoDevice) where the driver finds no device `other`; else its failure.
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) if the driver finds no device `other`; otherwise the driver's failure.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         Ok(false)
     }
 
-    /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Succeeds where
-    /// that memory is reachable already.
+    /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Succeeds if it already is.
     ///
     /// # Errors
-    /// [`NoDevice`](crate::ErrorKind::NoDevice) where there is no device `other`;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where this device cannot reach the other's memory.
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) if there is no device `other`;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach the other's memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         Err(crate::Error::unsupported("peer access"))
     }
 }
 
 impl Work<'_> {
-    /// Submits the operation to `stream`, with the one call that it stands for.
+    /// Submits the operation to `stream`, with one driver call.
     ///
     /// # Errors
     /// Those of the method of `device` that the operation names.
@@ -148,14 +148,14 @@ impl Work<'_> {
 pub struct BackendName(&'static str);
 
 impl BackendName {
-    /// Threads of this machine.
+    /// The threads of this machine.
     pub const CPU: Self = Self("cpu");
     /// NVIDIA, through libcuda.
     pub const CUDA: Self = Self("cuda");
     /// AMD, through libamdhip64.
     pub const HIP: Self = Self("hip");
 
-    /// Makes the name of a backend that is not one of these.
+    /// Makes the name of another backend.
     pub const fn new(name: &'static str) -> Self {
         Self(name)
     }
@@ -187,51 +187,51 @@ impl fmt::Debug for BackendName {
 /// A vendor's driver: finds and opens devices. One static value per backend crate.
 ///
 /// # Safety
-/// The safe crate passes handles between devices whose [`DeviceInfo::backend`] is the same, and takes the streams of
-/// one [`Device`] value for those of one handle. An implementor promises that [`open`](Self::open) makes a new value
-/// each time, that its devices carry [`name`](Self::name) as their backend and the ordinal they were opened with, and
-/// that no devices of another driver carry that name.
+/// The safe crate passes handles between devices with the same [`DeviceInfo::backend`], and treats the streams of one
+/// [`Device`] value as the streams of one handle. So if you implement this, you promise that [`open`](Self::open) makes a
+/// new value each time, that its devices have [`name`](Self::name) as their backend and the ordinal that you opened, and
+/// that no other driver's devices have that name.
 pub unsafe trait Backend: Send + Sync {
-    /// Returns the name that users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
+    /// Returns the name that you write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
     fn name(&self) -> BackendName;
 
-    /// Returns how many devices the driver offers.
+    /// Returns how many devices the driver has.
     ///
     /// # Errors
-    /// [`DriverMissing`](crate::ErrorKind::DriverMissing) if no library was found, with what was tried and what to install.
-    /// Zero devices is [`NoDevice`](crate::ErrorKind::NoDevice). After any other error, as
-    /// [`DriverUnusable`](crate::ErrorKind::DriverUnusable), a device may be there, and the safe crate does not go on to
+    /// [`DriverMissing`](crate::ErrorKind::DriverMissing) if we found no library, with what we tried and what to install;
+    /// [`NoDevice`](crate::ErrorKind::NoDevice) if there are zero devices. After any other error, such as
+    /// [`DriverUnusable`](crate::ErrorKind::DriverUnusable), there may be a device, so the safe crate does not go on to
     /// another backend by itself.
     fn device_count(&self) -> Result<usize>;
 
-    /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
+    /// Opens device `ordinal`. If you open it twice, you get two values that share one primary context.
     ///
     /// # Errors
-    /// As for [`device_count`](Self::device_count); [`NoDevice`](crate::ErrorKind::NoDevice) for a higher number;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a setting in the environment that is not allowed.
+    /// As for [`device_count`](Self::device_count); [`NoDevice`](crate::ErrorKind::NoDevice) if the number is too high;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the environment has a setting that is not allowed.
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
-    /// Returns the names by which the vendor's tools know device `ordinal`. Opens no device: a context takes time and
-    /// memory, and most devices that are asked are not the wanted one.
+    /// Returns the names that the vendor's tools use for device `ordinal`. It must not open the device, because a context
+    /// takes time and memory, and most devices that we ask are not the one that you want.
     ///
     /// # Errors
-    /// As for [`open`](Self::open). A driver that cannot tell a name is none.
+    /// As for [`open`](Self::open). If the driver cannot tell a name, that is not an error.
     fn identity(&self, ordinal: usize) -> Result<Identity> {
         let _ = ordinal;
         Ok(Identity::default())
     }
 
-    /// Returns the driver library that is open; `None` if there is none, or the backend needs none.
+    /// Returns the driver library that is open. `None` if there is none, or if the backend needs none.
     fn library(&self) -> Option<DriverLibrary> {
         None
     }
 
-    /// Tells that the process is going to be traced: a library that measures may have to be there before the driver starts.
-    /// Called before anything else is asked of the backend, and possibly again. A missing library is reported by
-    /// [`trace_begin`](crate::Traces::trace_begin).
+    /// Says that the process is going to be traced, because a library that measures may have to be there before the driver
+    /// starts. We call it before anything else of the backend, and may call it again. If the library is missing,
+    /// [`trace_begin`](crate::Traces::trace_begin) reports that.
     fn expect_traces(&self) {}
 
-    /// Returns what was found of the driver and the run-time compiler, for diagnosis. Never fails.
+    /// Returns what we found of the driver and the run-time compiler, so that you can see what is wrong. Never fails.
     fn probe(&self) -> Probe;
 }
 
@@ -240,17 +240,18 @@ pub unsafe trait Backend: Send + Sync {
 pub struct DriverLibrary {
     /// Its file.
     pub path: PathBuf,
-    /// The name that led there: one that the linker resolved, a path, or a path from the environment, with its variable.
+    /// The name that led us there: one that the linker resolved, a path, or a path from an environment variable, with the
+    /// variable.
     pub found_by: String,
 }
 
-/// The findings of a backend on this machine, as `cargo xtask doctor` prints them.
+/// What a backend found on this machine, as `cargo xtask doctor` prints it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Probe {
     /// The driver library that was opened.
     pub library: Option<PathBuf>,
-    /// Names and paths that were tried, in order.
+    /// The names and paths that we tried, in order.
     pub tried: Vec<String>,
     /// Driver version as the vendor writes it.
     pub driver_version: Option<String>,
@@ -258,15 +259,15 @@ pub struct Probe {
     pub runtime_version: Option<String>,
     /// The run-time compiler's library and version, if one was found.
     pub runtime_compiler: Option<String>,
-    /// The library that measures when operations run, and its version, if one was found. Others are measured by events.
+    /// The library that measures when operations run, with its version, if we found one. Otherwise we measure with events.
     pub tracer: Option<String>,
-    /// The obstacle to using the backend, with what to do about it.
+    /// Why you cannot use the backend, and what to do about it.
     pub problem: Option<String>,
 }
 
-/// The facts about a device, and its abilities.
+/// What we know about a device, and what it can do.
 ///
-/// Sizes are bytes. Fields that a backend cannot answer hold the value of the least ability.
+/// Sizes are in bytes. If a backend cannot tell a value, the field holds the least ability.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -280,10 +281,10 @@ pub struct DeviceInfo {
     pub arch: String,
     /// The driver's version, as the vendor writes it.
     pub driver: String,
-    /// The UUID as the vendor's tools write it, of a MIG instance its own: see [`Identity::uuid`]. `None` where the driver does
-    /// not tell.
+    /// The UUID as the vendor's tools write it. A MIG instance has its own: see [`Identity::uuid`]. `None` if the driver
+    /// does not tell.
     pub uuid: Option<String>,
-    /// The place on the PCI bus; the instances of a divided GPU all have the GPU's. `None` where the driver does not tell.
+    /// Where it is on the PCI bus. All instances of a divided GPU have the GPU's place. `None` if the driver does not tell.
     pub pci: Option<PciAddress>,
     /// Total device memory.
     pub total_memory: u64,
@@ -295,7 +296,7 @@ pub struct DeviceInfo {
     pub limits: DeviceLimits,
     /// What the device and its driver can do.
     pub features: DeviceFeatures,
-    /// What is peculiar to the device or its driver, and changes how programs or this library best use it.
+    /// What is peculiar about the device or its driver, so that you and we can use it well.
     pub quirks: DeviceQuirks,
 }
 
@@ -303,33 +304,33 @@ pub struct DeviceInfo {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceLimits {
-    /// Most threads in one block, over all dimensions.
+    /// How many threads one block can have, over all dimensions.
     pub max_threads_per_block: u32,
-    /// Most threads resident on one multiprocessor.
+    /// How many threads can be resident on one multiprocessor.
     pub max_threads_per_multiprocessor: u32,
-    /// Most threads of a block in each dimension.
+    /// How many threads a block can have in each dimension.
     pub max_block: [u32; 3],
-    /// Most blocks of a grid in each dimension.
+    /// How many blocks a grid can have in each dimension.
     pub max_grid: [u32; 3],
-    /// Most bytes of a kernel's parameters.
+    /// How many bytes a kernel's parameters can have.
     pub parameter_bytes: u32,
-    /// Shared memory a block may use without asking.
+    /// How much shared memory a block may use without asking.
     pub shared_memory_per_block: u32,
-    /// Shared memory a block may use after opting in; at least the field above.
+    /// How much shared memory a block may use after opting in. At least as much as the field above.
     pub shared_memory_per_block_optin: u32,
     /// Shared memory of one multiprocessor.
     pub shared_memory_per_multiprocessor: u32,
     /// Second-level cache.
     pub l2_cache: u32,
-    /// Copy engines that run beside kernels: 0 none, 1 one direction at a time, 2 or more both.
+    /// How many copy engines can run at the same time as kernels: 0 none, 1 one direction at a time, 2 or more both.
     pub async_engine_count: u32,
     /// The priorities that streams can have.
     pub stream_priorities: StreamPriorities,
-    /// The number of hardware queues that the streams share: a stream that is blocked (by a host function, or a kernel
-    /// that waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
+    /// How many hardware queues the streams share. If a stream is blocked by a host function or a kernel that waits, it
+    /// holds up the streams that share its queue. 0 if a blocked stream can only hold up itself.
     pub hardware_queues: u32,
-    /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
-    /// page-locked memory; 0 where there is no such copy.
+    /// How many bytes [`copy_inline`](crate::Buffers::copy_inline) can take so that it costs no more than a copy from
+    /// page-locked memory. 0 if there is no such copy.
     pub inline_copies: usize,
 }
 
@@ -341,7 +342,7 @@ pub struct DeviceFeatures {
     pub concurrent_kernels: bool,
     /// Whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
-    /// Whether managed (migrating) memory can be used by host and device at once.
+    /// Whether host and device can use managed (migrating) memory at the same time.
     pub managed_memory: bool,
     /// Whether a cooperative launch (grid-wide barrier) is possible.
     pub cooperative_launch: bool,
@@ -351,8 +352,8 @@ pub struct DeviceFeatures {
     pub early_dependent_launch: bool,
     /// Whether this device can reach the memory of at least one other device of its backend.
     pub peer_access: bool,
-    /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's
-    /// end, in an order that is not that of their submission.
+    /// Whether host functions of different streams run at the same time. If not, one waits until another ends, and you
+    /// cannot rely on the order in which you submitted them.
     pub concurrent_host_functions: bool,
     /// Whether a stream can wait for a word in memory (`cuStreamWaitValue32`).
     pub stream_wait_value: bool,
@@ -368,27 +369,26 @@ pub struct DeviceFeatures {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceQuirks {
-    /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
-    /// best.
+    /// Whether the threads of a block run one after the other. If so, use few threads with long contiguous work.
     pub serial_threads: bool,
-    /// Whether the device looks for accesses beside allocations. Such a device is asked for the exact length of each
-    /// allocation, which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that
-    /// divides the length.
+    /// Whether the device looks for accesses outside allocations. If so, we ask it for the exact length of each allocation,
+    /// which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that divides the
+    /// length.
     pub checked: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
-    /// A known fault of this driver's graphs, where there is one. Graphs are then not used where they are only faster,
-    /// and the text says why.
+    /// A known fault of this driver's graphs, if there is one. Then we do not use graphs just because they are faster, and
+    /// the text says why.
     pub graph_fault: Option<&'static str>,
-    /// True if a capture forbids all use of the events that were recorded on its streams before. In HIP an event remembers its
-    /// stream. While that stream is captured, a question about the event or a host thread's wait for it breaks the capture
-    /// (`hipErrorCapturedEvent`), and another stream's wait is refused (`hipErrorStreamCaptureIsolation`). The newest sources
-    /// break no capture any more, and still refuse the wait. So another stream is captured in its place.
+    /// True if, during a capture, you must not use the events that were recorded earlier on its streams. In HIP an event
+    /// remembers its stream. While that stream is captured, the capture breaks if a thread asks about the event or waits for
+    /// it (`hipErrorCapturedEvent`), and HIP refuses to let another stream wait for it (`hipErrorStreamCaptureIsolation`).
+    /// The newest sources no longer break the capture, but they still refuse the wait. So we capture another stream instead.
     pub capture_closes_events: bool,
-    /// True if a capture cannot end once its streams waited for each other in a circle. For each stream but the first, every
-    /// version of HIP so far notes the stream it waited for. It ends a stream together with those that waited for it, and
-    /// follows a circle until the thread's stack is full (`hip::Stream::EndCapture`). So such waits go by the capture's first
-    /// stream.
+    /// True if a capture cannot end once its streams have waited for each other in a circle. For each stream but the first,
+    /// every version of HIP so far notes which stream it waited for. HIP ends a stream together with those that waited for
+    /// it, and follows a circle until the thread's stack is full (`hip::Stream::EndCapture`). So we route such waits through
+    /// the capture's first stream.
     pub capture_follows_waits: bool,
 }
 

@@ -55,7 +55,7 @@ pub trait Codes {
     /// Returns the kind of failure that `status` stands for.
     fn kind(status: Status) -> ErrorKind;
 
-    /// Returns the fault of the device that the calls are for; `None` where they are for no device.
+    /// Returns the fault of the device that the calls are for; `None` if they are for no device.
     fn fault(&self) -> Option<&Fault> {
         None
     }
@@ -85,7 +85,7 @@ pub struct Answer<'a, A> {
     pub api: &'a A,
     /// The function that was called.
     pub function: &'static DriverFunction,
-    /// The function's return code; `None` where the library lacks the function.
+    /// The function's return code; `None` if the library lacks the function.
     pub status: Option<Status>,
 }
 
@@ -93,7 +93,7 @@ impl<A: Codes> Answer<'_, A> {
     /// Returns success, or the error.
     ///
     /// # Errors
-    /// The failure that the status stands for; [`ErrorKind::Unsupported`] where the library lacks the function.
+    /// The failure that the status stands for; [`ErrorKind::Unsupported`] if the library lacks the function.
     #[inline]
     pub fn ok(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error()) }
@@ -102,7 +102,7 @@ impl<A: Codes> Answer<'_, A> {
     /// Returns success, or an error of this kind.
     ///
     /// # Errors
-    /// Any failure, as one of `kind`; [`ErrorKind::Unsupported`] where the library lacks the function.
+    /// Any failure, as one of `kind`; [`ErrorKind::Unsupported`] if the library lacks the function.
     #[inline]
     pub fn ok_or(self, kind: ErrorKind) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error_of_kind(kind)) }
@@ -123,7 +123,7 @@ impl<A: Codes> Answer<'_, A> {
     /// Returns success, or the error of `not_found` where the library has nothing of the name that was asked for.
     ///
     /// # Errors
-    /// That of `not_found`; else as for [`ok`](Self::ok).
+    /// That of `not_found`; otherwise as for [`ok`](Self::ok).
     pub fn found(self, not_found: impl FnOnce() -> Error) -> Result<()> {
         let call = self.function.name;
         self.ok().map_err(|failure| match failure.kind() {
@@ -148,7 +148,7 @@ impl<A: Codes> Answer<'_, A> {
     /// Returns success, or the error of a launch.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] for an invalid value; else as for [`ok`](Self::ok).
+    /// [`ErrorKind::InvalidLaunch`] for an invalid value; otherwise as for [`ok`](Self::ok).
     #[inline]
     pub fn launched(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.launch_error()) }
@@ -225,7 +225,7 @@ pub unsafe fn text(text: *const c_char) -> Option<String> {
 
 /// Defines the table of a library's functions: a struct with a pointer and a method for each, of the same name.
 ///
-/// A method answers an [`Answer`]; the pointer is `None` where the library lacks the function. A
+/// A method answers an [`Answer`]; the pointer is `None` if the library lacks the function. A
 /// group says first whether the library may lack its functions, which it may unless they are `required`, then which of
 /// the vendor's versions brought them. `texts` take a code and answer a string that the library owns.
 ///
@@ -243,7 +243,7 @@ macro_rules! functions {
         #[allow(non_snake_case)]
         #[derive(Clone)]
         pub(crate) struct $table {
-            /// The fault of the device that the calls are for; `None` where they are for no device.
+            /// The fault of the device that the calls are for; `None` if they are for no device.
             pub(crate) fault: Option<$crate::Fault>,
             $( $text: Option<unsafe extern "C" fn($result) -> *const std::ffi::c_char>, )*
             $($( pub(crate) $name: Option<unsafe extern "C" fn($($ty),*) -> $result>, )*)*

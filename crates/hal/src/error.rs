@@ -6,78 +6,79 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 
-/// The result of every fallible call of the project.
+/// What every fallible call of the project returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of failure of an [`Error`]; the part to match on.
+/// What kind of failure an [`Error`] is. This is the part to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The vendor's driver library is not installed.
     DriverMissing,
-    /// The vendor's driver library is there, or the environment names one, and it cannot be used: it cannot be opened, is too
-    /// old, is no driver, does not start, or does not give the device, which another process may hold.
+    /// The driver library is installed, or the environment names one, but we cannot use it: it cannot be opened, is too old,
+    /// is not a driver, does not start, or does not give us the device, for example because another process holds it.
     DriverUnusable,
-    /// The driver works and has no such device.
+    /// The driver works, but it has no such device.
     NoDevice,
-    /// The device or the host has no memory left for the request.
+    /// The device or the host does not have enough memory left.
     OutOfMemory,
-    /// The grid, block, shared memory or launch attributes exceed what device and kernel allow.
+    /// The grid, block, shared memory or launch attributes exceed what the device and the kernel allow.
     InvalidLaunch,
     /// The module has no kernel of that name.
     KernelNotFound,
     /// The module has no variable of that name.
     GlobalNotFound,
-    /// The module holds no image this device can run.
+    /// The module has no image that this device can run.
     NoImageForDevice,
     /// The image is damaged, or the compiler refused the source.
     InvalidModule,
-    /// Arguments differ from the kernel's parameters, or lengths that must agree do not.
+    /// Arguments do not match the kernel's parameters, or lengths that must agree do not.
     ArgumentMismatch,
-    /// A condition in the kernel's `requires:` line does not hold.
+    /// The arguments break a condition in the kernel's `requires:` line.
     ContractViolated,
     /// A range reaches beyond what it indexes.
     OutOfBounds,
-    /// Contents were asked for that nothing has written.
+    /// You asked for contents that nothing has written yet.
     Uninitialized,
-    /// Two operations conflict and nothing orders them: under strict tracking, or in a graph whose nodes were set.
+    /// Two operations conflict and nothing orders them. You can get this under strict tracking, or from a graph if you set
+    /// nodes.
     Hazard,
-    /// Objects of different devices were combined.
+    /// You combined objects of different devices.
     DeviceMismatch,
-    /// Host memory is under a guard, so the device may not touch it.
+    /// You hold a guard on this host memory, so the device must not touch it.
     HostBorrowed,
-    /// The device still uses the memory, and the call does not wait: try again later, or make the call that blocks.
+    /// The device still uses the memory, and this call does not wait. Try again later, or make the call that blocks.
     WouldBlock,
-    /// The call cannot be made while the stream is being captured, or capture failed.
+    /// You cannot make the call while the stream is being captured, or the capture failed.
     Captured,
     /// No node can be made of the call, and the stream stands for a node of an explicit graph, or for the body of a condition.
     NotANode,
-    /// This backend, driver or device lacks the ability.
+    /// This backend, driver or device cannot do it.
     Unsupported,
-    /// A kernel or the hardware failed; the device's context is unusable from here on.
+    /// A kernel or the hardware failed. You cannot use the device's context any more.
     DeviceLost,
     /// A host closure panicked.
     HostPanic,
-    /// The call cannot be made inside a host closure, which runs on a thread of the driver's, nor inside the closure of
-    /// an external operation, which runs with its stream locked.
+    /// You cannot make the call inside a host closure, because that runs on a thread of the driver, or inside the closure of
+    /// an external operation, because we hold its stream's lock.
     InHostClosure,
-    /// An argument makes no sense on its own (a malformed device name, a zero pitch).
+    /// An argument makes no sense by itself, for example a malformed device name or a zero pitch.
     InvalidArgument,
-    /// Another library's failure, which is the error's source ([`Error::external`]).
+    /// Another library failed. Its error is the source of this one ([`Error::external`]).
     External,
-    /// Any other failure the driver reported.
+    /// Any other failure that the driver reported.
     Driver,
 }
 
-/// The words in front of an error that comes after the first report of the device's fault.
+/// We put these words in front of every error that comes after the first report of the device's fault.
 const EARLIER: &str = "the device failed earlier: ";
 
-/// The operation that an error belongs to: its name, and the line where the user asked for the operation.
+/// Your call that an error belongs to: its name and its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSite {
     /// A short name: `launch`, `copy`, a kernel's name.
     pub label: &'static str,
-    /// The line of the user's program.
+    /// The line of your program.
     pub location: &'static Location<'static>,
 }
 
@@ -87,7 +88,7 @@ impl fmt::Display for CallSite {
     }
 }
 
-/// The failure of a call. One pointer wide, so that `Result<()>` stays small on hot paths.
+/// Why a call failed. It is one pointer wide, so that `Result<()>` stays small on hot paths.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -118,9 +119,9 @@ impl Error {
         }))
     }
 
-    /// Returns another library's error as one of this library's, of kind [`ErrorKind::External`], for closures that return
-    /// these. The other library's is the [source](std::error::Error::source). An error that is one of this library's already
-    /// is returned as it is.
+    /// Makes an error of kind [`ErrorKind::External`] from another library's error, because your closures have to return
+    /// ours. The original error becomes the [source](std::error::Error::source). If it already is one of our errors, you get
+    /// it back as it is.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -147,7 +148,7 @@ impl Error {
         Self::new(ErrorKind::Unsupported, format!("{what} is not supported here"))
     }
 
-    /// Adds the driver function that failed and its numeric answer.
+    /// Adds the driver function that failed, and the number that it returned.
     #[must_use]
     pub fn with_call(mut self, call: &'static str, code: i64) -> Self {
         self.0.call = Some(call);
@@ -162,7 +163,7 @@ impl Error {
         self
     }
 
-    /// Adds the user's operation, unless one is already there.
+    /// Adds your call, unless a call is already there.
     #[must_use]
     #[cold]
     pub fn with_call_site(mut self, operation: CallSite) -> Self {
@@ -170,7 +171,7 @@ impl Error {
         self
     }
 
-    /// Names the user's operation in place of one that is already there: that of a call which the library made for it.
+    /// Names your call instead of the one that is already there, which we made on your behalf.
     #[must_use]
     #[cold]
     pub fn at_call_site(mut self, operation: CallSite) -> Self {
@@ -178,7 +179,7 @@ impl Error {
         self
     }
 
-    /// Puts `context` before the message, but behind the words that the device failed earlier.
+    /// Puts `context` in front of the message, but after the words that say that the device failed earlier.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
         self.0.message = match self.0.message.strip_prefix(EARLIER) {
@@ -188,8 +189,9 @@ impl Error {
         self
     }
 
-    /// Says that the device failed earlier, if its fault was reported before. Otherwise a
-    /// [`DeviceLost`](ErrorKind::DeviceLost) is the first report of the fault, unless it is made [`unheard`](crate::unheard).
+    /// If the device's fault was reported before, says that the device failed earlier. Otherwise a
+    /// [`DeviceLost`](ErrorKind::DeviceLost) counts as the first report of the fault, unless you make it
+    /// [`unheard`](crate::unheard).
     #[must_use]
     #[cold]
     pub fn with_fault(mut self, fault: &Fault) -> Self {
@@ -206,8 +208,8 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns what happened and what to do, in part in the driver's words, without the call and operation that
-    /// [`Display`](fmt::Display) adds.
+    /// Returns what happened and what to do, partly in the driver's words. [`Display`](fmt::Display) also adds the driver's
+    /// call and your own.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -222,12 +224,12 @@ impl Error {
         self.0.call
     }
 
-    /// Returns the driver's numeric answer.
+    /// Returns the number that the driver returned.
     pub fn code(&self) -> Option<i64> {
         self.0.code
     }
 
-    /// Returns the operation that the error belongs to, where that is known.
+    /// Returns the call that the error belongs to, if we know it.
     pub fn call_site(&self) -> Option<CallSite> {
         self.0.call_site
     }
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(loss().with_fault(&Fault::default()).message(), "illegal address", "of another device");
     }
 
-    /// The texts of two errors are the same, whatever is done with the first one.
+    /// The two errors must have the same text, whatever happens to the first one.
     #[test]
     fn looking_at_an_error_or_dropping_it_changes_no_other() {
         let with_first: [fn(Error); 4] = [

@@ -6,18 +6,18 @@ use crate::{RawStream, Result};
 
 pub use crate::handle::RawEvent;
 
-/// The way a host thread waits for the device.
+/// How a host thread waits for the device.
 ///
-/// Backends know `Block` and otherwise wait as the driver's context does, which spins unless the program has set
-/// another way. That setting (`cuDevicePrimaryCtxSetFlags`, `hipSetDeviceFlags`) is left alone: the context is shared
-/// with every other library in the process. So `Yield` is a loop of queries above the backend, and a wait for a stream
-/// that must not spin is a wait for an event.
+/// Backends only know `Block`. Otherwise they wait as the driver's context does, and it spins unless your program has chosen
+/// another way (`cuDevicePrimaryCtxSetFlags`, `hipSetDeviceFlags`). We leave that setting alone, because we share the
+/// context with every other library in the process. So we do `Yield` above the backend, by asking in a loop. And if you must
+/// wait for a stream without spinning, wait for an event instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// Polls without giving up the core: least latency.
+    /// Polls without giving up the core. This has the least latency.
     #[default]
     Spin,
-    /// Polls, and yields the core between looks.
+    /// Polls, and yields the core between polls.
     Yield,
     /// Sleeps until the driver wakes the thread.
     Block,
@@ -27,9 +27,9 @@ pub enum WaitPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventOptions {
-    /// Whether the event takes a timestamp when it is recorded. Off by default: a timestamp costs the device time.
+    /// Whether the event takes a timestamp when you record it. Off by default, because a timestamp costs time on the device.
     pub timing: bool,
-    /// The way [`Events::event_synchronize`] waits.
+    /// How [`Events::event_synchronize`] waits.
     pub wait: WaitPolicy,
 }
 
@@ -49,11 +49,11 @@ impl EventOptions {
     }
 }
 
-/// Making, recording and waiting for events.
+/// Making events, recording them and waiting for them.
 ///
 /// # Safety
-/// An implementor promises that handles stay valid until they are destroyed and no two living ones are equal, and that
-/// "done" ([`event_query`](Self::event_query), [`event_synchronize`](Self::event_synchronize)) is said only when
+/// If you implement this, you promise that handles stay valid until they are destroyed and no two living ones are equal, and
+/// that you only say "done" ([`event_query`](Self::event_query), [`event_synchronize`](Self::event_synchronize)) when
 /// nothing that was submitted to the stream before the last record touches memory any more.
 pub unsafe trait Events {
     /// Makes an event (`cuEventCreate`, `hipEventCreateWithFlags`).
@@ -62,18 +62,18 @@ pub unsafe trait Events {
     /// The driver's failure.
     fn event_create(&self, options: EventOptions) -> Result<RawEvent>;
 
-    /// Destroys an event (`cuEventDestroy`). A host function must not call this.
+    /// Destroys an event (`cuEventDestroy`). You must not call this in a host function.
     ///
     /// # Errors
     /// The driver's failure.
     ///
     /// # Safety
-    /// `event` came from this device and is not used again. The stream of its last record is alive, or that stream's
+    /// `event` came from this device, and you do not use it again. The stream of its last record is alive, or that stream's
     /// work is done.
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()>;
 
-    /// Marks this point of `stream` (`cuEventRecord`). Recording again replaces the earlier mark for later
-    /// waits; waits already submitted keep theirs.
+    /// Marks this point of `stream` (`cuEventRecord`). If you record again, later waits use the new mark; waits that you
+    /// have already submitted keep the old one.
     ///
     /// # Errors
     /// The driver's failure.
@@ -82,11 +82,11 @@ pub unsafe trait Events {
     /// Both are alive and of this device.
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()>;
 
-    /// Returns whether the marked point has been reached; never blocks (`cuEventQuery`).
+    /// Returns true if the marked point has been reached (`cuEventQuery`). Never blocks.
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
-    /// for an event whose last record is part of a capture.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed; [`Captured`](crate::ErrorKind::Captured) if the
+    /// event was last recorded in a capture.
     ///
     /// # Safety
     /// `event` is alive, and so is the stream of its last record.
@@ -101,8 +101,8 @@ pub unsafe trait Events {
     /// As for [`event_query`](Self::event_query).
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()>;
 
-    /// Returns the device time between two reached marks (`cuEventElapsedTime`; about half a microsecond of
-    /// resolution).
+    /// Returns the device time between two marks that have been reached (`cuEventElapsedTime`). The resolution is about half
+    /// a microsecond.
     ///
     /// # Errors
     /// The driver's failure.

@@ -29,7 +29,7 @@ pub unsafe trait Exports {
     /// imported by devices of the backend that answer the same.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend or the driver cannot tell.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend or the driver cannot tell.
     fn uuid(&self) -> Result<[u8; 16]> {
         Err(Error::unsupported(WHAT))
     }
@@ -37,8 +37,8 @@ pub unsafe trait Exports {
     /// Allocates memory that can be exported (`cuMemCreate`, `cuMemMap`). Contents are unspecified. `bytes` is not zero.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no such memory;
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where it has no room.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no such memory;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if it has no room.
     fn shared_alloc(&self, bytes: usize) -> Result<SharedMapping> {
         Err(Error::unsupported(WHAT))
     }

@@ -18,7 +18,7 @@ pub enum GraphUpdate {
     TopologyChanged,
 }
 
-/// The size of a graph.
+/// How large a graph is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphSize {
     /// Number of nodes.
@@ -30,29 +30,29 @@ pub struct GraphSize {
 /// A node of a graph.
 #[derive(Clone, Copy, Debug)]
 pub enum GraphNode<'a> {
-    /// A node without work, which joins dependencies.
+    /// A node without work. You can use it to join dependencies.
     Empty,
-    /// An operation, which [can be a node](Work::is_node).
+    /// An operation that [can be a node](Work::is_node).
     Work(Work<'a>),
-    /// Another graph, copied in.
+    /// Another graph, which is copied in.
     Child(RawGraph),
 }
 
-/// The place of a new node.
+/// Where to put a new node.
 #[derive(Clone, Copy, Debug)]
 pub enum NodePlace<'a> {
-    /// In a graph, behind these nodes of the graph.
+    /// In this graph, after these nodes.
     After(RawGraph, &'a [RawGraphNode]),
-    /// In the graph that the stream is captured into, behind all that the stream was given.
+    /// In the graph that the stream is being captured into, after everything that the stream has been given so far.
     EndOf(RawStream),
 }
 
-/// The number of times that a conditional node runs its body.
+/// How often a conditional node runs its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// Once, if the word is not zero.
     Once,
-    /// As long as the word is not zero, which is looked at before each run.
+    /// As long as the word is not zero. The node looks at it before each run.
     While,
 }
 
@@ -63,18 +63,18 @@ pub struct Conditional {
     pub node: RawGraphNode,
     /// The driver's name of the condition (`CUgraphConditionalHandle`).
     pub handle: u64,
-    /// The body, to be filled. It belongs to the node's graph, and holds kernels, copies, fills and conditional nodes.
+    /// The body, for you to fill with kernels, copies, fills and conditional nodes. It belongs to the node's graph.
     pub body: RawGraph,
-    /// The number of times that the body runs.
+    /// How often the body runs.
     pub repeat: Repeat,
 }
 
-/// A node of an executable, and its kernel's launch as the driver reads it, where the backend has described that.
+/// A node of an executable. If the backend has described its kernel launch, we keep that description as the driver reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverNode {
     /// The node (`CUgraphNode`).
     pub raw: RawGraphNode,
-    /// Whether an argument's value has changed since the node was set. Nobody looks at this in a node that is not described.
+    /// True if the value of an argument has changed since the node was set. Only described nodes use this.
     pub stale: bool,
     launch: Option<DriverLaunch>,
 }
@@ -94,7 +94,7 @@ impl DriverNode {
             assert!(size_of::<L>() <= size_of::<DriverLaunch>() && align_of::<L>() <= align_of::<usize>());
         }
         let mut room = [MaybeUninit::uninit(); 9];
-        // SAFETY: by the assertion there is room for `launch`, which then lies aligned.
+        // SAFETY: the assertion shows that `launch` fits and that its address is aligned for it.
         unsafe { room.as_mut_ptr().cast::<L>().write(launch) };
         Self { raw, stale: false, launch: Some(room) }
     }
@@ -104,8 +104,8 @@ impl DriverNode {
         self.launch.is_some()
     }
 
-    /// Returns the description that [`described`](Self::described) was called with, if the node is stale, and takes the node
-    /// for set.
+    /// If the node is stale, returns the description that you passed to [`described`](Self::described), and marks the node
+    /// as set.
     #[inline]
     pub fn take_stale<L>(&mut self) -> Option<*const L> {
         if !std::mem::take(&mut self.stale) {
@@ -126,21 +126,21 @@ fn no_conditions<T>() -> Result<T> {
 /// Capturing, building and launching graphs.
 ///
 /// # Safety
-/// An implementor promises that a launch runs the work that was captured or added and no other, each operation after
-/// those that it was said to follow, and in its stream's order; that runs of one executable follow each other; that
-/// handles stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were, unless
-/// the call says otherwise.
+/// If you implement this, you promise that a launch runs exactly the work that was captured or added, each operation after
+/// those that it was told to follow and in its stream's order; that runs of one executable follow each other; that handles
+/// stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were, unless its
+/// documentation says otherwise.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Graphs {
-    /// Begins a capture: from here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
+    /// Begins a capture: from now on, work that you submit to `stream` is recorded instead of run (`cuStreamBeginCapture`).
     ///
-    /// The capture is in relaxed mode: the other modes forbid the thread calls that have nothing to do with the
-    /// capture, such as those that a dropped buffer makes, and making another graph. The caller refuses what may not be
+    /// The capture is in relaxed mode. The other modes would forbid the thread calls that have nothing to do with the
+    /// capture, for example the calls of a dropped buffer, or making another graph. The caller must refuse what must not be
     /// captured.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) for a stream that cannot be captured, such as the legacy default
-    /// stream; else as for [`graph_create`](Self::graph_create).
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream cannot be captured, such as the legacy default stream;
+    /// otherwise as for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// `stream` is alive and not being captured.
@@ -151,8 +151,8 @@ pub unsafe trait Graphs {
     /// Ends the recording (`cuStreamEndCapture`).
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where an earlier call broke the capture, or work of a stream that
-    /// joined was not joined back; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if an earlier call broke the capture, or if a stream joined and its work was
+    /// not joined back; otherwise the driver's failure.
     ///
     /// # Safety
     /// `stream` is being captured, on this thread.
@@ -160,8 +160,8 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Makes a stream usable again after [`capture_end`](Self::capture_end) failed on it, and with it the streams
-    /// that had joined. Most drivers need nothing; ROCm 6 leaves such streams in the middle of the recording.
+    /// Makes a stream usable again if [`capture_end`](Self::capture_end) failed on it, together with the streams that had
+    /// joined. You need this because ROCm 6 leaves such streams in the middle of the recording; other drivers need nothing.
     ///
     /// # Errors
     /// The driver's failure.
@@ -172,10 +172,10 @@ pub unsafe trait Graphs {
         Ok(())
     }
 
-    /// Returns whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
+    /// Returns true if `stream` is being recorded (`cuStreamIsCapturing`). If the recording is invalid, that is an error.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where an earlier call broke the capture; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if an earlier call broke the capture; otherwise the driver's failure.
     ///
     /// # Safety
     /// `stream` is alive.
@@ -186,7 +186,7 @@ pub unsafe trait Graphs {
     /// Makes an empty graph (`cuGraphCreate`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend or the driver has no graphs; else the driver's
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend or the driver has no graphs; otherwise the driver's
     /// failure.
     fn graph_create(&self) -> Result<RawGraph> {
         none()
@@ -195,8 +195,8 @@ pub unsafe trait Graphs {
     /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and its kin).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for work that [is no node](Work::is_node); for a kernel those of
-    /// [`launch`](crate::Launch::launch); else as for [`graph_create`](Self::graph_create).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the work [cannot be a node](Work::is_node); for a kernel, those of
+    /// [`launch`](crate::Launch::launch); otherwise as for [`graph_create`](Self::graph_create).
     ///
     /// # Safety
     /// All handles are alive and of this device; everything that a node refers to outlives every launch.
@@ -209,13 +209,12 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Begins a conditional node (`cuGraphConditionalHandleCreate`, `cuGraphAddNode`). Until
-    /// [`conditional_end`](Self::conditional_end) the node never runs its body, also where that call never comes.
-    /// `Unsupported` where [`DeviceFeatures::conditional_nodes`](crate::DeviceInfo) says no.
+    /// Begins a conditional node (`cuGraphConditionalHandleCreate`, `cuGraphAddNode`). Until you call
+    /// [`conditional_end`](Self::conditional_end), the node never runs its body.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) as said above; else the driver's failure, also where the stream's
-    /// capture has failed.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if [`DeviceFeatures::conditional_nodes`](crate::DeviceInfo) says no;
+    /// otherwise the driver's failure, for example because the stream's capture has failed.
     ///
     /// # Safety
     /// The graph or stream is alive and of this device, and the stream is being captured, on this thread.
@@ -223,12 +222,12 @@ pub unsafe trait Graphs {
         no_conditions()
     }
 
-    /// Gives a conditional node its place and the word that decides: an aligned `u32`. `last` is the one node of the body
-    /// that no other node of the body follows. If this fails, a captured stream's graph must not be launched.
+    /// Puts a conditional node in its place and tells it which word decides: an aligned `u32`. `last` must be the only node
+    /// of the body that no other node follows. If this fails on a captured stream, you must not launch the graph.
     ///
     /// # Errors
-    /// As for [`conditional_begin`](Self::conditional_begin); where a kernel sets the condition, those of its load and
-    /// launch; [`Captured`](crate::ErrorKind::Captured) where the driver does not name the end of the stream.
+    /// As for [`conditional_begin`](Self::conditional_begin); if a kernel sets the condition, also those of loading and
+    /// launching it; [`Captured`](crate::ErrorKind::Captured) if the driver does not tell us the end of the stream.
     ///
     /// # Safety
     /// As for [`conditional_begin`](Self::conditional_begin), which made `conditional` in this graph or capture; all
@@ -254,7 +253,7 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Destroys a graph; executables made from it live on (`cuGraphDestroy`).
+    /// Destroys a graph (`cuGraphDestroy`). Executables that you made from it live on.
     ///
     /// # Errors
     /// As for [`graph_create`](Self::graph_create).
@@ -268,7 +267,7 @@ pub unsafe trait Graphs {
     /// Makes a graph launchable (`cuGraphInstantiate`).
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) where there is no room; else as for
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no room; otherwise as for
     /// [`graph_create`](Self::graph_create).
     ///
     /// # Safety
@@ -280,7 +279,7 @@ pub unsafe trait Graphs {
     /// Enqueues one run (`cuGraphLaunch`). Runs of one executable follow each other.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed; else as for
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream's capture has failed; otherwise as for
     /// [`graph_create`](Self::graph_create).
     ///
     /// # Safety
@@ -289,7 +288,7 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Prepares the first launch (`cuGraphUpload`). Succeeds without effect where there is nothing to prepare.
+    /// Prepares the first launch (`cuGraphUpload`). Does nothing if there is nothing to prepare.
     ///
     /// # Errors
     /// The driver's failure.
@@ -300,14 +299,14 @@ pub unsafe trait Graphs {
         Ok(())
     }
 
-    /// Whether [`graph_update`](Self::graph_update) compares the numbers and kinds of the nodes, and not their dependencies. Then
-    /// it succeeds where these differ, and leaves `exec` with the former ones. So does `hipGraphExecUpdate` in all versions
-    /// whose sources were read.
+    /// Returns true if [`graph_update`](Self::graph_update) only compares how many nodes there are and of which kinds, but
+    /// not their dependencies. If they differ, it still succeeds, and `exec` keeps the old ones. `hipGraphExecUpdate` does
+    /// that in all versions that we have read.
     fn update_ignores_edges(&self) -> bool {
         false
     }
 
-    /// Replaces what `exec` runs by `graph`, if the topology allows (`cuGraphExecUpdate`).
+    /// Replaces what `exec` runs with `graph`, if the topology allows it (`cuGraphExecUpdate`).
     ///
     /// # Errors
     /// As for [`graph_create`](Self::graph_create).
@@ -318,11 +317,11 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Replaces one node's work by other work of the same kind (`cuGraphExecKernelNodeSetParams` and its kin).
+    /// Replaces the work of one node by other work of the same kind (`cuGraphExecKernelNodeSetParams` and so on).
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), or [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch)
-    /// where the node cannot have the work; else as for [`graph_add_node`](Self::graph_add_node).
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) if the
+    /// node cannot have this work; otherwise as for [`graph_add_node`](Self::graph_add_node).
     ///
     /// # Safety
     /// `node` is of the graph that `exec` was made from; otherwise as for [`graph_add_node`](Self::graph_add_node).
@@ -330,15 +329,15 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Describes a node for [`graph_set_values`](Self::graph_set_values), if it is a kernel and the driver sets kernels by one
-    /// call. The description refers to the array of the arguments' addresses.
+    /// Describes a node for [`graph_set_values`](Self::graph_set_values), if it is a kernel and the driver can set kernels
+    /// with one call. The description points to the array of argument addresses.
     fn describe_node(&self, node: RawGraphNode, work: &Work<'_>) -> DriverNode {
         DriverNode::new(node)
     }
 
-    /// Sets those of `nodes` that are stale, from the arguments that their descriptions refer to, and returns their number.
-    /// Where it fails, some of them may be set. Backends call their driver from the loop itself, since each function around a
-    /// driver's call takes time.
+    /// Sets those of `nodes` that are stale, from the arguments that their descriptions point to, and returns how many it
+    /// set. If it fails, it may have set some of them. Backends should call their driver from the loop itself, because each
+    /// function around a driver call costs time.
     ///
     /// # Errors
     /// As for [`graph_set_node`](Self::graph_set_node).

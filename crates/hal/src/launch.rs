@@ -16,17 +16,17 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub dynamic_shared: u32,
-    /// Whether all blocks are resident at once, so that a grid-wide barrier works.
+    /// Whether all blocks must be resident at once, so that a grid-wide barrier works.
     pub cooperative: bool,
-    /// The shape, in blocks, of the clusters that blocks are grouped into; `[1, 1, 1]` for none.
+    /// How many blocks form a cluster, in x, y, z. `[1, 1, 1]` means no clusters.
     pub cluster: [u32; 3],
-    /// Whether the kernel may start before its predecessor in the stream has ended (CUDA's programmatic dependent
-    /// launch). Backends without it keep plain stream order, which is a correct answer.
+    /// Whether the kernel may start before the previous one in the stream has ended (CUDA's programmatic dependent launch).
+    /// A backend without it keeps plain stream order, which is also correct.
     pub early_dependent: bool,
 }
 
 impl LaunchConfig {
-    /// Returns a launch of `grid` blocks of `block` threads, with no shared memory and no attributes.
+    /// Returns a launch of `grid` blocks of `block` threads each, with no shared memory and no attributes.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self {
             grid,
@@ -38,7 +38,7 @@ impl LaunchConfig {
         }
     }
 
-    /// Returns whether a plain launch call will do.
+    /// Returns true if a plain launch call is enough.
     pub const fn is_plain(&self) -> bool {
         !self.cooperative && !self.early_dependent && matches!(self.cluster, [1, 1, 1])
     }
@@ -48,7 +48,7 @@ impl LaunchConfig {
 #[derive(Clone, Copy)]
 pub struct PlainLaunch(LaunchFunction);
 
-/// Such a function, whose handles are pointers to types of each driver's.
+/// Such a function. Each driver has its own pointer types for the handles.
 #[derive(Clone, Copy)]
 enum LaunchFunction {
     WithShape(WithShape<c_void, c_void>),
@@ -99,7 +99,7 @@ impl DriverConfig {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn new(config: &LaunchConfig, stream: RawStream) -> Self {
-        // Number by number, which takes no copy of the arrays in between.
+        // Number by number, because then the arrays are not copied in between.
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid, config.block);
         Self {
             grid: [grid_x, grid_y, grid_z],
@@ -113,19 +113,19 @@ impl DriverConfig {
 }
 
 impl PlainLaunch {
-    /// Wraps a driver's function that takes the shape as numbers.
+    /// Wraps a driver function that takes the shape as numbers.
     pub fn with_shape<F, S>(function: WithShape<F, S>) -> Self {
-        // SAFETY: pointers to other types are passed alike.
+        // SAFETY: a pointer is passed in the same way, whatever type it points to.
         let function = unsafe { mem::transmute::<WithShape<F, S>, WithShape<c_void, c_void>>(function) };
         Self(LaunchFunction::WithShape(function))
     }
 
-    /// Wraps a driver's function that takes shape and stream in one struct.
+    /// Wraps a driver function that takes shape and stream in one struct.
     ///
     /// # Safety
     /// `C` has the fields of [`DriverConfig`], in its order.
     pub unsafe fn with_config<C, F>(function: WithConfig<C, F>) -> Self {
-        // SAFETY: pointers to other types are passed alike, and the struct is as the caller vouches.
+        // SAFETY: pointers to other types are passed in the same way, and the caller vouches for the struct.
         let function =
             unsafe { mem::transmute::<WithConfig<C, F>, WithConfig<DriverConfig, c_void>>(function) };
         Self(LaunchFunction::WithConfig(function))
@@ -137,8 +137,8 @@ impl PlainLaunch {
     /// The driver's.
     ///
     /// # Safety
-    /// As for [`Launch::launch`], on the thread and with the shape for which `device` gave the function. `config` has no
-    /// attributes.
+    /// As for [`Launch::launch`], on the thread and with the shape that you gave to `device` when it returned the function.
+    /// `config` must have no attributes.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is there to have no function around the driver's")]
     pub unsafe fn call(
@@ -150,8 +150,8 @@ impl PlainLaunch {
     ) -> Result<()> {
         let function = function.0 as *mut c_void;
         let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
-        // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values and the shape, and
-        // through the array nothing else, before it returns.
+        // SAFETY: the caller vouches for handles and arguments. Before it returns, the driver reads the argument values and
+        // the shape, and nothing else through the array.
         let status = unsafe {
             match self.0 {
                 LaunchFunction::WithConfig(launch) => launch(config, function, params, extra),
@@ -175,7 +175,7 @@ impl fmt::Debug for PlainLaunch {
     }
 }
 
-/// A grid and block size that fill a device with one kernel.
+/// A grid and block size with which one kernel fills a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuggestedLaunch {
     /// Blocks of the grid.
@@ -184,35 +184,34 @@ pub struct SuggestedLaunch {
     pub threads_per_block: u32,
 }
 
-/// The number of blocks that fit on the device.
+/// How many blocks fit on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Blocks resident on one multiprocessor at once.
+    /// How many blocks one multiprocessor can hold at once.
     pub blocks_per_multiprocessor: u32,
 }
 
 impl Occupancy {
-    /// Returns a backend's answer.
+    /// Makes it from a backend's answer.
     pub const fn new(blocks_per_multiprocessor: u32) -> Self {
         Self { blocks_per_multiprocessor }
     }
 }
 
-/// Launching kernels and asking how they fit.
+/// Launching kernels, and asking how they fit.
 ///
 /// # Safety
-/// An implementor promises that a launch runs that kernel with that shape and those arguments, in its stream's order,
-/// that it has read the arguments when it returns, and that a launch that fails runs nothing.
+/// If you implement this, you promise that a launch runs exactly that kernel with that shape and those arguments, in its
+/// stream's order; that it has read the arguments when it returns; and that it runs nothing if it fails.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Launch {
-    /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]`
-    /// points to the value of parameter `i`, which need not be aligned for its type, and is read before the call
-    /// returns.
+    /// Enqueues a kernel (`cuLaunchKernelEx`, `hipModuleLaunchKernel`, `hipModuleLaunchCooperativeKernel`). `args[i]` points
+    /// to the value of parameter `i`. The value need not be aligned for its type, and the call reads it before it returns.
     ///
     /// # Errors
-    /// As for [`fill`](crate::Buffers::fill); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) for a shape that the
-    /// kernel cannot have; [`Unsupported`](crate::ErrorKind::Unsupported) for attributes that the backend lacks.
+    /// As for [`fill`](crate::Buffers::fill); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) if the kernel cannot have
+    /// this shape; [`Unsupported`](crate::ErrorKind::Unsupported) if the backend lacks an attribute.
     ///
     /// # Safety
     /// Function and stream are alive and of this device; `args` matches the kernel's parameters in number and
@@ -225,26 +224,25 @@ pub unsafe trait Launch {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Makes this thread ready for a [plain](LaunchConfig::is_plain) launch, and returns the driver's function for it. The
-    /// caller calls that function itself, since each function around a driver's call takes time. `None` for a launch with
-    /// attributes, and where a launch is more than a call; [`launch`](Self::launch) then makes it.
+    /// Makes this thread ready for a [plain](LaunchConfig::is_plain) launch, and returns the driver's function for it. You
+    /// call that function yourself, because each function around a driver's call takes time. Returns `None` if the launch
+    /// has attributes, or needs more than one call; then use [`launch`](Self::launch).
     ///
     /// # Errors
-    /// Those of [`launch`](Self::launch) that come before its call.
+    /// Those that [`launch`](Self::launch) can return before it calls the driver.
     fn plain_launch(&self, config: &LaunchConfig) -> Result<Option<PlainLaunch>> {
         Ok(None)
     }
 
-    /// Returns the error that a function of [`plain_launch`](Self::plain_launch) answered with.
+    /// Returns the error for what a function from [`plain_launch`](Self::plain_launch) has returned.
     fn launch_error(&self, status: Status) -> Error {
         Error::unsupported("a plain launch")
     }
 
-    /// Returns how many blocks of this shape fit on one multiprocessor
-    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
+    /// Returns how many blocks of this shape fit on one multiprocessor (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot tell; else the driver's failure.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell; otherwise the driver's failure.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -260,8 +258,8 @@ pub unsafe trait Launch {
     /// Returns a grid and block size that fill the device (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
-    /// As for [`occupancy`](Self::occupancy); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) where no block can
-    /// have that much shared memory and the backend says so.
+    /// As for [`occupancy`](Self::occupancy); [`InvalidLaunch`](crate::ErrorKind::InvalidLaunch) if no block can have that
+    /// much shared memory, and the backend can tell.
     ///
     /// # Safety
     /// The function's module is loaded.

@@ -1,17 +1,18 @@
 //! The traits between gpustream's safe crate and its backends, and the plain data they exchange.
 //!
-//! A backend implements [`Device`], which is the sum of one trait per noun ([`Streams`], [`Events`],
-//! [`Buffers`], [`Exports`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`], [`Traces`]), and [`Backend`], which finds and opens devices.
-//! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
+//! A backend implements [`Backend`], which finds and opens devices, and [`Device`]. `Device` is the sum of one trait per
+//! noun: [`Streams`], [`Events`], [`Buffers`], [`Exports`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`] and
+//! [`Traces`]. All of them are object safe, because the safe crate holds an `Arc<dyn Device>` so that you write no type
+//! parameter.
 //!
 //! # Checks
 //!
-//! **The layer above validates, backends trust.** The safe crate (`gpustream`) guarantees, before it calls:
+//! **The layer above validates, backends trust.** Before the safe crate (`gpustream`) calls a backend, it guarantees that
 //!
 //! * handles are alive, and belong to the device they are passed to;
 //! * ranges lie inside their allocation, sizes are in bytes and do not overflow;
-//! * a launch's grid, block and shared memory are within [`DeviceInfo`]'s limits and nowhere zero, and its
-//!   arguments match the kernel's parameters in number and size, and have no more bytes than the device takes;
+//! * a launch's grid, block and shared memory are within [`DeviceInfo`]'s limits and never zero, and its arguments match the
+//!   kernel's parameters in number and size and fit into the bytes that the device takes;
 //! * a copy to or from a module's variable is ordered with every launch of the module's kernels;
 //! * host memory handed to an asynchronous call stays valid, and unaliased as the call requires, until that
 //!   call's work is done;
@@ -20,37 +21,38 @@
 //!
 //! A backend guarantees that each method
 //!
-//! * makes one driver call (two where the driver offers no single one) and keeps no policy: no caching, no
-//!   pooling, no waiting that its name does not say;
-//! * works from any host thread, also where another library changed the thread's current device;
-//! * reports the driver's answer as an [`Error`] that carries the call's name and code, and never panics:
-//!   a missing library is [`ErrorKind::DriverMissing`], a missing function [`ErrorKind::Unsupported`].
+//! * makes one driver call (or two, if the driver has no single one) and keeps no policy: it does not cache or pool, and it
+//!   waits only if its name says so;
+//! * works from any host thread, even if another library changed the thread's current device;
+//! * reports the driver's answer as an [`Error`] with the call's name and code, and never panics. A missing library is
+//!   [`ErrorKind::DriverMissing`], a missing function is [`ErrorKind::Unsupported`].
 //!
-//! The safe crate relies on that for memory safety, so each trait is an `unsafe trait` and says under *Safety* what an
-//! implementor promises. A third party's backend writes `unsafe impl` and vouches for it.
+//! The safe crate's memory safety depends on this. So each trait is an `unsafe trait`, and its *Safety* section says what an
+//! implementor must promise. If you write your own backend, you write `unsafe impl` and vouch for it.
 //!
 //! # After a loss
 //!
-//! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call, in the words of
-//! [`Error::with_fault`]. That says nothing about what ran beside the failure. CUDA and HIP report a fault as soon as
-//! one kernel has failed, while kernels and copies of other streams may be at work until the driver has torn the
-//! context down, and no driver says when that is.
-//! So nothing is freed, unloaded or handed to others on the strength of such an error. The safe crate asks
-//! [`Device::has_stopped`] instead. While the answer is no, all that pending work could reach stays with the process:
-//! memory of the device, pinned, registered and managed memory, modules, and all that closures own. Guards on memory
-//! that a lost device was to write are refused for good, also where the answer is yes: the work was not done.
+//! If work on a device fails, the device answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call, in the words of
+//! [`Error::with_fault`]. You cannot conclude from that error that other work has ended. CUDA and HIP report a fault as soon
+//! as one kernel fails, but kernels and copies on other streams may go on until the driver has torn down the context, and no
+//! driver says when that is.
 //!
-//! CUDA and HIP never answer yes. The CPU backend's waits end when no worker is in the operation that is waited for; a
-//! kernel that spins for good is given five seconds after the loss, and then the answer is no.
+//! So we must not free, unload or hand over anything because of such an error. Instead, the safe crate asks
+//! [`Device::has_stopped`]. As long as the answer is no, the process keeps everything that pending work can reach: device
+//! memory, pinned, registered and managed memory, modules, and whatever closures own. If a lost device was going to write
+//! some memory, you can never get a guard on it again, even if the answer is yes, because that work was not done.
+//!
+//! CUDA and HIP never answer yes. On the CPU backend, a wait ends when no worker is inside the operation. A kernel that
+//! spins forever gets five seconds after the loss; then the answer is no.
 //!
 //! # A full stream
 //!
-//! Calls that enqueue block while the stream has as many pending operations as the driver takes: about a thousand with
-//! CUDA and HIP, 1024 with the CPU backend, a launch of a graph counting as one there. They return when there is room,
-//! which may need something that the program does on another thread, such as setting a flag that a kernel waits for.
+//! If a stream has as many pending operations as the driver takes, calls that enqueue block until there is room. That is
+//! about a thousand with CUDA and HIP, and 1024 with the CPU backend, where a graph launch counts as one. Room may depend on
+//! something that your program does on another thread, for example setting a flag that a kernel waits for.
 //!
-//! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides those that
-//! it has. Sizes are bytes unless a name says otherwise.
+//! Optional abilities are provided methods that return [`ErrorKind::Unsupported`], and a backend overrides those that it
+//! has. Sizes are in bytes unless the name says otherwise.
 #![warn(clippy::missing_errors_doc)]
 
 pub mod buffer;

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, also where a thread panicked that held it: backends keep what they guard whole at every step.
+/// Locks `mutex`, even if a thread panicked while it held it, because backends keep what they guard whole at every step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -104,11 +104,12 @@ pub enum Notice {
 /// The way to whoever listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
-    /// Returns whether anybody wants notices of this level. Called anywhere, so it runs no code of the program's.
+    /// Returns true if anyone wants notices of this level. You can call this anywhere, so it must not run the program's
+    /// code.
     pub wants: fn(Level) -> bool,
     /// Tells the program, on this thread.
     pub now: fn(&Notice),
-    /// Has another thread tell the program. Called anywhere, so it neither blocks nor runs code of the program's.
+    /// Lets another thread tell the program. You can call this anywhere, so it must not block or run the program's code.
     pub later: fn(Notice),
 }
 
@@ -119,7 +120,7 @@ pub fn listen(listener: Listener) {
     let _ = LISTENER.set(listener);
 }
 
-/// Tells listeners of something on this thread, which holds no lock of the library's.
+/// Tells listeners about something on this thread, which must not hold any of the library's locks.
 pub fn now(level: Level, make: impl FnOnce() -> Notice) {
     if let Some(listener) = wanted(level) {
         (listener.now)(&make());

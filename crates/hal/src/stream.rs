@@ -17,11 +17,11 @@ pub type HostPartFn = unsafe extern "C" fn(data: *mut c_void, part: u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// The priority: lower is more urgent; clamped to [`DeviceLimits::stream_priorities`](crate::DeviceInfo).
+    /// The priority. Lower is more urgent. Clamped to [`DeviceLimits::stream_priorities`](crate::DeviceInfo).
     pub priority: i32,
     /// Whether work on the legacy default stream and on this one wait for each other.
     pub blocking_with_default: bool,
-    /// The least number of multiprocessors on which kernels of the stream run; `None` for the whole device.
+    /// How many multiprocessors the stream's kernels run on, at least. `None` for the whole device.
     pub multiprocessors: Option<u32>,
 }
 
@@ -40,10 +40,10 @@ impl StreamOptions {
         self
     }
 
-    /// Keeps the stream's kernels to a part of the device, of at least so many multiprocessors. Drivers round the number
-    /// up, to a multiple of eight on many devices. Kernels of other streams may run on that part as well; streams that
-    /// ask for equal numbers get different parts while the device has enough. Copies of GPUs are not affected. The driver
-    /// chooses the multiprocessors of a graph's nodes.
+    /// Keeps the stream's kernels on a part of the device, with at least this many multiprocessors. Drivers round the number
+    /// up, on many devices to a multiple of eight. Kernels of other streams may run on that part as well. Streams that ask
+    /// for the same number get different parts as long as the device has enough. Copies by GPUs are not affected. In a
+    /// graph, the driver chooses the multiprocessors of each node.
     #[must_use]
     pub const fn multiprocessors(mut self, at_least: u32) -> Self {
         self.multiprocessors = Some(at_least);
@@ -60,21 +60,21 @@ pub enum DefaultStream {
     PerThread,
 }
 
-/// The words for which a stream's wait ends.
+/// Which words end a stream's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitValue {
-    /// A word of this value or more (`CU_STREAM_WAIT_VALUE_GEQ`, `hipStreamWaitValueGte`). Value and word are below
-    /// 2^31: beyond, CUDA compares around the circle of 32 bits, and HIP does not.
+    /// This value or more (`CU_STREAM_WAIT_VALUE_GEQ`, `hipStreamWaitValueGte`). Value and word must be below 2^31, because
+    /// above that CUDA compares around the circle of 32 bits, and HIP does not.
     AtLeast(u32),
-    /// A word of this value alone (`CU_STREAM_WAIT_VALUE_EQ`, `hipStreamWaitValueEq`).
+    /// Exactly this value (`CU_STREAM_WAIT_VALUE_EQ`, `hipStreamWaitValueEq`).
     Equal(u32),
-    /// A word that has at least one of these bits (`CU_STREAM_WAIT_VALUE_AND`, `hipStreamWaitValueAnd`).
+    /// Any word with at least one of these bits (`CU_STREAM_WAIT_VALUE_AND`, `hipStreamWaitValueAnd`).
     AnyBit(u32),
 }
 
 impl WaitValue {
-    /// Returns whether `word` ends the wait.
+    /// Returns true if `word` ends the wait.
     #[must_use]
     pub const fn is_met(self, word: u32) -> bool {
         match self {
@@ -84,7 +84,7 @@ impl WaitValue {
         }
     }
 
-    /// Returns the number by which CUDA and HIP know the comparison, and the value to compare with.
+    /// Returns the number that CUDA and HIP use for the comparison, and the value to compare with.
     #[must_use]
     pub const fn comparison(self) -> (u32, u32) {
         match self {
@@ -95,26 +95,27 @@ impl WaitValue {
     }
 }
 
-/// Making, ordering and waiting for streams.
+/// Making streams, ordering them and waiting for them.
 ///
 /// # Safety
-/// An implementor promises that a stream's work runs in the order of its submission; that handles stay valid until they
-/// are destroyed and no two living ones are equal; that "done" ([`stream_query`](Self::stream_query),
-/// [`stream_synchronize`](Self::stream_synchronize)) is said only when nothing submitted before touches memory any
-/// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; that nothing looks
-/// at the word of a [`stream_wait_value32`](Self::stream_wait_value32) any more once the wait is done; and that a host
-/// function is called at most once, with its own data, and never where the call that took the function failed.
+/// If you implement this, you promise that a stream's work runs in the order of its submission; that handles stay valid
+/// until they are destroyed, and no two living ones are equal; that you only say "done"
+/// ([`stream_query`](Self::stream_query), [`stream_synchronize`](Self::stream_synchronize)) when nothing submitted before
+/// touches memory any more; that work after [`stream_wait_event`](Self::stream_wait_event) begins only after the event; that
+/// nothing looks at the word of a [`stream_wait_value32`](Self::stream_wait_value32) any more once the wait is done; and
+/// that you call a host function at most once, with its own data, and never if the call that took the function failed.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Streams {
     /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`; on a part of the device
-    /// `cuGreenCtxStreamCreate`, `hipExtStreamCreateWithCUMask`). A number of multiprocessors is at least one and at most
-    /// the device's.
+    /// `cuGreenCtxStreamCreate`, `hipExtStreamCreateWithCUMask`). If you give a number of multiprocessors, it must be at
+    /// least one and at most the device's.
     ///
     /// # Errors
-    /// `Unsupported` for a part of the device where the backend has none, or not with the other options.
+    /// `Unsupported` if you ask for a part of the device and the backend cannot do that, or not together with the other
+    /// options.
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream>;
 
-    /// Returns the number of multiprocessors that a stream was given; `None` for one on the whole device.
+    /// Returns how many multiprocessors a stream was given. `None` if it is on the whole device.
     ///
     /// # Safety
     /// `stream` is alive and of this device.
@@ -122,26 +123,26 @@ pub unsafe trait Streams {
         None
     }
 
-    /// Destroys a stream; work already submitted still completes (`cuStreamDestroy`).
+    /// Destroys a stream (`cuStreamDestroy`). Work that you submitted still completes.
     ///
     /// # Errors
     /// The driver's failure.
     ///
     /// # Safety
-    /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again. The work of a
-    /// stream on a part of the device is done, and graphs that were captured on such a stream are gone.
+    /// `stream` came from [`stream_create`](Self::stream_create) of this device, and you do not use it again. If it is on a
+    /// part of the device, its work is done, and graphs that were captured on it are gone.
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()>;
 
     /// Returns the handle of a stream that the driver made.
     ///
     /// # Errors
-    /// `Unsupported` where the backend has none.
+    /// `Unsupported` if the backend has none.
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream>;
 
-    /// Returns whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
+    /// Returns true if everything submitted is done (`cuStreamQuery`). Never blocks. "Not ready" is `Ok(false)`.
     ///
     /// # Errors
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed; [`Captured`](crate::ErrorKind::Captured)
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) if the device failed; [`Captured`](crate::ErrorKind::Captured)
     /// while the stream is being captured.
     ///
     /// # Safety
@@ -157,31 +158,31 @@ pub unsafe trait Streams {
     /// `stream` is alive and of this device.
     unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()>;
 
-    /// Makes work submitted to `stream` from now on wait for `event`'s last record (`cuStreamWaitEvent`). An event
-    /// of another device of the same backend is allowed.
+    /// Makes work that you submit to `stream` from now on wait for `event`'s last record (`cuStreamWaitEvent`). The event
+    /// may be on another device of the same backend.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream is captured and the event is no part of that capture,
-    /// or the event's capture has ended; else the driver's failure.
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream is captured and the event is not part of that capture, or if
+    /// the event's capture has ended; otherwise the driver's failure.
     ///
     /// # Safety
     /// Both are alive; `event` has been recorded.
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()>;
 
-    /// Tells that the host has written a word for which streams may wait. Devices that look at words by themselves need not
+    /// Call this when the host has written a word that streams may wait for. A device that looks at words by itself need not
     /// know.
     fn word_written(&self) {}
 
-    /// Makes work submitted to `stream` from now on wait until the word at `address` is as `until` says
-    /// (`cuStreamWaitValue32`, `hipStreamWaitValue32`). Such work comes after the write of that word, and after
-    /// everything before the write. Where the device is lost, the wait ends as other work does.
+    /// Makes work that you submit to `stream` from now on wait until the word at `address` is as `until` says
+    /// (`cuStreamWaitValue32`, `hipStreamWaitValue32`). Such work comes after the write of that word, and after everything
+    /// before the write. If the device is lost, the wait ends just as other work does.
     ///
     /// # Errors
-    /// `Unsupported` where [`DeviceFeatures::stream_wait_value`](crate::DeviceInfo) says no.
+    /// `Unsupported` if [`DeviceFeatures::stream_wait_value`](crate::DeviceInfo) says no.
     ///
     /// # Safety
-    /// `stream` is alive and not being captured. `address` is the device's for four aligned bytes of page-locked
-    /// memory, which are alive until the wait is done, and which the host reaches by atomics alone.
+    /// `stream` is alive and not being captured. `address` is the device's address for four aligned bytes of page-locked
+    /// memory. These stay alive until the wait is done, and the host reaches them only through atomics.
     unsafe fn stream_wait_value32(
         &self,
         stream: RawStream,
@@ -191,11 +192,11 @@ pub unsafe trait Streams {
         Err(Error::unsupported("waiting for a word in stream order"))
     }
 
-    /// Writes the word at `address` in stream order (`cuStreamWriteValue32`, `hipStreamWriteValue32`). A reader of the
-    /// value comes after all work before the write.
+    /// Writes the word at `address` in stream order (`cuStreamWriteValue32`, `hipStreamWriteValue32`). If you read the
+    /// value, you come after all work before the write.
     ///
     /// # Errors
-    /// `Unsupported` where the backend has no such call.
+    /// `Unsupported` if the backend has no such call.
     ///
     /// # Safety
     /// As for [`stream_wait_value32`](Self::stream_wait_value32).
@@ -203,16 +204,15 @@ pub unsafe trait Streams {
         Err(Error::unsupported("writing a word in stream order"))
     }
 
-    /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before
-    /// 5.3 `hipStreamAddCallback`). After a device fault the function may never run.
+    /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before 5.3
+    /// `hipStreamAddCallback`). After a device fault the function may never run.
     ///
     /// # Errors
-    /// [`Captured`](crate::ErrorKind::Captured) where the stream's capture has failed or cannot have the call; else the
+    /// [`Captured`](crate::ErrorKind::Captured) if the stream's capture has failed or cannot have the call; otherwise the
     /// driver's failure.
     ///
     /// # Safety
-    /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is
-    /// lost.
+    /// `stream` is alive; another thread may use `data`, until the call has happened or the device is lost.
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()>;
 
     /// Runs `function(data, part)` for each part from 0 to `parts - 1`, in stream order, on the threads that run the device's

@@ -170,7 +170,7 @@ impl ArrayShape {
         }
     }
 
-    /// Returns the number of texels; `None` where it overflows.
+    /// Returns the number of texels; `None` if it overflows.
     #[must_use]
     pub fn texels(&self) -> Option<usize> {
         self.width().checked_mul(self.height())?.checked_mul(self.slices())
@@ -300,7 +300,7 @@ pub unsafe trait Textures {
     /// Makes a texture of texels of this format (`cuTexObjectCreate`, `hipTexObjectCreate`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no textures; else the driver's failure, as
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no textures; otherwise the driver's failure, as
     /// for linear memory that is longer than its textures.
     ///
     /// # Safety
@@ -330,7 +330,7 @@ pub unsafe trait Textures {
     /// Makes a surface of an array (`cuSurfObjectCreate`, `hipCreateSurfaceObject`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no surfaces; else the driver's failure.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no surfaces; otherwise the driver's failure.
     ///
     /// # Safety
     /// The array is alive.

@@ -1,4 +1,4 @@
-//! Traces: the times in which a backend ran operations, where the backend can tell.
+//! Traces: when a backend ran operations, if it can tell.
 
 use std::ffi::CString;
 use std::sync::{Mutex, OnceLock};
@@ -7,27 +7,26 @@ use std::time::Instant;
 use crate::lock::lock;
 use crate::{Error, Result};
 
-/// Returns the time: nanoseconds on the host's monotonic clock since the process first asked.
+/// Returns the time in nanoseconds on the host's monotonic clock, counted from the process's first call.
 pub fn now() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();
     now.saturating_duration_since(*BEGAN.get_or_init(|| now)).as_nanos() as u64
 }
 
-/// Returns a label for a function of C's: up to the first zero byte.
+/// Returns a label for a C function: the text up to the first zero byte.
 pub fn c_label(label: &str) -> CString {
     let text = label.split('\0').next().unwrap_or_default();
     CString::new(text).unwrap_or_default()
 }
 
-/// A measurement that all devices of a process share: it starts with the first of their begins, and stops with the last of
-/// their ends.
+/// A measurement that all devices of a process share. It starts with the first begin and stops with the last end.
 #[derive(Debug)]
 pub struct SharedMeasurement<S>(Mutex<Option<On<S>>>);
 
 #[derive(Debug)]
 struct On<S> {
-    /// The number of begins that have no end yet; never 0.
+    /// How many begins have no end yet. Never 0.
     begun: usize,
     started: S,
 }
@@ -39,10 +38,10 @@ impl<S> Default for SharedMeasurement<S> {
 }
 
 impl<S> SharedMeasurement<S> {
-    /// Notes a begin. The first one has `start` start the measurement.
+    /// Notes a begin. If it is the first one, calls `start` to start the measurement.
     ///
     /// # Errors
-    /// The errors of `start`; nothing has begun then.
+    /// Those of `start`; then nothing has begun.
     pub fn begin(&self, start: impl FnOnce() -> Result<S>) -> Result<()> {
         let mut on = lock(&self.0);
         match &mut *on {
@@ -52,7 +51,7 @@ impl<S> SharedMeasurement<S> {
         Ok(())
     }
 
-    /// Notes an end, of which one too many does nothing. The last one has `stop` stop the measurement.
+    /// Notes an end. If it is the last one, calls `stop` to stop the measurement. One end too many does nothing.
     pub fn end(&self, stop: impl FnOnce(S)) {
         let mut on = lock(&self.0);
         match on.take() {
@@ -62,13 +61,13 @@ impl<S> SharedMeasurement<S> {
         }
     }
 
-    /// Returns whether the measurement is under way.
+    /// Returns true if the measurement is running.
     pub fn is_on(&self) -> bool {
         lock(&self.0).is_some()
     }
 }
 
-/// The party that measures when operations ran.
+/// Who measures when operations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceClock {
@@ -76,31 +75,31 @@ pub enum TraceClock {
     Host,
     /// CUPTI's activity records (`libcupti`).
     Cupti,
-    /// The records of AMD's rocprofiler-sdk, brought from their clock to the host's.
+    /// The records of AMD's rocprofiler-sdk, converted from their clock to the host's.
     Rocprofiler {
-        /// The most nanoseconds by which the comparison of the two clocks may be off.
+        /// The comparison of the two clocks may be off by this many nanoseconds.
         error: u64,
     },
 }
 
-/// A stretch of time in which a device was busy with an operation, or with a part of one.
+/// A time span in which a device was busy with an operation or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran<'a> {
-    /// The number that the operation was given to [`Traces::trace_enter`] with.
+    /// The number that you gave for this operation to [`Traces::trace_enter`].
     pub operation: u64,
-    /// The kernel's name, as people read it; empty where the backend has none.
+    /// The kernel's name as people read it. Empty if the backend has none.
     pub label: &'a str,
-    /// The kind of the part.
+    /// What kind of work the part is.
     pub work: RanWork,
     /// The start, on the clock of [`now`].
     pub start: u64,
     /// The end.
     pub end: u64,
-    /// Whether nothing more will be told of the operation. Always false where the backend cannot know that.
+    /// True if you will hear no more about the operation. Always false if the backend cannot know that.
     pub last: bool,
 }
 
-/// The work that a device was busy with.
+/// What kept a device busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RanWork {
@@ -140,20 +139,20 @@ pub enum RanWork {
     Other,
 }
 
-/// Measuring when operations run, and showing them to the vendor's profiler. A backend that cannot measure keeps these methods
-/// as they are, and the times then come from events with timestamps.
+/// Measures when operations run, and shows them to the vendor's profiler. If a backend cannot measure, it keeps these
+/// methods as they are, and we take the times from events with timestamps instead.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub trait Traces {
-    /// Begins to measure. May be called again, on this and other devices; [`trace_end`](Self::trace_end) is called as
+    /// Begins to measure. You may call this several times, on this and other devices; call [`trace_end`](Self::trace_end) as
     /// often. The devices of a backend may share what they measured.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot measure, with what is missing.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot measure, with what is missing.
     fn trace_begin(&self) -> Result<TraceClock> {
         Err(Error::unsupported("measuring when operations run"))
     }
 
-    /// Ends to measure. Measurements stay, for [`trace_take`](Self::trace_take).
+    /// Stops measuring. What was measured stays, for [`trace_take`](Self::trace_take).
     fn trace_end(&self) {}
 
     /// Gives everything that this thread submits to the device until [`trace_leave`](Self::trace_leave) the number
@@ -177,7 +176,7 @@ pub trait Traces {
     /// Gets the ranges of [`range_push`](Self::range_push) to the vendor's profiler (NVTX; roctx). May be called again.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no profiler can have them, with what is missing. Ranges then do
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no profiler can have them, with what is missing. Ranges then do
     /// nothing.
     fn range_begin(&self) -> Result<()> {
         Err(Error::unsupported("ranges for a vendor's profiler"))

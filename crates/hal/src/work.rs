@@ -6,11 +6,11 @@ use crate::{
     Copy3d, FillPattern, HostFn, HostPartFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, WaitValue,
 };
 
-/// An operation that is one driver call, before its place is known: a stream ([`enqueue`](Self::enqueue)), a new node
-/// of a graph ([`GraphNode::Work`](crate::GraphNode)), or a node that is there
+/// An operation that is one driver call. It does not know its place yet: that can be a stream ([`enqueue`](Self::enqueue)),
+/// a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or an existing node
 /// ([`graph_set_node`](crate::Graphs::graph_set_node)).
 ///
-/// Pointers and addresses are as for the method of the same operation, which each variant names.
+/// Each variant names the method that does the same, and its pointers and addresses must be as that method says.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Work<'a> {
@@ -32,7 +32,7 @@ pub enum Work<'a> {
         /// Length.
         bytes: usize,
     },
-    /// [`Buffers::copy_inline`](crate::Buffers::copy_inline). No node of a graph.
+    /// [`Buffers::copy_inline`](crate::Buffers::copy_inline). Cannot be a node of a graph.
     CopyInline {
         /// Destination.
         dst: RawBuffer,
@@ -59,7 +59,7 @@ pub enum Work<'a> {
         /// Length.
         bytes: usize,
     },
-    /// [`Buffers::copy_from_peer`](crate::Buffers::copy_from_peer). No node of a graph.
+    /// [`Buffers::copy_from_peer`](crate::Buffers::copy_from_peer). Cannot be a node of a graph.
     CopyFromPeer {
         /// Destination, on this device.
         dst: RawBuffer,
@@ -81,8 +81,7 @@ pub enum Work<'a> {
         /// Number of elements.
         count: usize,
     },
-    /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph the function is called once in each
-    /// launch.
+    /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph, each launch calls the function once.
     Host {
         /// Function to call.
         function: HostFn,
@@ -99,40 +98,41 @@ pub enum Work<'a> {
         /// Number of parts, at least one.
         parts: u32,
     },
-    /// [`Buffers::managed_prefetch`](crate::Buffers::managed_prefetch). No node of a graph.
+    /// [`Buffers::managed_prefetch`](crate::Buffers::managed_prefetch). Cannot be a node of a graph.
     Prefetch {
         /// Managed memory.
         buffer: RawBuffer,
         /// Length.
         bytes: usize,
-        /// Whether the memory moves to the device, else to the host.
+        /// True if the memory moves to the device, false if it moves to the host.
         to_device: bool,
     },
-    /// [`Streams::stream_wait_value32`](crate::Streams::stream_wait_value32). No node of a graph, nor part of a capture.
+    /// [`Streams::stream_wait_value32`](crate::Streams::stream_wait_value32). Cannot be a node of a graph or part of a
+    /// capture.
     WaitValue {
         /// The word.
         address: RawBuffer,
-        /// The words that end the wait.
+        /// Which values of the word end the wait.
         until: WaitValue,
     },
-    /// [`Streams::stream_write_value32`](crate::Streams::stream_write_value32). No node of a graph, nor part of a
+    /// [`Streams::stream_write_value32`](crate::Streams::stream_write_value32). Cannot be a node of a graph or part of a
     /// capture.
     WriteValue {
         /// The word.
         address: RawBuffer,
-        /// The value that the word gets.
+        /// The value to write.
         value: u32,
     },
 }
 
 impl Work<'_> {
-    /// Returns whether the operation is a kernel whose blocks wait for each other.
+    /// Returns true if the operation is a kernel whose blocks wait for each other.
     #[inline]
     pub const fn is_cooperative(&self) -> bool {
         matches!(self, Self::Kernel { config, .. } if config.cooperative)
     }
 
-    /// Returns whether a graph can have the operation as a node.
+    /// Returns true if the operation can be a node of a graph.
     #[inline]
     pub const fn is_node(&self) -> bool {
         !matches!(

@@ -54,7 +54,7 @@ impl Queues {
         match pending.signature.operation {
             Collective::Send { to } => self.direct.entry((rank, to)).or_default().sends.push_back(pending),
             Collective::Recv { from } => {
-                self.direct.entry((from, rank)).or_default().recvs.push_back(pending)
+                self.direct.entry((from, rank)).or_default().recvs.push_back(pending);
             }
             _ => self.collective[rank].push_back(pending),
         }

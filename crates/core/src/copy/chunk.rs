@@ -1,9 +1,9 @@
 //! Short copies: an upload goes into a chunk of pinned memory, behind the stream's earlier uploads.
 //!
-//! A chunk is written from front to back and then given to the pool, which hands the chunk out again when the device
-//! has read all of it. So an upload of few bytes is a copy into the chunk and one driver call: no event, no allocation,
-//! no question to the driver. Several threads may fill one upload's part of the chunk. All downloads of a stream go
-//! through one piece, since each download waits until the bytes have arrived.
+//! We write a chunk from front to back and then give it to the pool, which hands it out again when the device has read all
+//! of it. So a short upload is a copy into the chunk and one driver call: no event, no allocation, no question to the
+//! driver. Several threads may fill one upload's part of the chunk. All downloads of a stream go through one piece, because
+//! each download waits until its bytes have arrived.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -109,8 +109,8 @@ pub(super) unsafe fn download(
     outcome
 }
 
-/// Puts a chunk with room for `len` bytes in place of the one that is full. Blocks while the stream has as much under
-/// way as it may.
+/// Replaces the full chunk with one that has room for `len` bytes. Blocks while the stream has as many bytes in flight as it
+/// may.
 #[cold]
 fn renew<'a>(
     slot: &'a mut Option<Chunk>,

@@ -1,17 +1,17 @@
-//! Copies of ordinary host memory, in bytes: see [`staging`](crate::staging) for the idea and its settings.
+//! Copies from and to ordinary host memory, in bytes. [`staging`](crate::staging) explains the idea and its settings.
 //!
 //! An upload takes the first of these ways that fits:
 //!
 //! | bytes | way | driver calls |
 //! |---|---|---|
 //! | as many as the driver takes along with a command | `inline` | one |
-//! | up to 4 MiB, or if one thread copies | `chunk`: behind the stream's earlier uploads in a chunk of pinned memory | one per 256 KiB |
+//! | up to 4 MiB, or any number if one thread copies | `chunk`: after the stream's earlier uploads in a chunk of pinned memory | one per 256 KiB |
 //! | more | `pieces`: several threads, each with pieces of its own | one per piece, and the events that free the pieces |
 //!
-//! A download of up to 64 KiB goes through one piece that the stream keeps. Longer ones go through pieces, and while one of
-//! them is emptied the device fills the next.
+//! A download of up to 64 KiB goes through one piece that the stream keeps. A longer one goes through several pieces: while
+//! we empty one of them, the device fills the next.
 //!
-//! This layer knows devices, streams and staging. It knows no element types.
+//! This layer knows devices, streams and staging. It does not know element types.
 
 mod chunk;
 mod pieces;
@@ -31,11 +31,11 @@ use crate::trace::{self, Direction};
 use crate::track::Mode;
 use pieces::{Claims, Piece, Target, empty_piece, fill_piece, run, run_on, upload_piece};
 
-/// What completes the error "one cannot … in a capture".
+/// Completes the error "one cannot … in a capture".
 pub const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
 
-/// Copies `src` to byte `start` of `block` and on. Returns when `src` has been read. Blocks while the stream has as many bytes
-/// in flight as the staging ring allows.
+/// Copies `src` into `block`, starting at byte `start`. Returns once `src` has been read. Blocks while the stream already
+/// has as many bytes in flight as the staging ring allows.
 ///
 /// # Errors
 /// [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) in a recording; those of pinned memory and of the driver.
@@ -80,7 +80,7 @@ pub fn upload(
     })
 }
 
-/// Copies a few bytes, which go along with the command.
+/// Copies a few bytes, which travel along with the command.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
 fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
@@ -123,7 +123,7 @@ pub unsafe fn download(
     let staging = &device.staging;
     let plan = staging.plan(source.len(), staging.threads_for(entry.stream), false);
     run_on(device, entry, &plan, &|entry, claims| {
-        // While one piece is emptied the device fills the next.
+        // While we empty one piece, the device fills the next.
         let mut filling: Option<(Piece<'_>, Range<usize>)> = None;
         loop {
             let next = match claims.next() {
@@ -139,7 +139,7 @@ pub unsafe fn download(
             if let Some((piece, range)) = filling.take() {
                 // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
                 unsafe { empty_piece(entry.stream, piece.block(), range.len(), target.at(range.start)) }?;
-                // The piece is known to be idle now, so the pool finds it again without a question to the driver.
+                // We know now that the piece is idle, so the pool can reuse it without asking the driver.
                 prune(&mut piece.block().history.lock());
             }
             if next.is_none() {
@@ -150,7 +150,7 @@ pub unsafe fn download(
     })
 }
 
-/// Copies between slices of ordinary or pinned memory, with the threads that stage. Does nothing if their lengths differ.
+/// Copies between two slices of ordinary or pinned memory, on the threads that stage. Does nothing if their lengths differ.
 ///
 /// # Errors
 /// [`ErrorKind::HostPanic`](gpustream_hal::ErrorKind::HostPanic) if one of the threads died.

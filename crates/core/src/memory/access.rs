@@ -14,13 +14,14 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Returns whether the host may want to wait for the access.
+    /// Returns true if the host may want to wait for the access.
     pub(crate) fn is_the_hosts(&self) -> bool {
         self.block.is_host() && self.mode != Mode::Shared
     }
 }
 
-/// An access that is remembered by the address of its block. The block is kept alive, or nobody asks for one that is gone.
+/// An access that we remember by the address of its block. Either the block is kept alive, or we never ask about it once it
+/// is gone.
 pub(crate) struct Remembered {
     block: usize,
     range: Range<usize>,
@@ -38,7 +39,7 @@ impl Remembered {
         self.block == Arc::as_ptr(block).addr() && self.range == *range && self.mode == *mode
     }
 
-    /// Returns whether both touch some byte, one of them writing it.
+    /// Returns true if both touch the same byte and one of them writes it.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let (modes, range) = ([self.mode, other.mode], &self.range);
         self.block == other.block
@@ -52,7 +53,7 @@ impl Remembered {
         (self.block, &self.range, self.mode)
     }
 
-    /// Returns whether `access` is one of as many bytes or more, in the same way.
+    /// Returns true if `access` has at least as many bytes, and touches them in the same way.
     pub(crate) fn is_covered_by(&self, Access { block, range, mode }: &Access<'_>) -> bool {
         self.block == Arc::as_ptr(block).addr()
             && self.mode == *mode

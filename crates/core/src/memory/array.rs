@@ -1,5 +1,4 @@
-//! Memory that textures are of: an array of the driver's, or texels in a row, with the textures and the surface that were
-//! made of it.
+//! Memory for textures: an array of the driver, or texels in a row. Also the textures and the surface that were made of it.
 
 use std::sync::Arc;
 
@@ -12,15 +11,14 @@ use super::BudgetShare;
 use crate::reentrancy;
 use crate::sync::{Mutex, lock};
 
-/// An array, or texels in a row. Textures and the surface live as long as the memory: work that uses one of them is work
-/// that touches the memory's block, and outlives neither. Textures of the same options are one, so that their number has a
-/// bound.
+/// An array, or texels in a row. Textures and the surface live as long as the memory, because work that uses one of them
+/// touches the memory's block. Textures with the same options are shared, so that there cannot be more and more of them.
 pub struct ArrayMemory {
     source: TextureSource,
     format: TexelFormat,
     objects: Mutex<Objects>,
     device: Arc<dyn hal::Device>,
-    /// What the memory takes of the device's budget; `None` once it is dropped.
+    /// How much of the device's budget the memory takes. `None` once it is dropped.
     share: Option<BudgetShare>,
 }
 
@@ -42,7 +40,7 @@ impl ArrayMemory {
         Ok(Self { source, format, objects, device, share: Some(share) })
     }
 
-    /// Allocates texels in a row, `bytes` bytes of them, at an address of their own.
+    /// Allocates `bytes` bytes of texels in a row, at an address of their own.
     pub(crate) fn linear(
         device: &Arc<dyn hal::Device>,
         format: TexelFormat,
@@ -54,7 +52,7 @@ impl ArrayMemory {
         Ok(Self { source, format, objects, device, share: Some(share) })
     }
 
-    /// Returns the address of texels in a row; of an array its handle.
+    /// Returns the address of texels in a row, or the handle of an array.
     pub(crate) fn address(&self) -> usize {
         match self.source {
             TextureSource::Array(array) => array.0,
@@ -65,7 +63,7 @@ impl ArrayMemory {
     /// Returns the array, if it is one.
     ///
     /// # Errors
-    /// [`ErrorKind::Driver`] for texels in a row, which are no array.
+    /// [`ErrorKind::Driver`] if it is not an array but texels in a row.
     pub fn raw(&self) -> Result<RawArray> {
         match self.source {
             TextureSource::Array(array) => Ok(array),
@@ -75,10 +73,10 @@ impl ArrayMemory {
         }
     }
 
-    /// Returns the texture of these options, which go together.
+    /// Returns the texture with these options. They must go together.
     ///
     /// # Errors
-    /// [`ErrorKind::InHostClosure`] inside a closure that may not call the library; the driver's refusal.
+    /// [`ErrorKind::InHostClosure`] inside a closure that must not call the library; the driver's refusal.
     pub fn texture(&self, options: &TextureOptions) -> Result<RawTexture> {
         reentrancy::check_outside()?;
         let Objects { textures, .. } = &mut *lock(&self.objects);

@@ -19,15 +19,15 @@ pub enum MemoryKind {
     Device,
     /// Page-locked host memory.
     Pinned,
-    /// Page-locked host memory that the host only writes.
+    /// Page-locked host memory that the host should only write.
     WriteCombined,
     /// Memory that migrates between host and device.
     Managed,
-    /// The program's own memory, page-locked in place.
+    /// Your own memory, page-locked in place.
     Registered,
-    /// An array of the driver's, which has no address.
+    /// An array of the driver. It has no address.
     Array,
-    /// Device memory with an address of its own, of which textures are made.
+    /// Device memory with an address of its own, for textures.
     Texels,
 }
 
@@ -48,21 +48,21 @@ impl MemoryKind {
     }
 }
 
-/// The place that a block's range has in a pool.
+/// What holds the memory of a block.
 pub(crate) enum Backing {
     /// No place: the block is empty.
     Nowhere,
-    /// The range of that number in an arena.
+    /// The range with that number in an arena.
     Arena(u32),
-    /// Memory of the driver's own pool.
+    /// Memory from the driver's own pool.
     Driver,
-    /// The program's own memory, which is unlocked and freed when the place is dropped.
+    /// Your own memory. It is unlocked and freed when this is dropped.
     Registered { _memory: Box<Registration> },
-    /// Memory of somebody else's, whose owner is dropped with the place.
+    /// Foreign memory. Its owner is dropped with this.
     Foreign { _owner: ForeignOwner },
-    /// Variables of a module, which stays loaded until the place is dropped.
+    /// Variables of a module. The module stays loaded until this is dropped.
     Module { _loaded: Arc<ModuleCore> },
-    /// Memory that textures are of, which is freed when the place is dropped.
+    /// Memory for textures. It is freed when this is dropped.
     Array(Box<ArrayMemory>),
 }
 
@@ -75,11 +75,11 @@ pub(crate) struct Filling {
     pub(crate) host: usize,
     /// In bytes.
     pub(crate) size: usize,
-    /// The uses that earlier owners left, if they left any.
+    /// The uses that earlier owners left, if any.
     pub(crate) uses: Option<Uses>,
 }
 
-/// A range on its way back to the pools, with the uses that may still go on, if there are any.
+/// A range on its way back to the pools, with the uses that may still be running, if any.
 pub(crate) struct Returned {
     pub(crate) kind: MemoryKind,
     pub(crate) place: Backing,
@@ -89,36 +89,36 @@ pub(crate) struct Returned {
     pub(crate) uses: Option<Uses>,
 }
 
-/// The pools that blocks' ranges go back to, or a recording between a block and its pools.
+/// Where a block's range returns: pools, or a recording between a block and its pools.
 pub(crate) trait Home: Send + Sync {
-    /// Takes back a range that nobody holds any more.
+    /// Takes back a range that no one holds any more.
     fn give_back(&self, returned: Returned);
 
-    /// Notes that a block's owner is gone while others hold the block.
+    /// Call this when a block's owner is gone but others hold the block.
     fn note_disowned(&self, _block: &Arc<Block>) {}
 }
 
-/// One allocation, shared by its owner and the graphs that refer to it. The last holder gives the range back.
+/// One allocation. Its owner shares it with the graphs that refer to it, and the last holder gives the range back.
 ///
-/// A block keeps its home alive, and with that the driver's device: a graph may outlive the handle of the device whose
-/// memory the graph touches.
-// In this order, which puts what each operation looks at, from `host` to the history, into few cache lines.
+/// A block keeps its home alive, and so the driver's device, because a graph may outlive the device handle whose memory it
+/// touches.
+// The fields are in this order so that what each operation looks at, from `host` to the history, lies in few cache lines.
 #[repr(C)]
 pub struct Block {
     pub address: RawBuffer,
-    /// Size in bytes as allocated, with what was skipped at the front to align the block.
+    /// Size in bytes as allocated, including what we skipped at the front to align the block.
     pub(crate) capacity: usize,
     /// The host's address; null for device memory.
     pub host: HostPtr,
     pub kind: MemoryKind,
-    /// Whether a graph has referred to this allocation, or textures may be of it; if so, operations touch its memory
-    /// without a borrow.
+    /// True if a graph has ever referred to this allocation, or if textures may be made of it. Then operations touch its
+    /// memory without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub history: Latch<History>,
     pub(super) guards: Latch<Guards>,
     place: Backing,
-    /// Set in an empty block too, so that filling one changes no reference count. The pools break this circle when they
-    /// are closed.
+    /// An empty block has this too, so that filling it changes no reference count. The pools break this circle when they are
+    /// closed.
     home: Arc<dyn Home>,
 }
 
@@ -143,11 +143,11 @@ impl Block {
         }
     }
 
-    /// Fills an empty block with a range, of which `bytes` bytes were asked for. The block begins at the first byte that is
-    /// aligned to `align`; the pools ask for as much more as that may cost.
+    /// Fills an empty block with a range. The caller asked for `bytes` bytes of it. The block begins at the first byte that
+    /// is aligned to `align`; the pools ask for enough extra to make that possible.
     #[inline]
     pub(crate) fn fill(&mut self, filling: Filling, bytes: usize, align: usize) {
-        // If the host reaches the memory, its address decides: it makes references there.
+        // If the host can reach the memory, its address decides, because the host makes references there.
         let first = if filling.host == 0 { filling.start } else { filling.host };
         let skipped = first.wrapping_neg() & (align - 1);
         debug_assert!(skipped + bytes <= filling.size);
@@ -158,7 +158,7 @@ impl Block {
         self.history.get_mut().begin(bytes, filling.uses);
     }
 
-    /// Returns the block's memory as one that textures are of.
+    /// Returns the block's memory, if textures can be made of it.
     pub fn array(&self) -> Option<&ArrayMemory> {
         match &self.place {
             Backing::Array(array) => Some(array),
@@ -166,7 +166,7 @@ impl Block {
         }
     }
 
-    /// Empties the block and returns its range, which must be given back; `None` if the block was empty.
+    /// Empties the block and returns its range for you to give back. `None` if the block was empty.
     #[inline]
     pub(crate) fn empty_out(&mut self) -> Option<Returned> {
         let place = std::mem::replace(&mut self.place, Backing::Nowhere);
@@ -174,18 +174,18 @@ impl Block {
             return None;
         }
         *self.in_graph.get_mut() = false;
-        // A guard that was leaked holds nothing any more.
+        // If a guard was leaked, it holds nothing any more.
         self.guards.get_mut().clear();
         let uses = self.history.get_mut().end();
         Some(Returned { kind: self.kind, place, address: self.address, size: self.capacity, uses })
     }
 
-    /// Puts a home between the block, which nobody else holds, and its home so far.
+    /// Puts a new home between the block and its old home. No one else may hold the block.
     pub(crate) fn rehome(&mut self, home: Arc<dyn Home>) {
         self.home = home;
     }
 
-    /// Tells the home that the owner is gone while others hold the block.
+    /// Tells the home that the owner is gone but others hold the block.
     #[cold]
     pub(crate) fn disown(self: &Arc<Self>) {
         self.home.note_disowned(self);
@@ -198,7 +198,7 @@ impl Block {
 }
 
 impl Drop for Block {
-    /// Gives the range back if a graph was the last holder. Otherwise the owner has emptied the block.
+    /// Gives the range back if a graph was the last holder. Otherwise the owner has already emptied the block.
     fn drop(&mut self) {
         if let Some(returned) = self.empty_out() {
             self.home.give_back(returned);

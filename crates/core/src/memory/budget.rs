@@ -1,19 +1,19 @@
-//! The program's limit of a device's memory, and who takes how much of it.
+//! Your limit on a device's memory, and how much of it is taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{Bytes, Error, ErrorKind, Result};
 
-/// The bytes of a device's memory that are taken, and the most that may be.
+/// How many bytes of a device's memory are taken, and how many may be.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     most: Option<u64>,
-    /// The bytes that are taken or being asked for; 0 if there is no limit.
+    /// The bytes that are taken or that we are asking for. 0 if there is no limit.
     taken: AtomicU64,
 }
 
-/// Bytes of a budget, which count until the value is dropped.
+/// Bytes of a budget. They count until you drop this.
 #[derive(Debug)]
 #[must_use = "the bytes count until this is dropped"]
 pub struct BudgetShare {
@@ -26,10 +26,10 @@ impl Budget {
         Arc::new(Self { most, taken: AtomicU64::new(0) })
     }
 
-    /// Counts bytes that are being asked for. They count until they are [given back](Self::give_back).
+    /// Counts bytes that we are about to ask for. They count until you [give them back](Self::give_back).
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] beyond the limit; nothing is counted then.
+    /// [`ErrorKind::OutOfMemory`] if that exceeds the limit; then nothing is counted.
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
         let Some(most) = self.most else { return Ok(()) };
         let fits = |taken: u64| taken.checked_add(bytes as u64).filter(|&sum| sum <= most);
@@ -37,7 +37,7 @@ impl Budget {
         taken.map(drop).map_err(|taken| over(most, taken))
     }
 
-    /// Counts bytes no longer.
+    /// Stops counting these bytes.
     pub(crate) fn give_back(&self, bytes: usize) {
         if self.most.is_some() {
             self.taken.fetch_sub(bytes as u64, Ordering::Relaxed);
@@ -55,10 +55,10 @@ impl Budget {
 }
 
 impl BudgetShare {
-    /// Counts as many bytes as the driver really took, if these are more.
+    /// If the driver took more bytes than we asked for, counts them too.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] beyond the limit; the share stays as it was.
+    /// [`ErrorKind::OutOfMemory`] if that exceeds the limit; then the share stays as it was.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let more = bytes.saturating_sub(self.bytes);
         self.budget.take(more)?;
@@ -73,7 +73,7 @@ impl Drop for BudgetShare {
     }
 }
 
-/// Returns the error of a request beyond the limit. Who asks says for how much.
+/// Returns the error for a request that exceeds the limit. The caller adds how much it asked for.
 #[cold]
 fn over(most: u64, taken: u64) -> Error {
     let message = format!(

@@ -1,15 +1,15 @@
-//! Guards: host access to memory that the device reaches, kept apart from graphs.
+//! Guards: host access to memory that the device can also reach, kept apart from graphs.
 //!
-//! An ordinary operation borrows its memory, so the borrow of a guard keeps it out. A graph's launch borrows nothing. It looks
-//! for guards instead, and a guard waits for the uses that it finds in the block's history. If the two only looked, both could
-//! miss the other: a launch sees no guard, a guard comes and sees no use to wait for, then the launch enters its use, and the
-//! graph writes under the guard.
+//! An ordinary operation borrows its memory, so your guard's borrow keeps it out. A graph's launch borrows nothing. Instead
+//! it looks for guards, and a guard waits for the uses that it finds in the block's history. If they did nothing more than
+//! look, they could miss each other: a launch sees no guard, a guard comes and sees no use, then the launch enters its use,
+//! and the graph writes under the guard.
 //!
-//! So a launch looks for guards and enters its uses under one hold of the lock of [`enter_graph_memory`]. A guard enters its
-//! block's list first, and then goes once through that lock. A launch that looked before the guard came has then entered its
-//! uses, for which the guard waits; any later launch sees the guard. The lock is never held across a call of the driver, a
-//! closure of the program, or a wait for room in a stream. So guards and launches only ever meet for the time that it takes to
-//! enter a launch's uses.
+//! So a launch looks for guards and enters its uses while it holds the lock of [`enter_graph_memory`] once. A guard first
+//! enters its block's list, and then takes and releases that lock once. If a launch looked before the guard came, it has
+//! entered its uses by then, and the guard waits for them. Any later launch sees the guard. We never hold the lock across a
+//! driver call, one of your closures, or a wait for room in a stream. So guards and launches only hold each other up while a
+//! launch enters its uses.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub struct HostGuard<'a> {
 }
 
 impl<'a> HostGuard<'a> {
-    /// Enters a guard, which keeps out the launches to come. The caller then waits for the uses of those that came before.
+    /// Enters a guard, which keeps out later launches. Then you must wait for the uses of the earlier ones.
     pub fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Self {
         block.guards.lock().push((range.clone(), mode));
         let guard = Self { block, range, mode };
@@ -53,16 +53,16 @@ impl Drop for HostGuard<'_> {
     }
 }
 
-/// Admits one thread at a time to memory that graphs refer to, from the look at its uses to the entry of the new one. Other
-/// memory needs no such lock: borrows keep conflicting operations of other threads out. A graph's launch holds no borrow, and
-/// two launches that conflict would each miss the other. Never held across a driver's call.
+/// Lets one thread at a time into memory that graphs refer to, from its look at the uses until it has entered its own. Other
+/// memory needs no such lock, because borrows keep conflicting operations of other threads out. But a graph's launch holds
+/// no borrow, so two conflicting launches could miss each other. Never hold this across a driver's call.
 #[inline]
 pub(crate) fn enter_graph_memory() -> RawMutexGuard<'static> {
     static ENTERING: RawMutex = RawMutex::new();
     ENTERING.hold()
 }
 
-/// Checks that the host holds no guard that conflicts with a launch. The caller enters the launch's uses under the same hold of
+/// Checks that the host holds no guard that conflicts with a launch. Enter the launch's uses before you release
 /// [`enter_graph_memory`].
 ///
 /// # Errors

@@ -1,11 +1,11 @@
-//! Blocks of memory, and the points that host access to a block waits for.
+//! Blocks of memory, and the points that the host must wait for before it touches one.
 //!
-//! A block is one live allocation. When the owner of a block is dropped, the block's range goes back to the pool
-//! together with its uses, and the next owner's accesses come after the uses that still run. So freeing never waits,
-//! and memory that a stream still uses is never returned to the driver.
+//! A block is one live allocation. If you drop its owner, the block's range goes back to the pool together with its uses.
+//! The next owner's accesses come after the uses that are still running. So freeing never waits, and we never return memory
+//! to the driver while a stream uses it.
 //!
-//! This layer knows the tracker, and the driver's calls for page-locking. Streams are unknown here, and so are the
-//! pools but for [`Home`].
+//! This layer knows the tracker and the driver's calls for page-locking. It does not know streams, and it knows pools only
+//! through [`Home`].
 
 mod access;
 mod array;
@@ -35,10 +35,10 @@ pub(crate) use guard::{check_guards, enter_graph_memory};
 pub use page_locked::PAGE_LOCKED;
 pub use registration::Registration;
 
-/// The number of times that memory went back to a driver, of all devices of the process.
+/// How often memory went back to a driver, on any device of the process.
 static RETURNED: AtomicU64 = AtomicU64::new(0);
 
-/// Notes that memory is about to go back to a driver: its addresses may soon mean other memory.
+/// Call this before memory goes back to a driver, because its addresses may soon mean other memory.
 pub(crate) fn note_return() {
     RETURNED.fetch_add(1, Ordering::AcqRel);
 }
@@ -48,8 +48,8 @@ pub(crate) fn returned() -> u64 {
     RETURNED.load(Ordering::Acquire)
 }
 
-/// Returns the size and alignment of `len` elements. Every allocation asks for both, so that memory which the host sees is
-/// aligned for its elements, of whatever kind it is.
+/// Returns the size and alignment of `len` elements. Every allocation asks for both, because the host may see the memory,
+/// and then it must be aligned for its elements.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] for more bytes than there are addresses.
@@ -72,7 +72,8 @@ pub fn byte_len<T>(len: usize) -> Result<usize> {
     layout_of::<T>(len).map(|layout| layout.size())
 }
 
-/// Returns the points that host access to `range` waits for: its writers for a read, all its users for a write.
+/// Returns the points that the host must wait for before it accesses `range`: its writers for a read, all its users for a
+/// write.
 pub fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
     let mut points = SmallVec::new();
     block.history.lock().conflicts(range, mode, |old| points.push(old.point));

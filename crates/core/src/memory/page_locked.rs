@@ -1,14 +1,15 @@
-//! The addresses at which this process has page-locked memory of the library's, roughly: the lowest and the highest.
+//! Roughly, the addresses where the library has page-locked memory in this process: the lowest and the highest.
 //!
-//! A driver that reads a slice during the call waits for the stream if the slice is page-locked, because it then has
-//! the device read the slice in stream order. A caller's slice may be page-locked: a guard on pinned memory gives one.
+//! If a driver reads a slice during the call, and the slice is page-locked, the call waits for the stream, because the
+//! driver then lets the device read the slice in stream order. Your slice may be page-locked, because you can get one from a
+//! guard on pinned memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The bounds of all devices of the process.
 pub static PAGE_LOCKED: Bounds = Bounds::new();
 
-/// The lowest address, and the one behind the highest. Bounds never shrink.
+/// The lowest address, and the one after the highest. The bounds never shrink.
 pub struct Bounds {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -19,14 +20,13 @@ impl Bounds {
         Self { start: AtomicUsize::new(usize::MAX), end: AtomicUsize::new(0) }
     }
 
-    /// Takes in `bytes` bytes from `start` on. Relaxed orderings are enough, because those bytes are handed out only
-    /// afterwards.
+    /// Adds `bytes` bytes from `start` on. Relaxed orderings are enough, because we hand out those bytes only afterwards.
     pub(crate) fn include(&self, start: usize, bytes: usize) {
         self.start.fetch_min(start, Ordering::Relaxed);
         self.end.fetch_max(start.saturating_add(bytes), Ordering::Relaxed);
     }
 
-    /// Returns whether some of `bytes` may lie within the bounds.
+    /// Returns true if any of `bytes` may lie within the bounds.
     #[inline]
     pub fn may_hold(&self, bytes: &[u8]) -> bool {
         let range = bytes.as_ptr_range();

@@ -1,4 +1,4 @@
-//! The program's own memory, page-locked in place.
+//! Your own memory, page-locked in place.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -9,15 +9,15 @@ use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
 use super::PAGE_LOCKED;
 use crate::reentrancy;
 
-/// Memory that was handed over to be page-locked. Dropping the value unlocks the memory, which nothing may use any more,
-/// and drops its owner.
+/// Memory that you handed over to be page-locked. If you drop this, the memory is unlocked and its owner is dropped. Nothing
+/// may use the memory any more.
 pub struct Registration {
     host: usize,
     owner: Option<Box<dyn Any + Send>>,
     device: Arc<dyn hal::Device>,
 }
 
-/// A box that is used through its address alone: a box would claim exclusive access.
+/// A box that we only use through its address, because a box would claim exclusive access.
 struct Leaked<T> {
     host: usize,
     len: usize,
@@ -36,7 +36,7 @@ impl Registration {
     /// Page-locks a box that is not empty. The elements are plain data, so any thread may free them.
     ///
     /// # Errors
-    /// The driver's refusal; the memory is dropped then.
+    /// The driver's refusal; then the memory is dropped.
     pub fn of_box<T: bytemuck::Pod>(device: &Arc<dyn hal::Device>, memory: Box<[T]>) -> Result<Self> {
         let (len, bytes) = (memory.len(), size_of_val(&*memory));
         let host = Box::into_raw(memory).cast::<T>() as usize;
@@ -45,10 +45,10 @@ impl Registration {
         unsafe { Self::new(device, host as HostPtr, bytes, Box::new(owner)) }
     }
 
-    /// Page-locks the `bytes` bytes at `host` (`cuMemHostRegister`), which are at least one.
+    /// Page-locks the `bytes` bytes at `host` (`cuMemHostRegister`). There must be at least one.
     ///
     /// # Errors
-    /// The driver's refusal; the owner is dropped then.
+    /// The driver's refusal; then the owner is dropped.
     ///
     /// # Safety
     /// The memory stays mapped until `owner` is dropped.

@@ -1,9 +1,9 @@
-//! Slabs cut into ranges: splitting, merging, and the streams that may have a range.
+//! Slabs cut into ranges: how we split and merge them, and which streams may have a range.
 //!
-//! A free range remembers the uses that its last owners left behind. The range is in the list of the stream that all
-//! these uses precede, or in the list of the idle if no use is left. Neighbours in one list are merged as they are
-//! freed; neighbours in different lists are joined only when somebody needs the room, because the joint range then
-//! waits for the uses of both.
+//! A free range remembers the uses that its last owners left behind. If all of them come before the next work of one stream,
+//! the range is in that stream's list. If no use is left, it is in the list of the idle. When we free a range, we merge it
+//! with its neighbours in the same list. We only join neighbours of different lists if we need the room, because the joint
+//! range then waits for the uses of both.
 
 use std::iter;
 
@@ -15,11 +15,11 @@ use crate::track::{Point, StreamId, Uses, merge_uses};
 /// The stream that a free range waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// None: nothing uses the range any more.
+    /// None, because nothing uses the range any more.
     Idle,
-    /// All uses of the range precede the next work of this stream.
+    /// All uses of the range come before the next work of this stream.
     Stream(StreamId),
-    /// No single one.
+    /// Several.
     Several,
 }
 
@@ -28,13 +28,13 @@ type ListIndex = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RangeState {
-    /// The number is not in use.
+    /// This number is not in use.
     Vacant,
     Free(ListIndex),
     Live,
 }
 
-/// The part of a range that every request looks at. Ranges have numbers; a neighbour is named by its number.
+/// The part of a range that every request looks at. Ranges have numbers, and refer to their neighbours by number.
 #[derive(Clone, Copy)]
 struct Span {
     start: usize,
@@ -42,11 +42,11 @@ struct Span {
     right: Neighbour,
     slab: u32,
     state: RangeState,
-    /// Whether `Details::uses` has any.
+    /// True if `Details::uses` has any.
     used: bool,
 }
 
-/// The part of a range that is seldom looked at, apart from the other part.
+/// The part of a range that we seldom look at. It is separate so that the other part stays small.
 struct Details {
     /// For a free range: the uses that the next owner must come after.
     uses: Uses,
@@ -54,7 +54,7 @@ struct Details {
     holder: Holder,
 }
 
-/// Memory that a driver gave in one piece.
+/// Memory that a driver gave us in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     /// The device's address of the first byte.
@@ -67,7 +67,7 @@ pub(crate) struct Slab {
 struct SlabEntry {
     slab: Slab,
     first: u32,
-    /// The bytes that are really there: the slab's size is rounded up to granules.
+    /// How many bytes are really there, because we round the slab's size up to granules.
     bytes: usize,
 }
 
@@ -77,7 +77,7 @@ struct OwnedList {
     count: usize,
 }
 
-/// A range that was handed out.
+/// A range that we have handed out.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) id: u32,
@@ -94,7 +94,7 @@ impl From<Taken> for Filling {
     }
 }
 
-/// Slabs and their ranges. Addresses are mere numbers here, at which nothing is read or written.
+/// Slabs and their ranges. Addresses are just numbers here: we never read or write through them.
 pub(crate) struct Arena {
     spans: Vec<Span>,
     details: Vec<Details>,
@@ -104,7 +104,7 @@ pub(crate) struct Arena {
     slabs: Vec<Option<SlabEntry>>,
     reserved: usize,
     free: usize,
-    /// The number of ranges that were freed with uses since the last [`settle`](Self::settle).
+    /// How many ranges were freed with uses since the last [`settle`](Self::settle).
     unsettled: usize,
     unsettled_bytes: usize,
 }
@@ -152,7 +152,7 @@ impl Arena {
             .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
-    /// Adds a slab of which `bytes` bytes are there, and hands out all of that slab, whatever else is free.
+    /// Adds a slab with `bytes` bytes, and hands out all of it, even if other ranges are free.
     pub(crate) fn take_new(&mut self, slab: Slab, bytes: usize, holder: Holder) -> Option<Taken> {
         let id = self.add_slab(slab);
         if let Some(entry) = self.slabs.iter_mut().flatten().find(|entry| entry.first == id) {
@@ -161,8 +161,7 @@ impl Arena {
         self.hand_out(id, slab.size, holder)
     }
 
-    /// Hands out a slab that is free from end to end and of which `bytes` bytes are there, whichever stream used it
-    /// last. Looks at every slab.
+    /// Hands out a whole slab that is free and has `bytes` bytes, no matter which stream used it last. Looks at every slab.
     pub(crate) fn take_slab(&mut self, bytes: usize, holder: Holder) -> Option<Taken> {
         let is_free = |entry: &&SlabEntry| {
             let first = &self.spans[entry.first as usize];
@@ -174,7 +173,7 @@ impl Arena {
         self.hand_out(id, self.size(id), holder)
     }
 
-    /// Adds a slab, all of it free, and returns the number of its one range.
+    /// Adds a slab that is all free, and returns the number of its only range.
     pub(crate) fn add_slab(&mut self, slab: Slab) -> u32 {
         let index = self.slabs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slabs.push(None);
@@ -187,8 +186,8 @@ impl Arena {
         first
     }
 
-    /// Hands out a range of `size` bytes, a multiple of the granule, that is idle or whose uses precede the next work
-    /// of `stream`.
+    /// Hands out a range of `size` bytes, a multiple of the granule. The range is idle, or its uses come before the next
+    /// work of `stream`.
     #[inline]
     pub(crate) fn take(&mut self, size: usize, stream: Option<StreamId>, holder: Holder) -> Option<Taken> {
         let idle = self.lists[0].list.find(size, &self.links);
@@ -203,8 +202,8 @@ impl Arena {
         self.hand_out(id, size, holder)
     }
 
-    /// Hands out a range of `size` bytes from free neighbours that are all `usable`, which are joined for this: the
-    /// shortest such run. The rest of the run goes to the list of `owner`. Looks at every range.
+    /// Hands out a range of `size` bytes by joining free neighbours that are all `usable`. Takes the shortest such run, and
+    /// puts the rest of it into the list of `owner`. Looks at every range.
     pub(crate) fn gather(
         &mut self,
         size: usize,
@@ -214,7 +213,7 @@ impl Arena {
     ) -> Option<Taken> {
         let mut best: Option<(u32, u32, usize)> = None;
         for entry in self.slabs.iter().flatten() {
-            // The run of usable neighbours up to here, without those at its beginning that it can do without.
+            // The run of usable neighbours up to here, without those at its beginning that we do not need.
             let (mut run, mut length) = (None, 0);
             for id in self.from(entry.first) {
                 let is_free = matches!(self.spans[id as usize].state, RangeState::Free(_));
@@ -253,7 +252,7 @@ impl Arena {
         self.hand_out(first, size, holder)
     }
 
-    /// Takes back a range with its `uses`; `owner` says what the uses wait for.
+    /// Takes back a range with its `uses`. `owner` says which stream they wait for.
     #[inline]
     pub(crate) fn release(&mut self, id: u32, uses: Option<Uses>, owner: Owner) {
         debug_assert_eq!(self.spans[id as usize].state, RangeState::Live);
@@ -268,17 +267,17 @@ impl Arena {
         self.merge_and_list(id, index);
     }
 
-    /// Returns whether so much was freed with uses that it is time to [`settle`](Self::settle). Until then those ranges
-    /// do not merge with their neighbours, and requests cut up the long ranges that are left. The limits keep settling,
-    /// which looks at every range, seldom enough to cost little per range.
+    /// Returns true if so much was freed with uses that you should [`settle`](Self::settle). Until you do, those ranges do
+    /// not merge with their neighbours, and requests cut up the long ranges that are left. But settling looks at every
+    /// range, so the limits keep it rare enough to cost little per range.
     #[inline]
     pub(crate) fn is_unsettled(&self) -> bool {
         (self.unsettled >= 8 && self.unsettled_bytes > self.reserved / 16)
             || self.unsettled > 16 + self.spans.len() / 16
     }
 
-    /// Drops the uses that are `done`. Ranges without uses join the idle, and ranges that wait for one stream alone
-    /// join that stream's list. Returns whether there were such ranges.
+    /// Drops the uses that are `done`. Ranges without uses become idle, and ranges that only wait for one stream move to
+    /// that stream's list. Returns true if there were any.
     pub(crate) fn settle(&mut self, mut done: impl FnMut(Point) -> bool) -> bool {
         let mut settled = false;
         (self.unsettled, self.unsettled_bytes) = (0, 0);
@@ -306,12 +305,12 @@ impl Arena {
         settled
     }
 
-    /// Returns the bytes that are free and not idle.
+    /// Returns how many bytes are free but not idle.
     pub(crate) fn pending(&self) -> usize {
         self.free_ids().filter(|&id| self.spans[id as usize].used).map(|id| self.size(id)).sum()
     }
 
-    /// Takes out the slabs that are idle from end to end.
+    /// Takes out the slabs that are completely idle.
     pub(crate) fn remove_idle_slabs(&mut self) -> Vec<Slab> {
         let mut removed = Vec::new();
         for index in 0..self.slabs.len() {
@@ -363,7 +362,7 @@ impl Arena {
         self.find_list(owner).unwrap_or_else(|| self.new_list(owner))
     }
 
-    /// Makes a list for an owner that has none, in place of an empty list if there is one, since streams come and go.
+    /// Makes a list for an owner that has none. Reuses an empty list if there is one, because streams come and go.
     #[cold]
     fn new_list(&mut self, owner: Owner) -> ListIndex {
         if let Some(index) = (1..self.lists.len()).find(|&index| self.lists[index].count == 0) {
@@ -420,7 +419,7 @@ impl Arena {
         }
     }
 
-    /// Lists a range that is in no list, together with its neighbours in the same one.
+    /// Puts a range that is in no list into one, together with its neighbours in that list.
     #[inline]
     fn merge_and_list(&mut self, id: u32, index: ListIndex) {
         let (left, right) = (self.spans[id as usize].left, self.spans[id as usize].right);
@@ -452,7 +451,7 @@ impl Arena {
         }
     }
 
-    /// Makes `right`, the right neighbour, part of `id`. Neither is in a list.
+    /// Merges `right`, the right neighbour, into `id`. Neither may be in a list.
     #[inline]
     fn absorb(&mut self, id: u32, right: u32) {
         let beyond = self.spans[right as usize].right;
@@ -464,7 +463,7 @@ impl Arena {
         self.retire(right);
     }
 
-    /// Hands out the first `size` bytes of a free range; the rest stays free, behind the same uses.
+    /// Hands out the first `size` bytes of a free range. The rest stays free, with the same uses.
     #[inline]
     fn hand_out(&mut self, id: u32, size: usize, holder: Holder) -> Option<Taken> {
         let RangeState::Free(index) = self.spans[id as usize].state else { return None };
@@ -473,7 +472,7 @@ impl Arena {
         if whole - size >= GRANULE {
             let Span { start, right, slab, .. } = self.spans[id as usize];
             let rest = self.new_span(start + size, whole - size, slab);
-            // The rest is counted already.
+            // We have counted the rest already.
             self.free -= whole - size;
             self.links[id as usize].size = size;
             self.spans[id as usize].right = Neighbour::of(rest);

@@ -1,8 +1,8 @@
-//! The driver's own stream-ordered pool, for programs that prefer it.
+//! The driver's own stream-ordered pool, if your program prefers it.
 //!
-//! Memory from `cuMemAllocAsync` may be used after the call's point in its stream. That point counts as a use left by
-//! an earlier owner, so other streams wait for the point. The memory is freed in the order of one stream, which first
-//! waits for the uses on all others.
+//! You may use memory from `cuMemAllocAsync` after the call's point in its stream. We treat that point as a use that an
+//! earlier owner left, so other streams wait for it. We free the memory in the order of one stream, which first waits for
+//! the uses on all others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::track::{Mode, Point};
 const CAPTURED: &str =
     "allocate or free inside it; allocate before, since the graph keeps the memory it uses alive";
 
-/// The library's record of the memory that comes from the driver's pool.
+/// What we know about the memory from the driver's pool.
 #[derive(Default)]
 pub(super) struct DriverPool(Mutex<DriverPoolState>);
 
@@ -32,22 +32,22 @@ pub(super) struct DriverPool(Mutex<DriverPoolState>);
 struct DriverPoolState {
     /// Sizes in bytes and holders of live allocations, by address.
     live: HashMap<usize, (usize, Holder)>,
-    /// Ranges that were dropped and that the driver has not got back.
+    /// Ranges that were dropped and that we have not given back to the driver yet.
     frees: Vec<Returned>,
-    /// The figures, but for the bytes that are reserved.
+    /// The figures, except for the reserved bytes.
     counted: MemoryStats,
 }
 
 impl DriverPoolState {
-    /// Returns the bytes that are in use or wait to be freed.
+    /// Returns how many bytes are in use or wait to be freed.
     fn reserved(&self) -> usize {
         self.counted.used as usize + self.frees.iter().map(|returned| returned.size).sum::<usize>()
     }
 }
 
 impl DriverPool {
-    /// Fills `block`, which is empty and held by nobody else, in the order of the entry's stream (`cuMemAllocAsync`). The
-    /// allocation counts as `size` bytes, of which `limit` is told, and the driver is asked for `bytes`.
+    /// Fills `block` in the order of the entry's stream (`cuMemAllocAsync`). The block must be empty, and no one else may
+    /// hold it. The allocation counts as `size` bytes, which we tell `limit`, and we ask the driver for `bytes`.
     pub(super) fn alloc(
         &self,
         limit: &DeviceMemory,
@@ -58,7 +58,7 @@ impl DriverPool {
     ) -> Result<()> {
         limit.take(MemoryKind::Device, size)?;
         let mut address = RawBuffer(0);
-        // The block's history notes the point of the allocation: other threads may submit right behind that point.
+        // The block's history notes the point of the allocation, because other threads may submit right after it.
         block.history.lock().begin(size, None);
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome =
@@ -92,7 +92,7 @@ impl DriverPool {
         Ok(())
     }
 
-    /// Notes a range to be freed.
+    /// Notes a range for us to free later.
     pub(super) fn give_back(&self, returned: Returned) {
         let inner = &mut *lock(&self.0);
         inner.live.remove(&returned.address.0);
@@ -100,8 +100,7 @@ impl DriverPool {
         inner.frees.push(returned);
     }
 
-    /// Frees the ranges that were dropped (`cuMemFreeAsync`). A range that cannot be freed at the moment stays for the
-    /// next time.
+    /// Frees the ranges that were dropped (`cuMemFreeAsync`). If we cannot free a range now, it stays for the next time.
     pub(super) fn flush(&self, pools: &Arc<Pools>) {
         if reentrancy::is_inside() {
             return;
@@ -116,7 +115,7 @@ impl DriverPool {
         }
     }
 
-    /// Frees without a stream, because the device is gone, the dropped ranges that are known to be out of use.
+    /// The device is gone, so frees without a stream those dropped ranges that we know are out of use.
     pub(super) fn free_done(&self, pools: &Pools) {
         let frees: Vec<_> = lock(&self.0)
             .frees
@@ -129,7 +128,7 @@ impl DriverPool {
         }
     }
 
-    /// Returns the bytes that are in use or wait to be freed.
+    /// Returns how many bytes are in use or wait to be freed.
     pub(super) fn reserved(&self) -> usize {
         lock(&self.0).reserved()
     }
@@ -144,9 +143,9 @@ impl DriverPool {
     }
 }
 
-/// Frees a range, or returns the range if this is not possible now.
+/// Frees a range, or returns it if we cannot free it now.
 fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
-    // Events answer for streams that are out of reach.
+    // If a stream is out of reach, we ask its events instead.
     let is_done = |point: Point| {
         StreamTable::shared().get(point.stream).is_none_or(|it| it.needs_no_wait(point.number))
     };
@@ -158,8 +157,8 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         else {
             continue;
         };
-        // This thread may hold the lock already, since buffers can be dropped anywhere. And nothing can be freed in a
-        // capture.
+        // This thread may already hold the lock, because you can drop buffers anywhere. And in a capture we cannot free
+        // anything.
         let usable = stream.try_state().is_some_and(|state| !state.is_recorded());
         if !usable {
             return Some(returned);
@@ -191,6 +190,6 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         })
     });
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
-    // Freeing fails on a lost device, or where a capture began just now.
+    // Freeing fails if the device is lost, or if a capture began just now.
     left.filter(|_| outcome.is_err())
 }

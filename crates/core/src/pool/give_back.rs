@@ -1,4 +1,4 @@
-//! The way back: to the pool when a block's owner is dropped, and to the driver when nothing uses a slab any more.
+//! The way back: to the pool when you drop a block's owner, and to the driver when nothing uses a slab any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,8 @@ use crate::stream::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
-/// The most orphans that wait for somebody to ask about their streams. A program that never waits for a stream would
-/// otherwise keep the memory of all that was ever dropped, and each drop would look through all of it.
+/// At most this many orphans wait until we ask about their streams. Otherwise a program that never waits for a stream would
+/// keep the memory of everything that it ever dropped, and each drop would look through all of it.
 const BACKLOG: usize = 64;
 
 impl Home for Pools {
@@ -29,8 +29,8 @@ impl Home for Pools {
 }
 
 impl Pools {
-    /// Takes back the allocation of a dropped owner. If a graph or a recording still holds the block, its last holder
-    /// gives the range back later.
+    /// Takes back the allocation of a dropped owner. If a graph or a recording still holds the block, its last holder gives
+    /// the range back later.
     #[inline]
     pub fn release(self: &Arc<Self>, mut block: Arc<Block>) {
         let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else {
@@ -91,7 +91,7 @@ impl Pools {
         }
     }
 
-    /// Makes a block of registered memory of `bytes` bytes, which count as written.
+    /// Makes a block for `bytes` bytes of registered memory. They count as written.
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.drop_unused();
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
@@ -101,10 +101,10 @@ impl Pools {
         Ok(Arc::new(block))
     }
 
-    /// Makes a block of memory of somebody else's: `bytes` bytes from `start` on.
+    /// Makes a block for foreign memory: `bytes` bytes, starting at `start`.
     ///
     /// # Safety
-    /// The memory is the device's until `owner` is dropped, and every other access to it counts as a use of the block.
+    /// The device may use the memory until `owner` is dropped, and every other access to it counts as a use of the block.
     pub unsafe fn foreign(
         self: &Arc<Self>,
         owner: ForeignOwner,
@@ -116,8 +116,8 @@ impl Pools {
         Arc::new(self.placed(MemoryKind::Device, place, start, 0, bytes))
     }
 
-    /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables without a
-    /// borrow, as graphs reach their memory; loading gave the variables values.
+    /// Makes a block for variables of a loaded module: `bytes` bytes, starting at `start`. Kernels reach the variables
+    /// without a borrow, just as graphs reach their memory. The variables have values, because loading gave them some.
     ///
     /// # Safety
     /// The memory is the module's, and every other access to it counts as a use of the block.
@@ -134,7 +134,7 @@ impl Pools {
         Arc::new(block)
     }
 
-    /// Makes a block of `bytes` bytes of memory that has a place of its own, at these addresses of device and host.
+    /// Makes a block for `bytes` bytes that have a place of their own, at these addresses of device and host.
     fn placed(
         self: &Arc<Self>,
         kind: MemoryKind,
@@ -148,8 +148,8 @@ impl Pools {
         block
     }
 
-    /// Allocates an array of `bytes` bytes. Where the driver has no room, freed memory goes back to the driver first,
-    /// and the call waits for that.
+    /// Allocates an array of `bytes` bytes. If the driver has no room, we first give freed memory back to it, and wait for
+    /// that.
     pub fn array(
         self: &Arc<Self>,
         users: &dyn Users,
@@ -162,7 +162,7 @@ impl Pools {
         })
     }
 
-    /// Allocates texels in a row, `bytes` bytes of them, as [`array`](Self::array) does an array.
+    /// Allocates `bytes` bytes of texels in a row, in the same way as [`array`](Self::array).
     pub fn texels(
         self: &Arc<Self>,
         users: &dyn Users,
@@ -183,13 +183,13 @@ impl Pools {
         let memory = self.with_room(users, bytes, create)?;
         let start = memory.address();
         let mut block = self.placed(kind, Backing::Array(Box::new(memory)), start, 0, bytes);
-        // Textures hold no borrow, as graphs hold none.
+        // Textures hold no borrow, just like graphs.
         *block.in_graph.get_mut() = true;
         Ok(Arc::new(block))
     }
 
-    /// Calls `create`, which asks the driver for memory that the pools do not keep, with a share of `bytes` bytes of the
-    /// program's limit. If there is no room, calls it once more after freed memory went back to the driver.
+    /// Calls `create` to ask the driver for memory that the pools do not keep, with a share of `bytes` bytes of your limit.
+    /// If there is no room, gives freed memory back to the driver and calls it once more.
     ///
     /// # Errors
     /// Those of `create`, and of the waits before the second call.
@@ -215,7 +215,7 @@ impl Pools {
     /// Drops foreign and registered memory, arrays and modules that nothing uses any more.
     pub(super) fn drop_unused(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
-        // Dropped with no lock held, because this calls the driver.
+        // We hold no lock while we drop these, because that calls the driver.
         unheard(|| drop(gone));
     }
 
@@ -238,26 +238,26 @@ impl Pools {
         bytes
     }
 
-    /// Gives idle memory of every kind back to the driver, since one kind may make room for another. Returns how many
+    /// Gives idle memory of every kind back to the driver, because one kind may make room for another. Returns how many
     /// bytes that was.
     pub fn trim_all(self: &Arc<Self>) -> u64 {
         self.driver.flush(self);
         MemoryKind::ALL.iter().map(|&kind| self.trim(kind)).sum()
     }
 
-    /// Keeps nothing from now on. All work of the device is done, so the memory that nobody holds goes back to the
-    /// driver. Graphs of other devices may hold the rest, which follows block by block.
+    /// Stops keeping memory. All work of the device is done, so we give the memory that no one holds back to the driver.
+    /// Graphs of other devices may hold the rest; it follows block by block.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for kind in MemoryKind::ALL {
             let shells = lock(self.pool(kind)).take_shells();
-            // Dropped with no lock held, because each of them holds these pools.
+            // We hold no lock while we drop these, because each of them holds these pools.
             drop(shells);
         }
         self.free_done();
     }
 
-    /// Gives the memory that nobody holds and nothing uses back to the driver.
+    /// Gives the memory that no one holds and nothing uses back to the driver.
     fn free_done(&self) {
         self.driver.free_done(self);
         for kind in MemoryKind::ALL {
@@ -267,8 +267,8 @@ impl Pools {
 }
 
 impl Drop for Pools {
-    /// Gives memory back for the last time: the last block is gone. Memory that is still not known to be out of use
-    /// stays with the process.
+    /// Gives memory back for the last time, because the last block is gone. If we still do not know that some memory is out
+    /// of use, it stays with the process.
     fn drop(&mut self) {
         if *self.closed.get_mut() {
             self.free_done();
@@ -286,7 +286,7 @@ fn owner_of_several(uses: &mut Uses) -> Owner {
     uses.retain(|old| !known_done(old.point));
     let follows = |stream: StreamId| {
         let Some(core) = StreamTable::shared().get(stream) else { return false };
-        // This thread may hold the lock already, since buffers can be dropped anywhere.
+        // This thread may already hold the lock, because you can drop buffers anywhere.
         let Some(state) = core.try_state() else { return false };
         uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
     };

@@ -7,7 +7,7 @@ use super::arena::Slab;
 use super::source::Source;
 use crate::memory::MemoryKind;
 
-/// Asks for a slab to cut up or, if there is no room for one, for the request's size alone. `reserved` bytes are reserved
+/// Asks for a slab to cut up. If there is no room for one, asks only for the request's size. `reserved` bytes are reserved
 /// already.
 ///
 /// # Errors
@@ -27,8 +27,8 @@ pub(super) fn alloc_slab(
     }
 }
 
-/// Returns how many bytes to ask for. Slabs grow with the bytes that are reserved already, so that their number stays
-/// small, and the memory that may lie idle is a share of the memory that is used.
+/// Returns how many bytes to ask for. The more we have reserved, the larger the slabs are. So there are only a few slabs,
+/// and the memory that may lie idle is a share of the memory in use.
 pub(super) fn slab_size(kind: MemoryKind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
         MemoryKind::Device => (2 << 20, 16 << 20, 512 << 20),

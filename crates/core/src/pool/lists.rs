@@ -1,8 +1,8 @@
-//! Free lists, which find a free range for a request. The arena knows what a range is.
+//! Free lists: they find a free range for a request. What a range is, only the arena knows.
 
 use super::GRANULE;
 
-/// The number of a range, or none: an `Option` in four bytes.
+/// The number of a range, or none. This is an `Option` in four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour(u32);
 
@@ -35,20 +35,20 @@ impl Link {
     }
 }
 
-/// The number of classes to a doubling of the size, as an exponent of two.
+/// How many classes there are per doubling of the size, as a power of two.
 const SUBDIVISION: u32 = 4;
 
-/// The number of classes: exact ones up to 32 granules, then 16 to a doubling, up to the whole address space.
+/// How many classes there are: exact ones up to 32 granules, then 16 per doubling, up to the whole address space.
 const CLASSES: usize = ((usize::BITS - GRANULE.trailing_zeros() - SUBDIVISION) as usize + 1) << SUBDIVISION;
 
-/// The number of entries of the request's own class that are tried before the next class is taken. An entry of that
-/// class may be too small.
+/// We try this many entries of the request's own class before we go to the next one, because an entry of that class may be
+/// too small.
 const TRIES: usize = 8;
 
-/// Lists segregated by size class, found through bitmaps: constant time, and at most a sixteenth above the best
-/// fit. The range freed last is taken first, since it is warm.
+/// Lists by size class. We find one through bitmaps, in constant time, and the result is at most a sixteenth larger than the
+/// best fit. We take the range that was freed last, because it is warm.
 ///
-/// All lists of an arena share `links`; a list touches the entries of its own ranges only.
+/// All lists of an arena share `links`. A list only touches the entries of its own ranges.
 pub(crate) struct Segregated {
     heads: Box<[Neighbour; CLASSES]>,
     occupied: [u64; CLASSES.div_ceil(64)],
@@ -111,7 +111,7 @@ impl Segregated {
         }
     }
 
-    /// Finds a range of at least `size` bytes, which stays in the list.
+    /// Finds a range of at least `size` bytes. It stays in the list.
     #[inline]
     pub(crate) fn find(&self, size: usize, links: &[Link]) -> Option<u32> {
         let class = class(size);

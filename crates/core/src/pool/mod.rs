@@ -1,28 +1,30 @@
 //! The stream-ordered pool between buffers and the drivers' allocators.
 //!
-//! Freeing makes no driver call and waits for nothing: the range goes back with the uses that its owner left behind.
-//! The stream that those uses precede gets the range again at once, and any other stream when the uses are known to be
-//! done. A stream gets memory that another still uses only under pressure, when neither driver nor limit gives more;
-//! the stream's first access then waits, on the device. In every case the uses stay in the new allocation's history, so
-//! order never rests on the pool being right about the end of work.
+//! Freeing memory makes no driver call and does not wait. The range goes back to the pool together with the uses that its
+//! owner left behind. The stream of those uses can get the range again at once, because its next work comes after them
+//! anyway. Another stream gets it when we know that the uses are done. Only under pressure, if neither the driver nor your
+//! limit gives us more, a stream gets memory that another stream still uses; then its first access waits on the device. In
+//! every case the uses stay in the new allocation's history. So ordering never depends on whether the pool was right about
+//! work being done.
 //!
-//! This layer knows blocks, streams and the driver's allocators, and of devices the trait [`Users`] alone.
+//! This layer knows blocks, streams and the driver's allocators. It does not know devices, except through the trait
+//! [`Users`].
 //!
 //! | module | knows |
 //! |---|---|
-//! | `lists` | lists that find a free range for a request; no streams, no addresses |
+//! | `lists` | finding a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
-//! | `driver` | the driver's own pool instead |
-//! | `source` | the drivers' plain allocators, the log of their calls, the program's limit, on top of each other |
+//! | `driver` | using the driver's own pool instead |
+//! | `source` | the drivers' plain allocators, with a log of their calls and your limit on top |
 //! | `growth` | how much to ask a source for |
-//! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
-//! | `pools` | locks, and the steps when there is no more |
+//! | `state` | the pool for one kind of memory: arenas, emptied blocks, figures |
+//! | `pools` | locks, and what to try when memory runs out |
 //! | `recorded` | allocation inside recordings |
-//! | `give_back` | the way back, to the pool and to the driver |
-//! | `watch` | asking again once work is done |
-//! | `options` | a program's choices |
+//! | `give_back` | returning memory to the pool and to the driver |
+//! | `watch` | trying again once work is done |
+//! | `options` | the options that you can set |
 //! | `replay` | a random mix of allocations |
-//! | `stats` | figures, and the holders of memory |
+//! | `stats` | figures, and who holds memory |
 
 mod arena;
 mod driver;
@@ -55,36 +57,35 @@ pub use stats::{Holding, MemorySnapshot, MemoryStats};
 /// kernels want, and above the distance at which two neighbours could falsely share.
 pub(crate) const GRANULE: usize = 512;
 
-/// The alignment that every driver's allocations have, in bytes. A request for more gets that much more memory, and begins
-/// within it.
+/// Every driver aligns its allocations to this many bytes. If you ask for a larger alignment, we allocate that much more and
+/// begin inside it.
 const ALIGNED: usize = 256;
 
-/// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
-/// does not keep a large slab from being given back.
+/// A request of up to this many bytes is small. Small requests get their own slabs, because otherwise one small long-lived
+/// allocation could keep us from giving a large slab back.
 const SMALL: usize = 128 << 10;
 
-/// Returns whether all the work of these uses is known to be done.
+/// Returns true if we know that all these uses are done.
 fn are_done(uses: &Uses) -> bool {
     uses.iter().all(|old| known_done(old.point))
 }
 
-/// The streams that use a device's memory, as far as its pools ask about them.
+/// What a device's pools need to ask about the streams that use its memory.
 pub trait Users {
     /// Asks the driver how far each stream has come; never blocks.
     fn poll(&self);
 
-    /// Returns whether everything submitted to the device's own streams is known to be done.
+    /// Returns true if we know that everything on the device's own streams is done.
     fn known_idle(&self) -> bool;
 
-    /// Blocks until the memory that was freed is out of use, and takes back the memory that streams keep for their next
-    /// copies.
+    /// Blocks until the freed memory is out of use, and takes back the memory that streams keep for their next copies.
     ///
     /// # Errors
     /// The errors of the device's own streams.
     fn wait(&self) -> Result<()>;
 }
 
-/// The holder of a range: the bytes asked for, and the operation that asked.
+/// Who holds a range: how many bytes the call asked for, and which call it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) requested: usize,

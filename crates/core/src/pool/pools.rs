@@ -1,4 +1,4 @@
-//! A device's pools: locks, and the steps to take when there is no more memory.
+//! A device's pools: their locks, and what to try when memory runs out.
 
 use std::alloc::Layout;
 use std::sync::atomic::AtomicBool;
@@ -23,18 +23,18 @@ use crate::sync::{Mutex, lock};
 use crate::trace;
 use crate::track::{Clock, Uses};
 
-/// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
-/// is longer.
+/// The pools of a device, one for each kind of memory. They live as long as the device or any of their blocks.
 pub struct Pools {
     states: [Mutex<PoolState>; MemoryKind::ALL.len()],
     pub(super) driver: DriverPool,
     pub(super) source: DeviceMemory,
-    /// Foreign and registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
+    /// Foreign and registered memory, arrays and modules' variables whose owners are gone, with the uses that may still be
+    /// running.
     pub(super) orphans: Mutex<Vec<(Uses, Backing)>>,
     policy: PoolPolicy,
     pub(super) rules: Rules,
-    /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the
-    /// shells are taken out under their lock, and read under that lock.
+    /// Set when the device is gone. From then on, memory that no one holds goes back to the driver. We set it before we lock
+    /// and take out the shells, and read it under that lock.
     pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
     pub(super) this: Weak<Self>,
@@ -50,14 +50,14 @@ struct Request {
     holder: Holder,
 }
 
-/// Returns the bytes to allocate so that memory of this layout can begin at an aligned address.
+/// Returns how many bytes to allocate so that memory with this layout can begin at an aligned address.
 #[inline]
 fn with_slack(layout: Layout) -> Option<usize> {
     layout.size().checked_add(layout.align().saturating_sub(ALIGNED))
 }
 
-/// Rounds a request up to the pool's granule, and a large one a little more, so that requests of similar size fit each
-/// other's place.
+/// Rounds a request up to the pool's granule, and a large one a little more, so that a request of a similar size fits into
+/// the same place later.
 #[inline]
 pub(crate) fn rounded(bytes: usize) -> Option<usize> {
     let step = if bytes < 1 << 20 { GRANULE } else { (1 << bytes.ilog2()) >> 7 };
@@ -88,11 +88,11 @@ impl Pools {
         })
     }
 
-    /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
+    /// Returns true if we cut ranges of this kind out of larger slabs, and keep them.
     #[inline]
     pub(super) fn is_pooled(&self, kind: MemoryKind) -> bool {
         match self.policy {
-            // Managed memory is moved and advised about by page, so two allocations must not share one.
+            // The driver moves managed memory, and takes advice about it, by page. So two allocations must not share one.
             _ if kind == MemoryKind::Managed => false,
             PoolPolicy::Library => true,
             PoolPolicy::Driver => kind != MemoryKind::Device,
@@ -105,9 +105,8 @@ impl Pools {
         &self.states[kind as usize]
     }
 
-    /// Allocates memory of this layout. For a stream, which the `entry` is of, the earlier uses of the memory come before the
-    /// stream's next operation, if need be because the block's history makes that operation wait. Without a stream, the
-    /// earlier uses are done.
+    /// Allocates memory of this layout. If there is an `entry`, the memory's earlier uses come before the next operation of
+    /// its stream. If need be, the block's history makes that operation wait. Without an entry, the earlier uses are done.
     #[inline]
     pub fn alloc(
         self: &Arc<Self>,
@@ -147,7 +146,7 @@ impl Pools {
         }
     }
 
-    /// Makes a block of the range that was taken.
+    /// Makes a block of the range that we took.
     #[inline]
     fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
         let shell = state.hand_out(taken.size);
@@ -163,9 +162,9 @@ impl Pools {
         Arc::new(block)
     }
 
-    /// Tries, in order: ranges that have become free, or that had several owners; the driver; ranges that are still in
-    /// use, for a stream that waits for them; the driver once more after idle slabs went back to it, and again after
-    /// all work is done.
+    /// Tries, in this order: ranges that have become free, or that had several owners; the driver; ranges that are still in
+    /// use, if a stream can wait for them; the driver again after idle slabs went back to it, and once more after all work
+    /// is done.
     #[cold]
     fn alloc_slowly(
         self: &Arc<Self>,
@@ -174,10 +173,11 @@ impl Pools {
         entry: Option<&StreamEntry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
-            // Its memory is freed by the address at which a block begins, so nothing can be skipped to align the block.
+            // We free its memory by the address at which the block begins, so we cannot skip anything to align the block.
             && request.layout.align() <= ALIGNED
             && let Some(entry) = entry
-            // The driver would record the call. The plain one gives memory that is kept and freed as if there were no pool.
+            // The driver would record this call. So we use the plain allocator, and keep and free its memory as if there
+            // were no pool.
             && !entry.stream.is_recorded()
         {
             return self.alloc_of_driver(users, request, entry);
@@ -196,7 +196,7 @@ impl Pools {
                 }
             }
         } else {
-            // Nothing is kept, so memory that is out of use goes back, unless that would wait for other work.
+            // We keep nothing, so memory that is out of use goes back, unless we would have to wait for other work.
             users.poll();
             if !self.device.info().quirks.free_synchronizes || users.known_idle() {
                 self.trim_for(request);
@@ -245,7 +245,7 @@ impl Pools {
         freed
     }
 
-    /// Asks the driver's pool. If the pool has no more memory, frees all dropped memory and asks the pool again.
+    /// Asks the driver's pool. If it has no more memory, frees all dropped memory and asks again.
     fn alloc_of_driver(
         self: &Arc<Self>,
         users: &dyn Users,
@@ -268,14 +268,14 @@ impl Pools {
         Ok(block)
     }
 
-    /// Asks the driver which work is done, and merges the ranges that this leaves without uses.
+    /// Asks the driver which work is done, and merges the ranges that have no uses left.
     #[cold]
     fn poll_and_settle(&self, users: &dyn Users, request: &Request) {
         users.poll();
         lock(self.pool(request.kind)).arena(request.size).settle(known_done);
     }
 
-    /// Takes a range that `stream` may have by what is known, if need be from joined neighbours of different owners.
+    /// Takes a range that, as far as we know, `stream` may have. If need be, joins neighbours of different owners.
     fn reuse(
         self: &Arc<Self>,
         request: &Request,
@@ -299,7 +299,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Takes memory that other streams still use; the first access will wait for them.
+    /// Takes memory that other streams still use. The first access will wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder, .. } = *request;
         let state = &mut *lock(self.pool(kind));
@@ -312,7 +312,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
+    /// Asks the driver for a slab. If there is no room for one, asks only for the request's size.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder, .. } = *request;
         let exact = self.exact(request.layout);
@@ -345,9 +345,9 @@ impl Pools {
         Ok(self.block(state, request, taken))
     }
 
-    /// Returns the length of an allocation that the driver gives by itself: the length to the byte, since tools that
-    /// look for accesses beside an allocation know no other. So a freed allocation serves no request of another length:
-    /// the allocation may be shorter than the size it is counted with.
+    /// Returns how long an allocation is if the driver makes it just for one request: exactly as long as was asked for,
+    /// because tools that look for accesses outside an allocation know no other length. So we cannot reuse a freed one for a
+    /// request of another length: it may be shorter than the size that we count for it.
     fn exact(&self, layout: Layout) -> usize {
         let bytes = with_slack(layout).unwrap_or(layout.size());
         if self.device.info().quirks.checked { bytes } else { bytes.max(1) }
@@ -358,13 +358,13 @@ impl Pools {
         kind == MemoryKind::Device && self.policy == PoolPolicy::Driver
     }
 
-    /// Returns the bytes taken from the driver.
+    /// Returns how many bytes we took from the driver.
     fn reserved(&self, kind: MemoryKind) -> usize {
         let of_driver = if self.is_of_driver(kind) { self.driver.reserved() } else { 0 };
         of_driver + lock(self.pool(kind)).reserved()
     }
 
-    /// Returns whether the pools have memory which the driver takes back only while nothing runs in the context.
+    /// Returns true if the pools have memory that the driver only takes back while nothing runs in the context.
     pub(crate) fn free_would_wait(&self) -> bool {
         self.device.info().quirks.free_synchronizes
             && MemoryKind::ALL.iter().any(|&kind| self.reserved(kind) > 0)
@@ -382,7 +382,7 @@ impl Pools {
         MemorySnapshot::new(stats, state.live().chain(of_driver.iter().map(|(size, holder)| (*size, holder))))
     }
 
-    /// Adds the holders of the memory to an error that says that there is no more.
+    /// If an error says that there is no more memory, adds who holds it.
     #[cold]
     fn explain(&self, error: Error, request: &Request) -> Error {
         if error.kind() != ErrorKind::OutOfMemory {

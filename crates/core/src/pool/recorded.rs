@@ -11,13 +11,13 @@ use crate::memory::{Block, Home, MemoryKind};
 use crate::stream::StreamEntry;
 
 impl Pools {
-    /// Allocates device memory of this layout for the recording that the entry's stream takes part in, without a call
-    /// that the driver would record.
+    /// Allocates device memory of this layout for the recording that the entry's stream takes part in. Makes no call that
+    /// the driver would record.
     ///
-    /// Memory that was allocated there before and has lost its owner comes first, where the recorded order puts its uses
-    /// before the next operation; then the pools' memory. Once there is no more, memory whose uses have no such order
-    /// will do too, and the next operation waits for them. Uses outside the recording stay in the block's history, which
-    /// puts every launch of the graph after them.
+    /// First we look for memory that was allocated in this recording, has lost its owner, and whose uses come before the
+    /// next operation in the recorded order. Then we ask the pools. If they have no more, we take such memory without that
+    /// order, and the next operation waits for its uses. Uses outside the recording stay in the block's history, so every
+    /// launch of the graph comes after them.
     #[cold]
     pub fn alloc_recorded(
         self: &Arc<Self>,
@@ -27,8 +27,8 @@ impl Pools {
     ) -> Result<Arc<Block>> {
         let (operation, bytes) = (entry.caller.call_site, layout.size());
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
-        // A small request leaves long blocks to others. Tools that look for accesses beside an allocation know it by the
-        // length that was asked for, and so do blocks that begin within theirs.
+        // A small request should leave long blocks to others. Tools that look for accesses outside an allocation know it by
+        // the length that was asked for, and so do blocks that begin inside it.
         let is_pooled = self.is_pooled(MemoryKind::Device) && layout.align() <= ALIGNED;
         let (least, most) = if is_pooled { (size, size.saturating_mul(2)) } else { (bytes, bytes) };
         let home: Arc<dyn Home> = self.clone();

@@ -1,4 +1,4 @@
-//! The pool of one kind of memory: its arenas, its emptied blocks and its figures.
+//! The pool for one kind of memory: its arenas, its emptied blocks and its figures.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use super::stats::MemoryStats;
 use super::{Holder, SMALL};
 use crate::memory::Block;
 
-/// The most emptied blocks that are kept to be filled again.
+/// We keep at most this many emptied blocks to fill again.
 const SHELLS: usize = 4096;
 
-/// The pool of one kind of memory.
+/// The pool for one kind of memory.
 #[derive(Default)]
 pub(super) struct PoolState {
     pub(super) small: Arena,
     pub(super) large: Arena,
-    /// Blocks without memory, so that a warm pool allocates nothing on the heap.
+    /// Blocks without memory. We keep them so that a warm pool allocates nothing on the heap.
     shells: Vec<Arc<Block>>,
-    /// The figures, but for those that the arenas know.
+    /// The figures, except for those that the arenas know.
     counted: MemoryStats,
 }
 
@@ -50,7 +50,7 @@ impl PoolState {
         self.small.live().chain(self.large.live())
     }
 
-    /// Counts a range that was handed out, and returns an emptied block to fill, if one is left.
+    /// Counts a range that we handed out. If there is an emptied block, returns it for you to fill.
     #[inline]
     pub(super) fn hand_out(&mut self, size: usize) -> Option<Arc<Block>> {
         self.counted.hand_out(size);
@@ -76,13 +76,13 @@ impl PoolState {
         std::mem::take(&mut self.shells)
     }
 
-    /// Counts a request that was served without a new slab.
+    /// Counts a request that needed no new slab.
     #[inline]
     pub(super) fn hit(&mut self) {
         self.counted.hits += 1;
     }
 
-    /// Counts a request for which the driver gave a slab.
+    /// Counts a request that needed a slab from the driver.
     pub(super) fn miss(&mut self) {
         self.counted.miss(self.reserved());
     }

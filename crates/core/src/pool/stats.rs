@@ -1,4 +1,4 @@
-//! Figures about memory, and its holders.
+//! Figures about memory, and who holds it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use gpustream_hal::{Bytes, CallSite};
 
 use super::Holder;
 
-/// Figures of one kind of memory that the library holds. Sizes are in bytes.
+/// Figures about one kind of memory that the library holds. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -15,7 +15,7 @@ pub struct MemoryStats {
     pub used: u64,
     /// The highest value that `used` has had.
     pub peak: u64,
-    /// The memory taken from the driver: `used`, and the memory kept for later allocations.
+    /// The memory that we took from the driver: `used`, and what we keep for later allocations.
     pub reserved: u64,
     /// The highest value that `reserved` has had.
     pub peak_reserved: u64,
@@ -23,9 +23,9 @@ pub struct MemoryStats {
     pub longest_free: u64,
     /// The number of live allocations.
     pub live: u64,
-    /// The number of allocations served from reserved memory.
+    /// How many allocations we served from reserved memory.
     pub hits: u64,
-    /// The number of allocations for which the driver was asked.
+    /// How many allocations had to ask the driver.
     pub misses: u64,
 }
 
@@ -45,7 +45,7 @@ impl MemoryStats {
         self.live -= 1;
     }
 
-    /// Counts a request for which the driver was asked, with `reserved` bytes taken from it by now.
+    /// Counts a request that had to ask the driver. We have now taken `reserved` bytes from it.
     pub(super) fn miss(&mut self, reserved: usize) {
         self.misses += 1;
         self.peak_reserved = self.peak_reserved.max(reserved as u64);
@@ -65,32 +65,32 @@ impl MemoryStats {
         }
     }
 
-    /// Returns how scattered the free memory is: 0 for one piece, towards 1 if no piece is long.
+    /// Returns how scattered the free memory is: 0 if it is one piece, towards 1 if no piece is long.
     pub fn fragmentation(&self) -> f64 {
         let free = self.reserved.saturating_sub(self.used);
         if free == 0 { 0.0 } else { 1.0 - self.longest_free as f64 / free as f64 }
     }
 }
 
-/// The memory that one line of the program holds.
+/// The memory that one line of your program holds.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Holding {
-    /// The operation that allocated, with its line.
+    /// The call that allocated, with its line.
     pub operation: CallSite,
-    /// The number of live allocations made there.
+    /// How many live allocations were made there.
     pub count: usize,
-    /// The bytes asked for, in all of these allocations.
+    /// How many bytes all of these asked for.
     pub bytes: u64,
 }
 
-/// The holders of a device's memory at one moment, made by `Device::memory_snapshot`.
+/// Who holds a device's memory right now, as `Device::memory_snapshot` returns it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
     /// The figures of the device's memory.
     pub stats: MemoryStats,
-    /// The holders, one per line of the program, most bytes first.
+    /// The holders, one per line of your program, most bytes first.
     pub holders: Vec<Holding>,
 }
 

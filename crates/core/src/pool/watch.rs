@@ -1,5 +1,5 @@
-//! Asking again once work is done, for memory whose owner waits to be dropped: a program that drops its last buffer may
-//! never call the pools again.
+//! Asks again once work is done, for memory that cannot be dropped yet. We need this because a program that drops its last
+//! buffer may never call the pools again.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
@@ -10,14 +10,15 @@ use crate::reentrancy;
 use crate::stream::{StreamTable, known_done};
 use crate::track::Uses;
 
-/// The wish of some pools to ask again. Part of a circle with its wait, which ends when the wait does.
+/// Remembers that some pools want to ask again. It is part of a circle with its wait, and the circle ends when the wait
+/// does.
 struct Again {
     pools: Weak<Pools>,
     wait: OnceLock<Arc<Wait>>,
 }
 
 impl Wake for Again {
-    /// Does nothing where the work failed: then it is not known to be done.
+    /// If the work failed, does nothing, because then we do not know that it is done.
     fn wake(self: Arc<Self>) {
         if let Some(pools) = self.pools.upgrade() {
             pools.drop_unused();
@@ -25,11 +26,11 @@ impl Wake for Again {
     }
 }
 
-/// Has the pools drop memory that nothing uses any more as soon as these uses are done.
+/// Makes the pools drop memory that nothing uses any more, as soon as these uses are done.
 pub(super) fn drop_unused_after(pools: Weak<Pools>, mut uses: Uses) {
     uses.retain(|old| !known_done(old.point));
     if !uses.is_empty() {
-        // This thread may hold the lock of a stream, since buffers can be dropped anywhere.
+        // This thread may hold the lock of a stream, because you can drop buffers anywhere.
         reentrancy::elsewhere(move || watch(pools, &uses));
     }
 }
@@ -37,7 +38,7 @@ pub(super) fn drop_unused_after(pools: Weak<Pools>, mut uses: Uses) {
 fn watch(pools: Weak<Pools>, uses: &Uses) {
     let marked = uses.iter().filter_map(|old| {
         let stream = StreamTable::shared().get(old.point.stream)?;
-        // Without a mark, as on a stream that is captured, the next call to the pools asks.
+        // If there is no mark, for example because the stream is captured, the next call to the pools asks.
         let mark = stream.mark_for(old.point.number).ok()??;
         Some((stream, mark))
     });

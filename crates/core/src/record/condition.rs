@@ -1,4 +1,4 @@
-//! Conditional nodes: a body that runs once or again and again, as a word in memory says when the graph gets there.
+//! Conditional nodes: when the graph gets there, a word in memory decides if the body runs, or how often.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub struct Condition<'a> {
     pub address: RawBuffer,
 }
 
-/// The most levels of child graphs and bodies below each other: drivers, and what draws or drops a graph, go down them by
-/// recursion.
+/// We allow at most this many levels of child graphs and bodies, because drivers, and the code that draws or drops a graph,
+/// go down them by recursion.
 const MOST_LEVELS: usize = 64;
 
 /// Checks the number of levels that a graph would have with one more child or body.
@@ -68,8 +68,8 @@ impl Body {
         Ok(Self { conditional, adder: Arc::new(adder) })
     }
 
-    /// Has `fill` fill the body. Returns the node, the contents of body and word, and the body's last node. Where `fill`
-    /// fails, or panics, the driver's node stays, which never runs its body; `keep` gets the contents that the body refers
+    /// Calls `fill` to fill the body. Returns the node, the contents of body and word, and the body's last node. If `fill`
+    /// fails or panics, the driver's node stays but never runs its body, and `keep` gets the contents that the body refers
     /// to.
     pub(crate) fn fill(
         self,

@@ -1,21 +1,21 @@
 //! Recordings: operations that go into a graph instead of running.
 //!
-//! A recorded operation does not run, so it may not enter the memory's own histories, and those histories may not order
-//! it: each recording has histories of its own ([`scope`]). A launch of the graph touches all the memory that the
-//! finished recording touches ([`contents`]).
+//! A recorded operation does not run yet. So it must not enter the memory's own histories, and they must not order it.
+//! Instead, each recording has its own histories ([`scope`]). When you launch the finished graph, the launch counts as one
+//! operation that touches everything the recording touches ([`contents`]).
 //!
 //! | module | takes | a recorded operation becomes |
 //! |---|---|---|
-//! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
-//! | [`condition`] | the operations of a stream that stands for the body of a conditional node | the body's next node |
-//! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
+//! | [`nodes`] | the operations of a stream that stands for a new node | one new node |
+//! | [`condition`] | the operations of a stream that stands for a conditional node's body | the body's next node |
+//! | [`setter`] | the one operation of a stream that stands for a node of an executable | the new work of that node |
 //!
-//! A node that is set may come to touch other memory than the graph's edges were made for: [`order`] finds that out.
+//! If you set a node, it may now touch memory that the graph's edges do not order. [`order`] finds that out.
 //!
-//! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
+//! Memory that you allocate inside a recording belongs to it until it ends ([`allocated`]).
 //!
-//! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::stream)). This layer knows
-//! operations, memory and the driver's graphs, but no streams.
+//! Captures by the driver are not here but in [`stream`](crate::stream), because a capture is a state of streams. This layer
+//! knows operations, memory and the driver's graphs, but not streams.
 
 mod allocated;
 pub mod attributes;

@@ -1,6 +1,6 @@
 //! Nodes made one by one: each operation becomes a node of a graph under construction.
 //!
-//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with. The nodes of a
+//! A node runs after the nodes that you told it to follow, and after earlier nodes that it conflicts with. The nodes of a
 //! conditional node's body follow each other.
 
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl NodeAdder {
         let needs = Needs { accesses, whole_device: work.is_cooperative() };
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let node = unsafe { inner.make(self, caller, &GraphNode::Work(*work), needs, after)? };
-        // Only now: if the operation was refused, another one may be tried in its place.
+        // We do this only now, because if the operation was refused, you may try another one in its place.
         inner.next.advance();
         inner.attributed.add(node, work);
         if let Work::Host { data, .. } | Work::HostParts { data, .. } = work {
@@ -132,11 +132,12 @@ impl NodeAdder {
         Ok(())
     }
 
-    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with
-    /// its `uses`.
+    /// Adds a node that comes from no stream's operation: a join, or another graph with its `uses`. It follows the
+    /// operations `after`.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not; the driver's refusal.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself and forgot an edge; the driver's
+    /// refusal.
     pub fn add(
         &self,
         caller: &Caller,
@@ -246,7 +247,7 @@ impl NodeAdder {
     }
 }
 
-/// Returns each operation once: drivers refuse a second edge between two nodes.
+/// Returns each operation once, because drivers refuse a second edge between two nodes.
 fn without_repeats(operations: &[usize]) -> Operations {
     let mut once = Operations::new();
     add(&mut once, operations);

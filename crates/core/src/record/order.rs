@@ -1,17 +1,17 @@
-//! The order of a built graph's nodes, compared with the memory that they touch once some of them were set.
+//! Checks that a built graph's order still suits the memory that its nodes touch, once you have set some of them.
 //!
-//! A graph gets its edges when it is built, for the memory that its nodes touch then. Setting a node changes what it
-//! touches, and no edge: drivers cannot add one to an executable. So a node that was set may touch memory of a node that
-//! runs beside it:
+//! A graph gets its edges when it is built, for the memory that its nodes touch then. If you set a node, it may touch other
+//! memory, but the edges stay, because drivers cannot add one to an executable. So the node may now touch the same memory as
+//! a node that runs at the same time:
 //!
 //! ```text
 //!     built:  A writes x    B writes y        no edge, and none is needed
 //!     set:    A writes x    B reads x         the graph still runs both at once
 //! ```
 //!
-//! So each node's accesses are kept, with its place in the order. Nodes whose accesses change are noted, and compared with
-//! the nodes beside them when the graph is launched: not when they are set, because two nodes may swap their memory by two
-//! calls, and between these the order does not suit.
+//! So we keep each node's accesses, with its place in the order. We note which nodes have changed, and compare them with the
+//! nodes that can run at the same time. We do that when you launch the graph and not when you set a node, because you may
+//! swap the memory of two nodes with two calls, and between these the order is wrong.
 
 use gpustream_hal::{CallSite, Error, ErrorKind, Result};
 use smallvec::SmallVec;

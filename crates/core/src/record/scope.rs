@@ -21,8 +21,8 @@ pub(crate) type Operations = SmallVec<[usize; 2]>;
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
     pub(crate) accesses: &'a [&'a Access<'a>],
-    /// Whether it is or contains a kernel whose blocks wait for each other: of two at once, each might have a part of the
-    /// device, and wait for the rest for ever.
+    /// True if it is or contains a kernel whose blocks wait for each other. If two of them ran at once, each might get a
+    /// part of the device and wait forever for the rest.
     pub(crate) whole_device: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Scope {
     on_whole_device: Option<Point>,
     /// The memory that was allocated inside, by the pools it is from.
     allocated: SmallVec<[Arc<Allocated>; 1]>,
-    /// The address of the module that was kept last. The module is alive, so nothing else has that address.
+    /// The address of the module that we kept last. The module is alive, so nothing else has that address.
     last_kept: Option<usize>,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Scope {
 unsafe impl Send for Scope {}
 
 impl Scope {
-    /// Returns the points that an operation of `chain` with this `clock` must come after because of `access`, and does
-    /// not come after yet. The list is empty where nobody orders.
+    /// Returns the points that an operation of `chain` with this `clock` must come after because of `access`, and does not
+    /// yet. If there is no tracking, the list is empty.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders, and such a point exists.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself, and there is such a point.
     pub(crate) fn missing(
         &self,
         caller: &Caller,
@@ -171,7 +171,7 @@ impl Scope {
 }
 
 impl Drop for Scope {
-    /// Breaks the circle of blocks and their home where a recording was dropped before its end.
+    /// If a recording was dropped before its end, breaks the circle of blocks and their home.
     fn drop(&mut self) {
         self.finish();
     }

@@ -1,4 +1,4 @@
-//! Changes to an executable: other work is put into one of its nodes.
+//! Changing an executable: you put other work into one of its nodes.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -25,9 +25,9 @@ pub type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
 
 /// The receiver of the one operation that is to go into a node of an executable.
 ///
-/// A setter is made once per graph and used for every change, and remembers what was put into the graph before. A
-/// change usually refers to the memory that the node had before, and to the kernel that was set last; then there is nothing
-/// to do but to call the driver. Only the thread that makes the change may submit, so submitting takes no lock.
+/// We make a setter once per graph and use it for every change. It remembers what was put into the graph before, because a
+/// change usually refers to the memory that the node had, and to the kernel that was set last. Then we only have to call the
+/// driver. Only the thread that makes the change may submit, so submitting takes no lock.
 pub struct NodeSetter {
     device: Arc<dyn hal::Device>,
     /// Alive while the setter is open.
@@ -122,7 +122,7 @@ impl NodeSetter {
     /// Lets one operation of this thread's in, which goes into `node`, the one with that `index`.
     ///
     /// # Safety
-    /// The setter is closed, and nobody else calls [`check_order`](Self::check_order) until it is closed again.
+    /// The setter is closed, and no one else calls [`check_order`](Self::check_order) until it is closed again.
     #[inline]
     pub unsafe fn open(&self, node: RawGraphNode, index: usize) {
         // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.

@@ -1,4 +1,4 @@
-//! The arguments of a kernel that is kept: their values, beside the addresses by which drivers take them.
+//! The arguments of a deferred kernel: their values, and the addresses through which drivers take them.
 #![allow(
     clippy::inline_always,
     reason = "the comparison is most of the cost of an operation that is held back"
@@ -8,8 +8,8 @@ use std::ffi::c_void;
 use std::slice;
 use std::sync::Arc;
 
-/// The alignment of values, which makes those of four and eight bytes quick to compare. Backends copy a value from where it
-/// lies to where its kernel wants it, so no value needs more.
+/// The alignment of values. It makes values of four and eight bytes quick to compare. No value needs more, because backends
+/// copy it to the place that its kernel wants.
 const STEP: usize = 16;
 
 /// A cache line. After a driver's call each line costs more than the instructions that use it.
@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     memory: Vec<Line>,
 }
 
-/// The value of a kept argument.
+/// The value of a deferred argument.
 #[derive(Clone, Copy)]
 pub(super) struct Value {
     at: *mut c_void,

@@ -1,4 +1,4 @@
-//! Epochs: numbers on histories, by which a segment's later operations need no uses of their own.
+//! Epochs: numbers on histories. With them, a segment's later operations need no uses of their own.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use crate::track::Mode;
 
 /// The epoch of a segment, for histories whose last change is a use of all the memory by the segment.
 ///
-/// The use stands for every use by the segment that is not stronger: all operations of a segment are done at once.
-/// Another stream that finds the use in the history, or a graph that holds no borrow, has the segment released before
-/// it goes on, which ends the epoch. So an operation that finds the epoch valid under its stream's lock comes before
-/// them, and has nothing else to look at.
+/// One use stands for every use by the segment that is not stronger, because all operations of a segment are done at once.
+/// If another stream finds the use in the history, or a graph that holds no borrow, it first makes us release the segment,
+/// and that ends the epoch. So if an operation finds the epoch valid under its stream's lock, it comes before them, and has
+/// nothing else to check.
 #[derive(Clone, Copy)]
 pub(crate) struct SegmentEpoch {
     /// The number on histories of memory that the segment reads. No other segment has it.

@@ -1,13 +1,13 @@
-//! Steps: operations that a stream holds back, and launches together as one graph.
+//! Steps: operations that a stream defers, so that it can launch them together as one graph.
 //!
-//! A step is run again and again. Its first run submits each operation as any stream does, and notes them. Later runs
-//! compare each operation with the noted one and hold it back, for as long as they agree; then one launch of a graph stands
-//! for all. Where they do not agree, the operations that were held back are submitted one by one.
+//! You run a step again and again. In its first run we submit each operation as usual, and note it. In later runs we compare
+//! each operation with the noted one. As long as they agree we defer the operation, and in the end we launch one graph for
+//! all of them. If an operation differs, we submit the deferred ones one by one.
 //!
-//! An operation that is held back has its number, its waits and its uses entered as if it had been submitted: only the
-//! driver's call is missing. So the stream gives the driver everything that it holds back
-//! ([`caught_up`](crate::stream::StreamCore::caught_up)) before any other call with its handle. Between such calls lies a
-//! *segment*, with a graph of its own.
+//! When we defer an operation, we still give it its number, its waits and its uses, as if we had submitted it. Only the
+//! driver's call is missing. So before any other call with the stream's handle, we must give the driver everything that is
+//! deferred ([`caught_up`](crate::stream::StreamCore::caught_up)). The part of a step between two such calls is a *segment*,
+//! and each segment has its own graph.
 //!
 //! | module | knows |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | `sequence` | a segment's operations as values, to compare, to change, to run |
 //! | `order` | which operations must follow which, by the bytes that they touch |
 //! | `shape` | one sequence with its graph |
-//! | `segment` | the shapes that a segment had, and which of them an operation fits |
-//! | `epoch` | the uses that stand for those of later operations |
+//! | `segment` | the shapes that a segment has had, and which of them an operation fits |
+//! | `epoch` | lets one use stand for the uses of later operations |
 //!
-//! This layer knows operations, memory and the driver's graphs, but no streams.
+//! This layer knows operations, memory and the driver's graphs, but not streams.
 
 mod arguments;
 mod epoch;
@@ -44,31 +44,31 @@ use segment::{Fit, Segment};
 use sequence::{Candidate, Lag, Sequence};
 use shape::{Built, Effort};
 
-/// The most segments of a step; later operations are submitted plainly.
+/// A step has at most this many segments. We submit any later operations plainly.
 const MOST_SEGMENTS: usize = 64;
 
-/// The most operations of a segment.
+/// A segment has at most this many operations.
 const MOST_OPERATIONS: usize = 1 << 14;
 
-/// The figures of a `gpustream::Replay`.
+/// Figures about a `gpustream::Replay`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayStats {
     /// Number of runs.
     pub runs: u64,
-    /// Number of graphs launched, over all runs.
+    /// How many graphs we launched, over all runs.
     pub launches: u64,
-    /// Number of graphs made, over all runs.
+    /// How many graphs we made, over all runs.
     pub recordings: u64,
-    /// Number of nodes that were set, over all runs.
+    /// How many nodes we set, over all runs.
     pub nodes_set: u64,
-    /// Number of operations that were submitted by themselves, over all runs.
+    /// How many operations we submitted by themselves, over all runs.
     pub plain: u64,
-    /// Number of parts that the last run was cut into.
+    /// How many parts the last run was cut into.
     pub segments: usize,
-    /// Number of operations in the graphs of the last run.
+    /// How many operations the graphs of the last run have.
     pub nodes: usize,
-    /// The last graph that was made.
+    /// The last graph that we made.
     pub last_recording: Option<ReplayRecording>,
 }
 
@@ -76,11 +76,11 @@ pub struct ReplayStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayRecording {
-    /// The reason.
+    /// Why we made it.
     pub reason: &'static str,
-    /// The name of the operation that gave the reason: the one that was new, or had changed.
+    /// The name of the operation that was the reason, because it was new or had changed.
     pub operation: &'static str,
-    /// The line of the program that submitted this operation.
+    /// The line of your program that submitted this operation.
     pub location: &'static Location<'static>,
 }
 
@@ -90,54 +90,54 @@ impl ReplayRecording {
     }
 }
 
-/// The uses of an operation that is held back.
+/// What to do with the uses of a deferred operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uses {
-    /// Earlier uses of the segment stand for all of them.
+    /// Nothing: earlier uses of the segment stand for all of them.
     Sealed,
-    /// Some are to be entered.
+    /// Enter some of them.
     New,
 }
 
-/// The progress of a run in its segment.
+/// How far a run has come in its segment.
 enum SegmentProgress {
-    /// No operation has come.
+    /// No operation has come yet.
     Empty,
-    /// The first `next` operations of that shape came, and are held back.
+    /// The first `next` operations of that shape have come, and we deferred them.
     Held { shape: usize, next: usize },
-    /// The operations so far ran, and are noted for later runs.
+    /// The operations have run so far, and we note them for later runs.
     Noted(Box<Sequence>, ReplayRecording),
 }
 
-/// A step, in a stream during its runs.
+/// A step. During its runs it lives in the stream.
 pub struct ReplayStep {
     device: Arc<dyn hal::Device>,
     in_order: bool,
-    /// The reason why no graphs are made of this step's operations.
+    /// If set, we make no graphs for this step, and this is the reason.
     plain: Option<&'static str>,
     segments: Vec<Segment>,
-    /// The index of the present segment.
+    /// The index of the current segment.
     at: usize,
     progress: SegmentProgress,
-    /// Whether what is held back touches memory that the host may wait for.
+    /// True if a deferred operation touches memory that the host may wait for.
     holds_host_memory: bool,
-    /// Whether what was released touches such memory, and no event says when it is done.
+    /// True if released operations touch such memory, and no event tells when they are done.
     owes_event: bool,
-    /// The thread of the present run, whose operations alone can be held back; none after the run was paused.
+    /// The thread of the current run. We only defer the operations of this thread. `None` once the run is paused.
     thread: Option<NonZeroUsize>,
     epoch: SegmentEpoch,
-    /// The first failure of an operation that was held back, until the run's end.
+    /// The first failure of a deferred operation, until the run ends.
     failed: Option<Error>,
-    /// Graphs whose launches may be pending, which nothing else needs.
+    /// Graphs that nothing else needs. We keep them because their launches may be pending.
     retired: Vec<Built>,
-    /// The figures so far; those of the last run count the present one.
+    /// The figures so far. Those about the last run are counting the current one.
     stats: ReplayStats,
-    /// The place of the last operation that came, for a trace of what is about to be released.
+    /// Where the last operation was in its stream, so that a trace can show what we are about to release.
     end: Option<InStream>,
 }
 
 impl ReplayStep {
-    /// Creates a step of operations that run in parallel where they touch no common bytes, or `in_order`.
+    /// Creates a step. Its operations run in parallel if they touch no common bytes, unless you say `in_order`.
     ///
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
@@ -171,10 +171,10 @@ impl ReplayStep {
         }
     }
 
-    /// Ends a run, after everything was released.
+    /// Ends a run. Everything must have been released.
     ///
     /// # Errors
-    /// The failure of an operation that was held back.
+    /// The failure of a deferred operation.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.stats.segments = self.at;
         self.failed.take().map_or(Ok(()), Err)
@@ -184,12 +184,12 @@ impl ReplayStep {
         self.stats
     }
 
-    /// Returns why no graphs are made of the operations, where none are.
+    /// Returns the reason why we make no graphs, if we make none.
     pub fn plain(&self) -> Option<&'static str> {
         self.plain
     }
 
-    /// Takes out the graphs that are not needed any more. Their launches may be pending.
+    /// Takes out the graphs that nothing needs any more. Their launches may be pending, so you must not destroy them yet.
     pub fn take_retired(&mut self) -> Option<Box<dyn Send>> {
         if self.retired.is_empty() {
             return None;
@@ -210,7 +210,7 @@ impl ReplayStep {
         operations
     }
 
-    /// Whether operations are held back.
+    /// Returns true if operations are deferred.
     #[inline]
     pub(crate) fn holds_any(&self) -> bool {
         matches!(self.progress, SegmentProgress::Held { .. })
@@ -221,32 +221,32 @@ impl ReplayStep {
         self.thread == Some(this_thread())
     }
 
-    /// Returns whether this thread's operations are the step's, and none that was held back has failed.
+    /// Returns true if this thread runs the step, and no deferred operation has failed.
     #[inline]
     pub(crate) fn goes_on(&self) -> bool {
         self.is_this_threads() && self.failed.is_none()
     }
 
-    /// Returns the failure of an operation that was held back, to the thread that submitted it. The thread's later
-    /// calls in the run and the run itself fail with it too: a handler of one call's error cannot know that another
-    /// operation failed.
+    /// Returns the failure of a deferred operation, but only to the thread that submitted it. That thread's later calls in
+    /// the run, and the run itself, fail with it too, because if you handle the error of one call you cannot know that
+    /// another operation failed.
     #[inline]
     pub(crate) fn failure(&self) -> Option<Error> {
         if self.is_this_threads() { self.failed.clone() } else { None }
     }
 
-    /// Returns whether an event is needed, by which the host can wait for what was released and for nothing later.
+    /// Returns true if we need an event so that the host can wait for the released operations, and for nothing later.
     pub(crate) fn take_owed_event(&mut self) -> bool {
         mem::take(&mut self.owes_event)
     }
 
-    /// Submits the rest of the run plainly: the caller is about to use the stream's handle.
+    /// Submits the rest of the run plainly, because the caller is about to use the stream's handle.
     pub(crate) fn pause(&mut self) {
         self.thread = None;
     }
 
-    /// Holds back a launch that is the expected one, if the present segment or nobody but `stream` has used its memory.
-    /// Returns what becomes of its uses, or `None` if it is not held back.
+    /// Defers a launch if it is the expected one, and if only the current segment or `stream` has used its memory. Returns
+    /// what to do with its uses, or `None` if we did not defer it.
     ///
     /// # Safety
     /// As for [`StreamEntry::follow`](crate::stream::StreamEntry::follow).
@@ -281,25 +281,25 @@ impl ReplayStep {
         Some(uses)
     }
 
-    /// Notes whether an operation that is held back touches memory that the host may wait for.
+    /// Call this for a deferred operation, to note whether it touches memory that the host may wait for.
     pub(crate) fn note_host_memory(&mut self, host: bool) {
         self.holds_host_memory |= host;
     }
 
-    /// Returns the epoch of the present segment.
+    /// Returns the epoch of the current segment.
     #[inline]
     pub(crate) fn epoch(&self) -> SegmentEpoch {
         self.epoch
     }
 
-    /// Holds an operation back and returns true, or returns false for one that is to be submitted now.
+    /// Defers an operation and returns true, or returns false if you must submit it now.
     ///
     /// # Errors
-    /// The failure of an operation that was held back.
+    /// The failure of a deferred operation.
     ///
     /// # Safety
     /// As for [`submit`](crate::stream::StreamEntry::submit): `submission` has its place on `stream`, which is alive. The
-    /// modules and the memory of what is held back stay alive until it is released and done.
+    /// modules and the memory of deferred operations stay alive until these are released and done.
     pub(crate) unsafe fn offer(&mut self, stream: RawStream, submission: &Operation<'_>) -> Result<bool> {
         let offer = match Candidate::of(submission) {
             Ok(offer) if self.plain.is_none() => offer,
@@ -371,8 +371,8 @@ impl ReplayStep {
         }
     }
 
-    /// Gives everything that is held back to the driver, and ends the segment. A failure is kept for
-    /// [`failure`](Self::failure).
+    /// Gives everything that is deferred to the driver, and ends the segment. If that fails, [`failure`](Self::failure)
+    /// tells.
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
@@ -404,7 +404,7 @@ impl ReplayStep {
         self.at += 1;
     }
 
-    /// Launches all operations of a shape as one graph, or, where the driver refuses the graph, one by one.
+    /// Launches all operations of a shape as one graph. If the driver refuses the graph, submits them one by one.
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
@@ -443,7 +443,7 @@ impl ReplayStep {
             }
             Err(_) => {
                 if built {
-                    // Every run would fail first.
+                    // Otherwise every run would try, and fail, again.
                     self.plain = Some("the driver refused to make a graph of the operations");
                 }
                 self.retired.extend(shape.graph.take());
@@ -454,8 +454,8 @@ impl ReplayStep {
         }
     }
 
-    /// Submits operations one by one. After a failure the others are not submitted, as where the program stops at the
-    /// first.
+    /// Submits operations one by one. If one fails, we leave out the rest, just as your program would stop at the first
+    /// error.
     ///
     /// # Safety
     /// As for [`offer`](Self::offer).
@@ -483,12 +483,12 @@ impl ReplayStep {
         self.end = None;
     }
 
-    /// Notes the place of the last operation that came, for a trace of what is about to be released.
+    /// Notes where the last operation was in its stream, so that a trace can show what we are about to release.
     pub(crate) fn note_end(&mut self, end: InStream) {
         self.end = Some(end);
     }
 
-    /// Says, where the lint is on, that the operation cuts the step, since no graph takes it.
+    /// If the lint is on, says that the operation cuts the step, because it cannot go into a graph.
     pub(crate) fn say_cut(&self, operation: CallSite) {
         self.say_by("a graph cannot have it as a node", operation);
     }
@@ -502,7 +502,7 @@ impl ReplayStep {
         }
     }
 
-    /// Says, where the lint is on, that a wait cuts the step after the last operation that came.
+    /// If the lint is on, says that a wait cuts the step after the last operation.
     pub(crate) fn say_wait(&self) {
         let last = match &self.progress {
             SegmentProgress::Empty => None,

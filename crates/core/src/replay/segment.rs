@@ -1,4 +1,4 @@
-//! A segment: the part of a step between two calls that a graph cannot hold, and the shapes that the part had.
+//! A segment: the part of a step between two calls that cannot go into a graph, and the shapes that this part has had.
 
 use gpustream_hal::CallSite;
 
@@ -10,7 +10,7 @@ use super::shape::{Built, Shape};
 /// The most shapes that are kept side by side.
 const MOST_SHAPES: usize = 4;
 
-/// The number of runs for which a shape stays that nothing fits, at first.
+/// At first, we keep a shape that nothing fits for this many runs.
 const PATIENCE: u64 = 8;
 
 /// The shapes of a segment.
@@ -95,7 +95,8 @@ impl Segment {
         if shape.sequence.difference(next, offer) != Difference::Memory {
             return Fit::None;
         }
-        // Memory that comes in turn has a shape for each. Where there is no room for another, the nodes are set.
+        // If memory comes in turn, there is a shape for each. If there is no room for another shape, we set the nodes
+        // instead.
         let (sequence, in_order) = (shape.sequence.clone(), shape.chained);
         let shape = match self.shapes.iter().position(Option::is_none) {
             Some(free) => {

@@ -1,4 +1,4 @@
-//! A sequence of operations, kept as values that can be compared with later ones, changed, and run.
+//! A sequence of operations as values: we can compare them with later ones, change them, and run them.
 #![allow(
     clippy::inline_always,
     reason = "the comparison is most of the cost of an operation that is held back"
@@ -21,7 +21,7 @@ use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained}
 use crate::record::attributes::attributes;
 use crate::track::{Mode, StreamId};
 
-/// An operation that can be kept: a node of a graph whose effects are all in its accesses.
+/// An operation that can be deferred: it can be a node of a graph, and its accesses cover everything that it does.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     operation: CallSite,
@@ -49,7 +49,7 @@ struct BorrowedKernel<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// Returns the operation of `submission`, or the reason for which it cannot be kept.
+    /// Returns the operation of `submission`, or the reason why it cannot be deferred.
     #[inline]
     pub(super) fn of(submission: &Operation<'a>) -> Result<Self, &'static str> {
         let &Operation { caller, accesses, ref call, kept, .. } = submission;
@@ -123,7 +123,7 @@ impl AddressUse {
     }
 }
 
-/// The difference between a kept operation and another one, from the least to the greatest.
+/// How much another operation differs from a deferred one, from the least to the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
     None,
@@ -131,11 +131,11 @@ pub(super) enum Difference {
     Values,
     /// Other memory.
     Memory,
-    /// Another kernel or kind of operation, which a node cannot be changed to.
+    /// Another kernel or kind of operation. A node cannot be changed to that.
     Kind,
 }
 
-/// The part of a kept operation that its node does not have yet, from the least to the greatest.
+/// What a node does not have yet of its deferred operation, from the least to the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lag {
     #[default]
@@ -146,7 +146,7 @@ pub(super) enum Lag {
     Work,
 }
 
-/// A kept kernel.
+/// A deferred kernel.
 #[derive(Clone)]
 pub(super) struct DeferredKernel {
     function: RawFunction,
@@ -154,11 +154,11 @@ pub(super) struct DeferredKernel {
     /// The shape that this launch has.
     config: LaunchConfig,
     args: Arguments,
-    /// Kept loaded, so that no other kernel gets the handle.
+    /// We keep the module loaded, so that no other kernel gets the handle.
     module: Arc<ModuleCore>,
 }
 
-/// A kept operation's work.
+/// The work of a deferred operation.
 #[derive(Clone)]
 pub(super) enum DeferredWork {
     Kernel(DeferredKernel),
@@ -224,9 +224,9 @@ impl Sequence {
         });
     }
 
-    /// Compares operation `index` with a launch. Returns `None` if more than values differs, or if a stream but `stream` may
-    /// have used memory that has no epoch. Values are taken on the way, in one walk, and `lag` says so: where the walk ends
-    /// early the operation is left with some of them, and its node lags behind all the same.
+    /// Compares operation `index` with a launch. Returns `None` if more than values differ, or if a stream other than
+    /// `stream` may have used memory that has no epoch. In the same walk we take the new values, and `lag` says so. If the
+    /// walk ends early, the operation keeps some of them, so its node lags behind even then.
     ///
     /// # Safety
     /// As for [`DeferredOperation::follow`](crate::stream::StreamEntry::follow).
@@ -429,7 +429,7 @@ impl DeferredWork {
     }
 }
 
-/// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.
+/// Returns whether two operations that are no kernels are equal; `None` if they are of different kinds.
 fn same_work(one: &Work<'_>, other: &Work<'_>) -> Option<bool> {
     Some(match (*one, *other) {
         (Work::CopyToDevice { dst, src, bytes }, Work::CopyToDevice { dst: to, src: from, bytes: len }) => {

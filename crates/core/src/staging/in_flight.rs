@@ -1,9 +1,9 @@
-//! The limit on the pinned memory that a stream may have under way.
+//! The limit on how many bytes of pinned memory a stream may have in flight.
 //!
-//! Uploads return before the device has copied, so without a limit a host that runs ahead would page-lock all memory.
-//! Each stream has a limit of its own: a thread that reaches the limit waits for the oldest piece of that stream, which
-//! depends on nothing that the new piece does not depend on too. A wait for a piece of another stream could last for
-//! ever.
+//! Uploads return before the device has copied. So without a limit, a host that runs ahead would page-lock all memory. Each
+//! stream has its own limit. If a thread reaches it, it waits for the oldest piece of that stream, because that piece
+//! depends on nothing that the new one does not depend on too. If it waited for a piece of another stream, it could wait
+//! forever.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -44,7 +44,7 @@ impl InFlight {
         self.limit
     }
 
-    /// Grants `bytes` bytes to a stream. Blocks while the stream has as much under way as it may.
+    /// Grants `bytes` bytes to a stream. Blocks while the stream already has as many in flight as it may.
     pub fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
         loop {
             let mut accounts = lock(&self.accounts);

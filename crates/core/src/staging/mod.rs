@@ -1,20 +1,20 @@
-//! Copies of ordinary host memory, through pinned memory in pieces.
+//! Copies of ordinary host memory, in pieces through pinned memory.
 //!
-//! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads fill
-//! pinned pieces while the device copies earlier ones; one thread alone does not fill them as fast as the bus takes
-//! them. Copies of up to a few megabytes take a short path, and the shortest go along with the command, where the
-//! driver offers that.
+//! The driver copies pageable memory at a fraction of the bus's rate, and makes the host wait. So instead, several threads
+//! fill pinned pieces while the device copies the earlier ones. We need several, because one thread cannot fill them as fast
+//! as the bus takes them. Copies of up to a few megabytes take a shorter path, and if the driver offers it, the shortest
+//! ones travel along with the command.
 //!
 //! ```text
 //! upload     slice --threads--> pinned pieces --stream--> device
 //! download   slice <--threads-- pinned pieces <--stream-- device
 //! ```
 //!
-//! The pieces come from the device's pool of pinned memory. [`InFlight`] limits how much of that memory a stream may have
-//! under way. The memory goes back to the driver after some time without copies by several threads.
+//! The pieces come from the device's pool of pinned memory. [`InFlight`] limits how many bytes a stream may have in flight.
+//! If several threads have not copied for a while, the memory goes back to the driver.
 //!
-//! This layer knows the cutting of a copy, the bytes that may be under way, the threads that copy, and streams, but no
-//! handles: the copies themselves are made above, in `copy`.
+//! This layer knows how to cut a copy, how many bytes may be in flight, which threads copy, and streams. It knows no
+//! handles, because `copy`, one layer above, makes the copies.
 
 mod in_flight;
 pub mod parallel_copy;
@@ -28,47 +28,46 @@ use in_flight::InFlight;
 /// Length of the longest piece, in bytes: long enough to hide the cost of a copy, short enough to start early.
 const LONGEST_PIECE: usize = 2 << 20;
 
-/// Length of pieces that one thread copies: long beside a driver call, short enough to start early.
+/// Length of the pieces that one thread copies: long compared with a driver call, but short enough to start early.
 pub const PIECE: usize = 256 << 10;
 
-/// Length of the shortest piece, for a ring that allows no more.
+/// Length of the shortest piece, for a ring that is too small for longer ones.
 const SHORTEST_PIECE: usize = 64 << 10;
 
-/// Share of one helper, in bytes: a copy gets one more thread for each full share. One thread alone fills pieces at 17
-/// to 25 GB/s and empties them at 17 GB/s: less than half of what the bus takes, and about what the driver's own way
-/// reaches (H200).
+/// A copy gets one more thread for each full share of this many bytes. One thread fills pieces at 17 to 25 GB/s and empties
+/// them at 17 GB/s. That is less than half of what the bus takes, and about what the driver reaches by itself (H200).
 const SHARE: usize = 768 << 10;
 
-/// Length of the longest upload, or part of one, that lies in a chunk as a whole.
+/// Length of the longest upload, or part of one, that we put into a chunk as a whole.
 const LONGEST_IN_CHUNK: usize = 4 << 20;
 
-/// The number of threads that saturates the buses seen so far.
+/// This many threads saturate all buses that we have seen so far.
 const MOST_THREADS: usize = 8;
 
-/// The most threads that may be asked for: more cost more than they copy.
+/// You can ask for at most this many threads, because more of them cost more than they copy.
 const THREADS_LIMIT: usize = 256;
 
-/// The time without a copy by several threads after which the pinned memory goes back to the driver.
+/// If several threads have not copied for this long, the pinned memory goes back to the driver.
 const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
 
-/// The options for copies of ordinary memory; zero leaves the choice to the library.
+/// Options for copies of ordinary memory. Zero means that we choose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StagingOptions {
-    /// Bytes of pinned memory that one stream may have under way.
+    /// How many bytes of pinned memory one stream may have in flight.
     pub(crate) ring: usize,
-    /// Threads that copy, the calling one included.
+    /// How many threads copy, including the calling one.
     pub(crate) threads: usize,
 }
 
 impl StagingOptions {
-    /// Takes the choices of `other` where these options leave one open.
+    /// Fills the options that are still open from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         let either = |own: usize, other| if own > 0 { own } else { other };
         Self { ring: either(self.ring, other.ring), threads: either(self.threads, other.threads) }
     }
 }
 
-/// A device's staging: the settings, and the bytes under way.
+/// A device's staging: its settings, and the bytes in flight.
 pub struct Staging {
     threads: usize,
     pub in_flight: InFlight,
@@ -83,20 +82,20 @@ impl Staging {
                 (cores / 2).clamp(1, MOST_THREADS)
             })
             .min(THREADS_LIMIT);
-        // Each thread fills one piece while another one of its own is being copied.
+        // Each thread fills one of its pieces while another is being copied.
         let ring = given(options.ring).unwrap_or(2 * threads * LONGEST_PIECE);
         Self { threads, in_flight: InFlight::new(ring) }
     }
 
-    /// Cuts a copy of `bytes` bytes into pieces. A copy that `follows` another closely gains nothing by starting early,
-    /// since the device is still busy, and each driver call costs as much as copying 50 KB; so such a copy is cut into
-    /// as few pieces as can be.
+    /// Cuts a copy of `bytes` bytes into pieces. If a copy `follows` another one closely, starting early gains nothing,
+    /// because the device is still busy. And each driver call costs as much as copying 50 KB. So we cut such a copy into as
+    /// few pieces as we can.
     pub fn plan(&self, bytes: usize, threads: usize, follows: bool) -> Plan {
         let threads = (1 + bytes / SHARE).min(threads);
         let piece = match (threads, follows) {
             (1, false) => PIECE,
             (_, true) => bytes.div_ceil(threads),
-            // Two for each thread, so that one is filled while the other is copied.
+            // Two for each thread, so that it can fill one while the other is copied.
             (_, false) => bytes.div_ceil(2 * threads),
         };
         let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
@@ -104,7 +103,7 @@ impl Staging {
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
     }
 
-    /// Returns how many threads may copy, the calling one included.
+    /// Returns how many threads may copy, including the calling one.
     pub fn threads(&self) -> usize {
         self.threads
     }
@@ -114,8 +113,8 @@ impl Staging {
         if stream.is_one_threads() { 1 } else { self.threads }
     }
 
-    /// Returns the length of the longest upload, or part of one, that goes through a chunk. Several chunks fit the
-    /// ring, so that one is filled while others are copied.
+    /// Returns how long an upload, or part of one, can be so that it still goes through a chunk. Several chunks fit into the
+    /// ring, so that we can fill one while others are being copied.
     pub fn longest_in_chunk(&self) -> usize {
         LONGEST_IN_CHUNK.min(self.in_flight.limit() / 4).max(SHORTEST_PIECE)
     }
@@ -125,7 +124,7 @@ impl Staging {
 pub struct Plan {
     pub bytes: usize,
     piece: usize,
-    /// The number of threads beside the calling one.
+    /// How many threads help the calling one.
     pub helpers: usize,
 }
 

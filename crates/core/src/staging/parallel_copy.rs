@@ -1,12 +1,11 @@
 //! Threads that help with one call's pieces.
 //!
-//! The calling thread works too, so a call never depends on a helper having come: a helper that comes late finds the
-//! call closed. The call returns when all helpers that came have left, because they work on memory that the call
-//! borrows. A helper that panics leaves like any other, and the call reports the panic.
+//! The calling thread works too, so a call never depends on whether a helper comes. If a helper comes late, the call is
+//! closed. The call returns when all helpers that came have left, because they work on memory that the call borrows. A
+//! helper that panics leaves like any other, and the call reports the panic.
 //!
-//! Waking a thread costs the waker up to 50 µs on a virtual machine, in which a megabyte can be copied. So a helper
-//! stays awake for a moment after each call, a caller wakes one helper, which wakes the next, and short calls wake
-//! none.
+//! To wake a thread can take up to 50 µs on a virtual machine, and in that time you can copy a megabyte. So a helper stays
+//! awake for a moment after each call. A caller wakes one helper, and that one wakes the next. Short calls wake none.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};

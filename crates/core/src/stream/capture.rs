@@ -1,8 +1,8 @@
-//! Captures: a driver records what is submitted to its streams.
+//! Captures: the driver records what we submit to its streams.
 //!
-//! The streams of a capture are its members: the one it began on, and those that joined by waiting for an event recorded
-//! inside. The driver orders the operations of a member; a wait between members is an event recorded on one and waited for by
-//! the other, as outside.
+//! The members of a capture are the stream that it began on, and every stream that joined later because it waited for an
+//! event recorded inside. The driver orders the operations of one member. Between members we order them as outside captures:
+//! we record an event on one, and let the other wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId};
 
-/// A point of a capture, held by an event that was recorded inside it.
+/// A point of a capture. An event that was recorded inside it holds one.
 #[derive(Clone)]
 pub struct CapturedPoint {
     pub capture: Arc<Capture>,
@@ -34,7 +34,7 @@ pub struct CapturedPoint {
 
 struct CapturedStream {
     stream: Arc<StreamCore>,
-    /// The driver's stream that is captured: see [`StreamCore::handle_to_capture`].
+    /// The driver's stream that we capture: see [`StreamCore::handle_to_capture`].
     raw: RawStream,
     /// The number of its last operation.
     number: u64,
@@ -47,31 +47,32 @@ struct CapturedStream {
 struct CaptureState {
     members: HashMap<StreamId, CapturedStream>,
     scope: Scope,
-    /// Keeps the context from being waited for while the driver records.
+    /// Keeps other threads from waiting for the context while the driver records.
     context: Option<ContextHold>,
-    /// The body of a conditional node is being filled: the streams around it wait until then.
+    /// True while the body of a conditional node is being filled. The streams around it must wait until then.
     in_body: bool,
-    /// The failure that left the driver's graph with part of a conditional node.
+    /// The failure that left part of a conditional node in the driver's graph.
     broken: Option<Error>,
-    /// The waits so far, if the driver must find no circle in them.
+    /// The waits so far, if we must not give the driver a circle of them.
     tree: Option<CaptureTree>,
 }
 
-/// A driver's capture, shared by the streams that take part in it and the events recorded inside.
+/// A driver's capture. The streams that take part in it share it with the events recorded inside.
 pub struct Capture {
     origin: StreamId,
     /// The only thread that may submit.
     thread: ThreadId,
     inner: Mutex<CaptureState>,
-    /// The driver's recording is over.
+    /// True once the driver's recording is over.
     ended: AtomicBool,
 }
 
 impl StreamEntry<'_> {
-    /// Has the graph that is recorded keep a value, which is told of its launches: once, however often it is given.
+    /// Makes the graph that is being recorded keep a value, and tell it of its launches. If you give a value twice, it is
+    /// kept once.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] where nothing is recorded; [`ErrorKind::Captured`] where another thread captures the
+    /// [`ErrorKind::InvalidArgument`] if nothing is being recorded; [`ErrorKind::Captured`] if another thread captures the
     /// stream.
     pub fn keep_watcher(&self, watcher: Keep) -> Result<()> {
         let kept = self.in_scope(|scope, _| {
@@ -89,8 +90,8 @@ impl Capture {
     /// Begins recording on `stream`.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for a stream that is captured, and while a host thread waits for the whole context; those of
-    /// [`check_thread`](StreamCore::check_thread).
+    /// [`ErrorKind::Captured`] if the stream is captured already, or while a host thread waits for the whole context; those
+    /// of [`check_thread`](StreamCore::check_thread).
     pub fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
         let context = Some(ContextHold::for_capture(&*stream.device)?);
@@ -120,7 +121,7 @@ impl Capture {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Refuses other threads than the one that captures.
+    /// Refuses every thread but the capturing one.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] on another thread.
@@ -142,8 +143,8 @@ impl Capture {
         let raw = inner.check(stream.id)?;
         let needs = Needs { accesses, whole_device: call.is_cooperative() };
         inner.order(caller, stream.id, needs)?;
-        // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
-        // part uses.
+        // We enter this before the call, even if the call fails, because a driver may have recorded part of it, and then the
+        // graph must own the memory that the part uses.
         inner.enter(stream.id, caller.call_site, needs);
         inner.scope.keep(kept);
         inner.scope.contents.several |= !matches!(call, DriverCalls::Work(_));
@@ -151,7 +152,7 @@ impl Capture {
         unsafe { call.record(&*stream.device, raw) }
     }
 
-    /// Calls `work` with the tracker, and with the question which points come before the next operation of `stream`.
+    /// Calls `work` with the tracker, and with a closure that tells which points come before the next operation of `stream`.
     pub(crate) fn in_scope<T>(
         &self,
         stream: &StreamCore,
@@ -163,8 +164,8 @@ impl Capture {
         Ok(work(scope, &|point| point.stream == stream.id || member.clock.covers(point)))
     }
 
-    /// Records a conditional node, after the captured operations that the word and the body conflict with. `fill` fills
-    /// the body.
+    /// Records a conditional node, after the captured operations that conflict with the word or the body. `fill` fills the
+    /// body.
     ///
     /// # Safety
     /// As for [`StreamEntry::submit`], for the word and for each operation of the body.
@@ -174,7 +175,7 @@ impl Capture {
         condition: &Condition<'_>,
         fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
     ) -> Result<()> {
-        /// Lets the streams go on, also where the body's closure panics.
+        /// Lets the streams go on, even if the body's closure panics.
         struct Reopening<'a>(&'a Capture);
         impl Drop for Reopening<'_> {
             fn drop(&mut self) {
@@ -213,7 +214,7 @@ impl Capture {
     /// Records `event` on a member.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] on another thread, on a stream that does not take part, and while a body is filled.
+    /// [`ErrorKind::Captured`] on another thread, on a stream that does not take part, and while a body is being filled.
     pub fn record(self: &Arc<Self>, stream: &StreamCore, event: &EventCell) -> Result<CapturedPoint> {
         self.check_thread()?;
         let inner = lock(&self.inner);
@@ -230,11 +231,11 @@ impl Capture {
         })
     }
 
-    /// Makes `stream` wait for a point of this capture, and join it if it is not part of it yet.
+    /// Makes `stream` wait for a point of this capture. If the stream is not part of the capture yet, it joins.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] on another thread, after the capture's end, for a stream of another capture, and while a
-    /// body is filled.
+    /// [`ErrorKind::Captured`] on another thread, after the capture's end, for a stream of another capture, and while a body
+    /// is being filled.
     pub fn wait(
         self: &Arc<Self>,
         stream: &Arc<StreamCore>,
@@ -280,13 +281,13 @@ impl Capture {
         Ok(())
     }
 
-    /// Ends the recording. All members are joined to the first, so that nothing is left behind; their streams are
-    /// free again, also where this fails.
+    /// Ends the recording. We join all members to the first, because the driver refuses a capture that leaves any of them
+    /// behind. Even if this fails, their streams are free again.
     ///
     /// # Errors
-    /// The driver's, where the recording has come to nothing; no graph is left then.
+    /// Those of the driver. Then the recording has failed, and there is no graph.
     pub fn end(&self) -> Result<(RawGraph, Contents)> {
-        /// Frees the streams also where a backend panics.
+        /// Frees the streams even if a backend panics.
         struct Members<'a>(&'a Capture, &'a mut CaptureState);
         impl Drop for Members<'_> {
             fn drop(&mut self) {
@@ -299,13 +300,13 @@ impl Capture {
         }
 
         let mut inner = lock(&self.inner);
-        // Dropped only after the driver has let go of the streams: until then other threads are refused.
+        // We drop this only after the driver has let go of the streams. Until then other threads are refused.
         let members = Members(self, &mut inner);
         let ended = members.1.end(self.origin);
         members.1.keep_parts();
         let contents = members.1.scope.finish();
         drop(members);
-        // The contents of a graph that came to nothing are dropped after that: they own closures of the program.
+        // We drop the contents of a failed graph after that, because they own your closures.
         drop(inner);
         Ok((ended?, contents))
     }
@@ -322,7 +323,7 @@ impl CaptureState {
         if self.in_body { Err(refused(AROUND_BODY)) } else { Ok(()) }
     }
 
-    /// Checks that a stream takes part in the capture, and can go on. Returns the driver's stream that is captured.
+    /// Checks that a stream takes part in the capture and can go on. Returns the driver's stream that we capture.
     fn check(&self, stream: StreamId) -> Result<RawStream> {
         let member = self.members.get(&stream).ok_or_else(has_left)?;
         self.check_around()?;
@@ -338,7 +339,7 @@ impl CaptureState {
         self.scope.enter(point, operation, needs, std::mem::replace(&mut member.frontier, next));
     }
 
-    /// The member of a stream, which may be new.
+    /// Returns the member of a stream, and adds it if it is new.
     fn add_member(&mut self, stream: &Arc<StreamCore>, raw: RawStream) -> &mut CapturedStream {
         self.members.entry(stream.id).or_insert_with(|| CapturedStream {
             stream: stream.clone(),
@@ -349,7 +350,7 @@ impl CaptureState {
         })
     }
 
-    /// Makes a member wait for what an operation with these needs must follow on other members.
+    /// Makes a member wait for everything on other members that an operation with these needs must follow.
     fn order(&mut self, caller: &Caller, id: StreamId, needs: Needs<'_>) -> Result<()> {
         for access in needs.accesses {
             let Some(member) = self.members.get(&id) else { return Ok(()) };
@@ -361,21 +362,21 @@ impl CaptureState {
         missing.map_or(Ok(()), |point| self.join(point.stream, id))
     }
 
-    /// Has the graph keep the members' streams that are on a part of the device: its nodes run on that part, which goes with
-    /// the stream.
+    /// If a member's stream is on a part of the device, the graph keeps that stream, because the graph's nodes run on that
+    /// part, and the part goes with the stream.
     fn keep_parts(&mut self) {
         for member in self.members.values().filter(|member| member.stream.part().is_some()) {
             self.scope.contents.keep(member.stream.clone());
         }
     }
 
-    /// Returns the stream by which member `to` has to wait for an event of member `from`, where the driver must not be told of
-    /// the wait itself.
+    /// If we must not tell the driver that member `to` waits for an event of member `from`, returns the stream through which
+    /// the wait can go instead.
     fn way_round(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
         self.tree.as_mut()?.enter(from, to)
     }
 
-    /// Makes member `to` wait for all that member `from` holds so far.
+    /// Makes member `to` wait for everything that member `from` has so far.
     fn join(&mut self, from: StreamId, to: StreamId) -> Result<()> {
         if let Some(between) = self.way_round(from, to) {
             self.join(from, between)?;
@@ -397,7 +398,7 @@ impl CaptureState {
         Ok(())
     }
 
-    /// Joins all members to the first, and has the driver end its recording.
+    /// Joins all members to the first, and makes the driver end its recording.
     fn end(&mut self, origin: StreamId) -> Result<RawGraph> {
         let others: Vec<StreamId> = self.members.keys().copied().filter(|&id| id != origin).collect();
         let joined = others.iter().try_for_each(|&id| {
@@ -413,13 +414,13 @@ impl CaptureState {
         // SAFETY: the stream is alive and being captured, on this thread.
         let graph = unsafe { stream.device.capture_end(raw) };
         if graph.is_err() {
-            // SAFETY: the stream is alive, and its recording has just ended without success, on this thread. Where
-            // this fails, the next use of the stream says so.
+            // SAFETY: the stream is alive, and its recording has just ended without success, on this thread. If this fails,
+            // the next use of the stream says so.
             let _ = unsafe { stream.device.capture_abandon(raw) };
         }
         let joined = joined.and(self.broken.take().map_or(Ok(()), Err));
         if let (Ok(raw), Err(_)) = (&graph, &joined) {
-            // SAFETY: nobody else has the graph.
+            // SAFETY: no one else has the graph.
             let _ = unsafe { stream.device.graph_destroy(*raw) };
         }
         joined.and(graph)

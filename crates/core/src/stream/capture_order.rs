@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::track::StreamId;
 
-/// The streams that HIP ends with each stream of a capture: those that waited for an event of that stream, the first stream
-/// of the capture excepted. HIP would follow a circle among them without end, so none is entered here.
+/// For each stream of a capture, the streams that HIP ends together with it: those that waited for an event of it, except
+/// the capture's first stream. HIP would follow a circle among them forever, so we never enter one.
 pub(super) struct CaptureTree {
     origin: StreamId,
     parents: HashMap<StreamId, StreamId>,
@@ -17,9 +17,9 @@ impl CaptureTree {
         Self { origin, parents: HashMap::new(), children: HashMap::new() }
     }
 
-    /// Enters a wait of `to` for an event of `from`, as HIP does (`hipStreamWaitEvent_common`). Where that would close a circle
-    /// nothing is entered, and the stream by which the wait can go round is returned: the first one, which may wait for any
-    /// other, and for which any other may wait.
+    /// Enters that `to` waits for an event of `from`, as HIP does (`hipStreamWaitEvent_common`). If that would close a
+    /// circle, we enter nothing, and return the stream through which the wait can go instead. That is the first one, because
+    /// it may wait for any other, and any other may wait for it.
     pub(super) fn enter(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
         if to == self.origin || self.parents.get(&from) == Some(&to) {
             return None;
@@ -35,7 +35,7 @@ impl CaptureTree {
         None
     }
 
-    /// Whether HIP ends `other` with `stream`.
+    /// Returns true if HIP ends `other` together with `stream`.
     fn ends(&self, stream: StreamId, other: StreamId) -> bool {
         let mut found = vec![stream];
         let mut looked_at = 0;
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(tree.enter(origin, a), None);
     }
 
-    /// There are more paths from the first stream to the last than anybody could walk.
+    /// There are far more paths from the first stream to the last than we could ever walk.
     #[test]
     fn streams_that_wait_for_all_others_are_looked_at_once() {
         let streams: Vec<_> = (0..100).map(|_| StreamId::next()).collect();

@@ -1,5 +1,5 @@
-//! Captures beside waits for a whole context. A driver breaks a capture when any thread waits for the context meanwhile, so
-//! one is refused while the other goes on.
+//! Keeps captures and waits for a whole context apart. A driver breaks a capture if any thread waits for the context
+//! meanwhile, so we refuse one while the other is going on.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use crate::sync::{Mutex, lock, thread};
 
 type Key = (hal::BackendName, usize);
 
-/// The captures, or the waits, that go on in a context, with their number.
+/// How many captures, or how many waits, are going on in a context.
 enum Use {
     Captures(usize),
     Waits(usize),
 }
 
-/// The number of times that a new capture looks for the end of a wait for its context before it is refused.
+/// How often a new capture looks if the wait for its context has ended, before we refuse it.
 const TRIES: usize = if cfg!(shuttle) { 2 } else { 10_000 };
 
 static CONTEXTS: Mutex<BTreeMap<Key, Use>> = Mutex::new(BTreeMap::new());
 
-/// A permit to capture in a context, or to wait for all of it, until dropped.
+/// A permit to capture in a context, or to wait for all of it. It lasts until you drop it.
 pub(crate) struct ContextHold(Key);
 
 impl ContextHold {
-    /// Lets a host thread's wait for the context go first where that wait is short. A longer one may depend on something
-    /// that this thread does later.
+    /// If a host thread is waiting for the context, gives it a short time to finish. We do not wait longer, because it may
+    /// depend on something that this thread does later.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] while a host thread waits for the context.
@@ -44,7 +44,7 @@ impl ContextHold {
     }
 
     /// # Errors
-    /// [`ErrorKind::Captured`] while a stream of the context is being captured, by any handle of the device.
+    /// [`ErrorKind::Captured`] while a stream of the context is being captured, through any handle of the device.
     pub(crate) fn for_wait(device: &dyn hal::Device) -> Result<Self> {
         Self::enter(device, Use::Waits(1)).ok_or_else(|| refused("make the host wait for the whole device"))
     }

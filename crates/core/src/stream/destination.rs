@@ -1,4 +1,4 @@
-//! The places that a stream's operations go to.
+//! The places where a stream's operations can go.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::record::scope::Scope;
 use crate::record::{Condition, NodeAdder, NodeSetter};
 use crate::track::Point;
 
-/// The place that a stream's operations go to. A stream keeps its destination for life.
+/// Where a stream's operations go. A stream has the same destination all its life.
 pub struct Destination(DestinationKind);
 
 enum DestinationKind {
@@ -23,16 +23,17 @@ enum DestinationKind {
     Set(Arc<NodeSetter>),
 }
 
-/// The recording that a stream takes part in. Changed under the stream's lock.
+/// The recording that a stream takes part in. Only changed under the stream's lock.
 #[derive(Default)]
 pub(crate) enum Recording {
-    /// Nothing: operations run.
+    /// None: operations run.
     #[default]
     None,
-    /// A driver's capture, and the handle that the driver captures: the stream's, or its proxy's. Set together with the
-    /// driver's state and cleared after the driver's: until then only the capturing thread's calls reach the driver.
+    /// A driver's capture, with the handle that the driver captures: the stream's own, or its proxy's. We set this together
+    /// with the driver's state, but clear it after the driver's. Until then, only calls of the capturing thread reach the
+    /// driver.
     Capture(Arc<Capture>, RawStream),
-    /// A node under construction. The driver has no such stream, and operations cannot run.
+    /// A node under construction. The driver has no such stream, so operations cannot run here.
     Node,
 }
 
@@ -42,7 +43,7 @@ impl StreamCore {
     /// # Errors
     /// [`ErrorKind::Captured`] if another thread captures the stream.
     pub fn is_recorded_here(&self) -> Result<bool> {
-        // Only the capturing thread ends its capture, so the answer lasts as long as this thread goes on.
+        // Only the capturing thread can end its capture, so the answer stays true as long as this thread goes on.
         match self.state.lock().recording() {
             Recording::None => Ok(false),
             Recording::Node => Ok(true),
@@ -54,7 +55,7 @@ impl StreamCore {
 impl Destination {
     pub(super) const DRIVER: Self = Self(DestinationKind::Driver);
 
-    /// The destination of a stream that stands for nodes under construction.
+    /// The destination of a stream that stands for new nodes.
     pub fn node(adder: Arc<NodeAdder>) -> Self {
         Self(DestinationKind::Node(adder))
     }
@@ -71,7 +72,7 @@ impl Destination {
 }
 
 impl StreamEntry<'_> {
-    /// Puts one operation where it goes, for which [`begin`](Self::begin) has returned nothing.
+    /// Puts one operation where it belongs, if [`begin`](Self::begin) has returned `None` for it.
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit).
@@ -90,8 +91,8 @@ impl StreamEntry<'_> {
         })
     }
 
-    /// Puts one operation into the capture that the stream takes part in, to the step whose run goes on, or, traced, to the
-    /// driver. Errors do not name the operation yet.
+    /// Puts one operation into the capture that the stream takes part in, offers it to the step that is running, or, if a
+    /// trace is on, gives it to the driver. Errors do not name the operation yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -103,15 +104,15 @@ impl StreamEntry<'_> {
         };
         let capture = capture.clone();
         drop(state);
-        // Only the capturing thread gets further, and only that thread ends the capture.
+        // Only the capturing thread gets past here, and only that thread can end the capture.
         // SAFETY: handed on.
         unsafe { capture.submit(self.stream, submission) }
     }
 
-    /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
+    /// Records a conditional node. We call `fill` with an adder, and it puts the body there.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] on a stream that is neither captured nor stands for a node or body.
+    /// [`ErrorKind::InvalidArgument`] if the stream is not captured and does not stand for a node or body.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit), for the word and for each operation of the body.
@@ -135,14 +136,14 @@ impl StreamEntry<'_> {
         })
     }
 
-    /// Has a step hold back a launch that is the one which it expects, on memory that nobody but this stream has used, or a node
-    /// take the launch that it expects. Returns `None` for any other, which is to be checked and [submitted](Self::submit). The
-    /// expected one needs no checks: the launch that it equals had them, and where a step gets another shape, `resolved` is
-    /// called.
+    /// Lets a step defer the launch if it is the one that the step expects and only this stream has used its memory, or lets
+    /// a node take the launch if it expects it. Returns `None` for any other launch; then you must check it and
+    /// [submit](Self::submit) it. The expected launch needs no checks, because it equals a launch that had them. If a step
+    /// gets another shape, we call `resolved`.
     ///
     /// # Safety
-    /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
-    /// stream's device. `resolved` returns the shape, if it is one that the kernel takes. Neither calls the driver nor waits.
+    /// `shown` returns an argument as what it is, with bytes that can be read, or `None` if it does not belong to the
+    /// stream's device. `resolved` returns the launch's shape, if the kernel takes it. Neither may call the driver or wait.
     /// Otherwise as for [`submit`](Self::submit).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
@@ -162,18 +163,18 @@ impl StreamEntry<'_> {
         }
     }
 
-    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
-    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
-    /// executable.
+    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and a closure that tells
+    /// which of its points come before the stream's next operation. Returns `None` if operations run, or go into a node of
+    /// an executable.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] where another thread captures the stream.
+    /// [`ErrorKind::Captured`] if another thread captures the stream.
     pub(crate) fn in_scope<T>(
         &self,
         work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
     ) -> Result<Option<T>> {
         match &self.stream.destination.0 {
-            // Only the capturing thread gets further, and only that thread ends the capture.
+            // Only the capturing thread gets past here, and only that thread can end the capture.
             DestinationKind::Driver => {
                 self.stream.capture().map(|capture| capture.in_scope(self.stream, work)).transpose()
             }
@@ -184,13 +185,13 @@ impl StreamEntry<'_> {
 }
 
 impl StreamCore {
-    /// Whether a launch may be the one that a step or a node expects: see [`follow`](StreamEntry::follow).
+    /// Returns true if a launch may be the one that a step or a node expects: see [`follow`](StreamEntry::follow).
     #[inline]
     pub fn expects_a_launch(&self) -> bool {
         self.is_in_step() || matches!(self.destination.0, DestinationKind::Set(_))
     }
 
-    /// Whether an operation may be several calls of the driver's.
+    /// Returns true if an operation may consist of several driver calls.
     pub fn takes_several_calls(&self) -> bool {
         self.destination.is_driver()
     }

@@ -1,12 +1,12 @@
-//! The way into a stream: one check per call of the program's, handed down through the call.
+//! The way into a stream. Each of your calls is checked once, and carries the proof down.
 
 use gpustream_hal::{CallSite, Result};
 
 use super::StreamCore;
 use crate::operation::{Caller, Rules};
 
-/// One call's way into a stream. The call's thread may use the stream, outside of closures that may not call the library;
-/// nothing below asks again.
+/// One call's permission to use a stream: its thread may use the stream, and is not in a closure that must not call the
+/// library. So nothing below checks that again.
 #[derive(Clone, Copy)]
 pub struct StreamEntry<'s> {
     pub stream: &'s StreamCore,
@@ -14,7 +14,7 @@ pub struct StreamEntry<'s> {
 }
 
 impl StreamCore {
-    /// Lets a call of the program's in.
+    /// Lets one of your calls in.
     ///
     /// # Errors
     /// Those of [`check_thread`](Self::check_thread).
@@ -31,7 +31,7 @@ impl StreamCore {
 }
 
 impl StreamEntry<'_> {
-    /// Names the call in an error.
+    /// If `outcome` is an error, names the call in it.
     ///
     /// # Errors
     /// That of `outcome`, with the call's name and line.
@@ -40,8 +40,8 @@ impl StreamEntry<'_> {
         outcome.map_err(|error| error.with_call_site(self.caller.call_site))
     }
 
-    /// Refuses a recorded stream early; `what` completes the error "one cannot …". Another thread may begin a capture as soon
-    /// as this returns, so later calls check again.
+    /// Refuses a recorded stream early; `what` completes the error "one cannot …". Another thread may begin a capture as
+    /// soon as this returns, so later steps must check again.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`](gpustream_hal::ErrorKind::Captured) in a capture, and

@@ -1,4 +1,4 @@
-//! Recording events and waiting for them, on the device's side.
+//! Recording events, and waiting for them on the device.
 
 use std::iter;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::operation::{no_node, refused};
 use crate::track::Point;
 
 impl StreamCore {
-    /// Records an event at the stream's end; inside a capture, an event that each launch of the graph reaches anew.
+    /// Records an event at the stream's end. Inside a capture, each launch of the graph reaches the event anew.
     ///
     /// # Errors
     /// Those of [`check_thread`](Self::check_thread) and of the driver;
@@ -30,7 +30,7 @@ impl StreamCore {
         self.record_contents(&mut state, contents)
     }
 
-    /// As [`record_event`](Self::record_event), with an event for which host threads wait by this policy.
+    /// Like [`record_event`](Self::record_event), but host threads wait for this event by the given policy.
     ///
     /// # Errors
     /// As for [`record_event`](Self::record_event).
@@ -44,11 +44,11 @@ impl StreamCore {
         self.record_contents(&mut state, EventContents::new(cell, EventKind::Special))
     }
 
-    /// Records an event that takes the device's time, and for which host threads wait by this policy.
+    /// Records an event that takes the device's time. Host threads wait for it by the given policy.
     ///
     /// # Errors
-    /// As for [`record_event`](Self::record_event); [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording, where
-    /// events take no time.
+    /// As for [`record_event`](Self::record_event); [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording, because
+    /// events cannot take the time there.
     pub fn record_timed_event(&self, wait: WaitPolicy) -> Result<Box<EventContents>> {
         self.check_thread()?;
         let cell = EventCell::new(&self.device, EventOptions::default().timing(true).wait(wait))?;
@@ -81,8 +81,8 @@ impl StreamCore {
         Ok(EventContents::new(cell, kind))
     }
 
-    /// Orders everything that is submitted to this stream from now on after an event that `recorder` recorded. Makes no driver
-    /// call if that order holds already. Both streams are of one backend.
+    /// Orders everything that you submit to this stream from now on after an event that `recorder` recorded. If that order
+    /// holds already, makes no driver call. Both streams must be of one backend.
     ///
     /// # Errors
     /// Those of [`check_thread`](Self::check_thread) and of the driver;
@@ -102,15 +102,15 @@ impl StreamCore {
         Ok(())
     }
 
-    /// As [`wait_event`](Self::wait_event), for an event outside of captures. Returns the driver's refusal, if there was one.
+    /// Like [`wait_event`](Self::wait_event), for an event outside of captures. If the driver refuses, returns its error.
     fn wait_once(&self, recorder: &Self, event: &EventContents) -> Result<Option<Error>> {
         let mark = &event.mark;
         let point = Point { stream: recorder.id, number: mark.number };
         let mut state = self.state.lock();
-        // An event also stands for the work that its stream waited for, which need not have a number there.
+        // An event also stands for the work that its stream waited for, even if that work has no number there.
         let mut points = mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
-            // A point that has been reached is no dependency of the graph.
+            // If a point has been reached, the graph need not depend on it.
             return if points.all(known_done) {
                 Ok(None)
             } else {
@@ -136,8 +136,8 @@ impl StreamCore {
         Ok(None)
     }
 
-    /// Returns a recorded event behind everything submitted so far, recording one if there is none. `what` completes the error
-    /// "one cannot …" in a recording.
+    /// Returns a recorded event that comes after everything submitted so far, and records one if there is none. `what`
+    /// completes the error "one cannot …" in a recording.
     ///
     /// # Errors
     /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording,

@@ -1,4 +1,4 @@
-//! Marks: events recorded at a stream's end, by which others wait for it.
+//! Marks: events at a stream's end, so that other streams and the host can wait for it.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::reentrancy;
 use crate::sync::thread;
 use crate::track::Clock;
 
-/// Marks kept per stream before old ones are looked at.
+/// A stream keeps this many marks before it looks if old ones can go.
 const MARKS: usize = 32;
 
-/// Events kept per stream for the next records. A driver takes twice as long to make one as to record it.
+/// A stream keeps this many events for its next records, because a driver takes twice as long to make one as to record it.
 const SPARE: usize = 256;
 
-/// A driver event. Recycled through its stream once nobody else holds it.
+/// A driver event. Once no one else holds it, its stream uses it again.
 pub struct EventCell {
     pub raw: RawEvent,
     device: Arc<dyn hal::Device>,
@@ -40,7 +40,7 @@ impl EventCell {
     /// Asks the driver whether the event has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     ///
     /// # Safety
     /// The event has been recorded, on a stream that is alive or whose work is done.
@@ -49,7 +49,7 @@ impl EventCell {
         unsafe { self.device.event_query(self.raw) }
     }
 
-    /// Blocks until the event has been reached, in the way it was made for.
+    /// Blocks until the event has been reached. How it waits was decided when the event was made.
     ///
     /// # Errors
     /// Those of [`query`](Self::query).
@@ -58,7 +58,7 @@ impl EventCell {
     /// As for [`query`](Self::query).
     pub(super) unsafe fn synchronize(&self) -> Result<()> {
         if self.wait == WaitPolicy::Yield {
-            // Drivers yield only where the whole context is told to, and others in the process share that.
+            // Drivers only yield if we tell the whole context to, and we share that with other code in the process.
             // SAFETY: by this function's contract.
             while !unsafe { self.query() }? {
                 thread::yield_now();
@@ -74,77 +74,77 @@ impl Drop for EventCell {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
         reentrancy::outside(move || {
-            // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. A
-            // failure leaves nothing to do.
+            // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. If this
+            // fails, there is nothing we can do.
             let _ = unsafe { device.event_destroy(raw) };
         });
     }
 }
 
-/// A recorded event: everything up to `number` precedes it, and with that everything in `clock`.
+/// A recorded event. Everything up to `number` comes before it, and so does everything in `clock`.
 #[derive(Clone)]
 pub struct Mark {
     pub number: u64,
-    /// The number of the record on the stream. Marks of one submission number are reached in this order: the stream may
-    /// wait for others between them.
+    /// Counts the records on the stream. Marks with the same submission number are reached in this order, because the stream
+    /// may wait for other streams between them.
     pub record: u64,
     pub cell: Arc<EventCell>,
     pub clock: Clock,
 }
 
 impl Mark {
-    /// Makes the mark of an event that has yet to be recorded.
+    /// Makes a mark for an event that we have not recorded yet.
     #[inline]
     fn of(cell: Arc<EventCell>) -> Self {
         Self { number: 0, record: 0, cell, clock: Clock::default() }
     }
 }
 
-/// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next one, so that
-/// recording allocates nothing, and moves little.
+/// The contents of a `gpustream::Event`. When you drop the event, they go back to the stream for the next one, so that
+/// recording allocates nothing and moves little.
 pub struct EventContents {
     pub mark: Mark,
     pub kind: EventKind,
 }
 
 impl EventContents {
-    /// Makes the contents of an event that has yet to be recorded.
+    /// Makes the contents of an event that we have not recorded yet.
     pub fn new(cell: Arc<EventCell>, kind: EventKind) -> Box<Self> {
         Box::new(Self { mark: Mark::of(cell), kind })
     }
 }
 
-/// The kind of an event, which says who may wait for it and what becomes of its contents.
+/// The kind of an event: who may wait for it, and what becomes of its contents.
 pub enum EventKind {
     /// They go back to the stream, for the next event.
     Ordinary,
-    /// The driver's event takes the time, or has a wait policy of its own.
+    /// The driver's event takes the time, or has its own wait policy.
     Special,
-    /// Recorded inside a capture, at that place.
+    /// It was recorded inside a capture, at that place.
     Captured(CapturedPoint),
 }
 
-/// An event that is recorded before something follows.
+/// An event that we must record before the stream goes on.
 pub(super) enum Owed {
-    /// For a use of memory that the host reaches.
+    /// For a use of memory that the host can reach.
     Use(Remembered),
-    /// For a use of memory that no later access is known to cover.
+    /// For a use of memory, if we know of no later access that covers it.
     Any,
-    /// For the holders of the point.
+    /// For those who hold the point.
     Point(LatePoint),
 }
 
 impl Owed {
-    /// Whether every host access that waits for this use waits for `access` too.
+    /// Returns true if every host access that waits for this use also waits for `access`.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
         matches!(self, Self::Use(owed) if owed.is_covered_by(access))
     }
 }
 
 impl StreamCore {
-    /// Records the event by which the host can wait for the last operation alone, unless the host will wait for `accesses`
-    /// as well, and nobody watches the operation. Called before they are submitted, under each lock that something is submitted
-    /// under.
+    /// Records the event with which the host can wait for the last operation alone. We skip it if the host will wait for
+    /// `accesses` as well, and no one watches the operation. Call this before you submit those accesses, each time you lock
+    /// the stream to submit something.
     ///
     /// # Errors
     /// Those of [`mark`](Self::mark).
@@ -167,7 +167,8 @@ impl StreamCore {
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
     ) -> Result<()> {
-        // The same operation again names its memory in the same order, so each is looked for behind the last one found.
+        // If the same operation comes again, it names its memory in the same order, so we look for each after the last one
+        // found.
         let mut rest = accesses.clone();
         let covered = |owed: &Owed| {
             matches!(owed, Owed::Point(_))
@@ -186,12 +187,12 @@ impl StreamCore {
         Ok(())
     }
 
-    /// The last mark, which on a thread's default stream covers everything submitted.
+    /// The last mark. On a thread's default stream it covers everything submitted.
     pub(super) fn last_mark(&self) -> Option<Mark> {
         self.state.lock().marks.back().cloned()
     }
 
-    /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
+    /// Returns the oldest mark that covers `number`, and records one if there is none. `None` if `number` is done.
     ///
     /// # Errors
     /// Those of [`mark`](Self::mark).
@@ -204,25 +205,25 @@ impl StreamCore {
     pub(super) fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
         match state.marks.iter().position(|mark| mark.number >= number) {
             Some(oldest) => Ok(Some(&state.marks[oldest])),
-            // Perhaps done since the caller looked. Then its marks are gone, and no new one may be possible: the stream may be
-            // captured, or destroyed by its owner.
+            // It may be done since the caller looked. Then its marks are gone, and we may be unable to record a new one,
+            // because the stream may be captured, or its owner may have destroyed it.
             None if self.known_done(number) => Ok(None),
             None => self.mark(state).map(Some),
         }
     }
 
-    /// Records an event at the stream's present end.
+    /// Records an event at the stream's current end.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] on a stream that is recorded, [`ErrorKind::InvalidArgument`] on one that is out of reach,
-    /// and the failure of an operation that was held back.
+    /// [`ErrorKind::Captured`] if the stream is recorded; [`ErrorKind::InvalidArgument`] if it is out of reach; or the
+    /// failure of a deferred operation.
     pub(crate) fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         let raw = self.caught_up(state)?;
         let number = self.number_of_end(state);
         self.mark_on(state, raw, number)
     }
 
-    /// Records an event on `raw`, the stream's handle, to which the submissions up to `number` went.
+    /// Records an event on `raw`, the stream's handle. It has received the submissions up to `number`.
     pub(super) fn mark_on<'s>(
         &self,
         state: &'s mut StreamState,
@@ -239,7 +240,7 @@ impl StreamCore {
         Ok(&state.marks[state.marks.len() - 1])
     }
 
-    /// Records an event on `raw`, as [`mark_on`](Self::mark_on) does, for the caller alone.
+    /// Records an event on `raw`, like [`mark_on`](Self::mark_on), but only for the caller.
     pub(super) fn record_mark(&self, state: &mut StreamState, raw: RawStream, number: u64) -> Result<Mark> {
         self.check_thread()?;
         if state.is_recorded() {
@@ -262,12 +263,12 @@ impl StreamCore {
         Ok(state.new_mark(number, cell))
     }
 
-    /// Makes room among the marks: removes the marks that are reached, or else every other one of the older half, which makes
-    /// waits coarser and never wrong.
+    /// Makes room among the marks. Removes the marks that have been reached. If there are none, removes every other one of
+    /// the older half. That makes waits coarser, but never wrong.
     pub(super) fn forget_marks(&self, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
-            // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
-            // others between that submission and the mark.
+            // Even if we know that the number is done, that says nothing about the mark's clock, because the stream may have
+            // waited for other streams between that submission and the mark.
             if !self.known_done(oldest.number) {
                 // SAFETY: the event is alive and was recorded on this stream, which is not captured: its caller records.
                 if !matches!(unheard(|| unsafe { oldest.cell.query() }), Ok(true)) {
@@ -288,7 +289,7 @@ impl StreamCore {
         }
     }
 
-    /// Returns the contents of an event to record.
+    /// Returns contents for an event that you want to record.
     ///
     /// # Errors
     /// The driver's failure to make an event.
@@ -301,8 +302,8 @@ impl StreamCore {
         Ok(EventContents::new(cell, EventKind::Ordinary))
     }
 
-    /// Keeps a dropped event's contents for the next one, unless somebody waits for the event or has the state: dropping an
-    /// event waits for nothing.
+    /// Keeps the contents of a dropped event for the next one, unless someone waits for the event or has locked the state,
+    /// because dropping an event must not wait.
     pub fn take_back(&self, contents: Box<EventContents>) {
         if matches!(contents.kind, EventKind::Ordinary)
             && Arc::strong_count(&contents.mark.cell) == 1
@@ -313,8 +314,8 @@ impl StreamCore {
         }
     }
 
-    /// Makes sure that an event covers everything submitted so far. During a capture none can be recorded outside of it, and
-    /// after the drop of the stream's last value none at all.
+    /// Makes sure that an event covers everything submitted so far. During a capture we cannot record one outside the
+    /// capture, and after the stream's last value was dropped we cannot record one at all.
     pub(crate) fn mark_end(&self, state: &mut StreamState) -> Result<()> {
         let marked = state.marks.back().map_or(0, |mark| mark.number);
         if marked < state.number && !self.known_done(state.number) {
@@ -325,7 +326,7 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// The mark of an event that has just been recorded, after the submissions up to `number`.
+    /// Returns the mark of an event that we have just recorded, after the submissions up to `number`.
     #[inline]
     pub(crate) fn new_mark(&mut self, number: u64, cell: Arc<EventCell>) -> Mark {
         let mut mark = Mark::of(cell);
@@ -333,7 +334,7 @@ impl StreamState {
         mark
     }
 
-    /// Makes the mark of an event that has just been recorded again one of the stream's end, after the submissions up to
+    /// Updates the mark of an event that we have just recorded again, at the stream's end, after the submissions up to
     /// `number`.
     #[inline]
     pub(crate) fn renew_mark(&mut self, number: u64, mark: &mut Mark) {
@@ -342,18 +343,18 @@ impl StreamState {
         mark.clock.clone_from(&self.clock);
     }
 
-    /// Gives the points that are owed an event the one just recorded.
+    /// Gives the event that we have just recorded to the points that are owed one.
     fn pay_points(&mut self, mark: &Mark) {
         self.owed.retain(|owed| {
             if let Owed::Point(point) = owed {
-                // A point is owed until it has its mark.
+                // A point is owed an event until it has its mark.
                 let _ = point.set(mark.clone());
             }
             !matches!(owed, Owed::Point(_))
         });
     }
 
-    /// Keeps an event for later, unless somebody still waits on it.
+    /// Keeps an event for later, unless someone still waits for it.
     pub(super) fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < SPARE {
             self.free.push(cell);

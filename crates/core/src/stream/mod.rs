@@ -1,32 +1,32 @@
-//! Streams: the numbers of submissions, their order, and how far each stream has come.
+//! Streams: we number their submissions, order them, and know how far each stream has come.
 //!
 //! | module | knows |
 //! |---|---|
-//! | `entry` | what a call of the program's has shown on its way in |
+//! | `entry` | what one call has already checked on its way in |
 //! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
 //! | `event` | recording an event, and making a stream wait for one |
-//! | `mark` | events recorded at a stream's end, by which others wait for it |
-//! | `watcher` | operations that somebody watches, by events that are recorded late |
+//! | `mark` | events at a stream's end, so that other streams and the host can wait for it |
+//! | `watcher` | operations that a listener watches, through events that we record late |
 //! | `progress` | known, poll, wait: how far the stream has come |
-//! | `capture` | streams whose operations a driver records |
-//! | `proxy` | events beside a capture, where the driver captures in a way that forbids their use |
-//! | `destination` | the places that operations go to |
+//! | `capture` | streams that the driver is recording |
+//! | `proxy` | a second stream for captures, because HIP would take the first stream's events along |
+//! | `destination` | the places where operations can go |
 //! | `table` | the process's streams, by number |
-//! | `context` | captures beside waits for a whole context |
+//! | `context` | keeps captures and waits for a whole context apart |
 //! | `wait` | host access to memory |
-//! | `replay` | operations that are held back for a graph |
+//! | `replay` | operations that are deferred for a graph |
 //! | `short_copies` | pinned memory that a stream keeps for short copies |
 //!
-//! One rule prevents deadlock and inversion: a stream takes a number and calls the driver under its own lock, and no thread
-//! ever holds two streams' locks. A hand-over therefore records on the other stream first (under that stream's lock), lets
-//! go, and takes its own.
+//! One rule prevents deadlocks and keeps numbers in the driver's order: a stream takes a number and calls the driver under
+//! its own lock, and no thread ever holds the locks of two streams. So to hand work over, we first record on the other
+//! stream under that stream's lock, unlock it, and only then lock our own.
 //!
-//! Another thread may begin to capture a stream whenever the stream's lock is free, and the driver would then put
-//! everything it is given into that thread's graph. So a caller trusts only the state that it sees under the lock with
-//! which it calls the driver, and looks again each time it takes the lock again. A capture begins under the lock together
-//! with the driver's, and the stream runs again only after the driver's capture has ended.
+//! Whenever a stream's lock is free, another thread may begin to capture the stream. The driver would then put everything
+//! that we submit into that thread's graph. So you can only trust the state that you read under the same lock with which you
+//! call the driver. If you unlock and lock again, look again. A capture begins under the lock, together with the driver's
+//! capture, and the stream counts as running only after the driver's capture has ended.
 //!
-//! This layer knows memory, operations and recordings. It knows neither pools nor devices nor the handles that users hold.
+//! This layer knows memory, operations and recordings. It does not know pools, devices or the handles that users hold.
 
 mod capture;
 mod capture_order;
@@ -74,13 +74,13 @@ pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};
 pub use watcher::StreamWatcher;
 
-/// The most points that are noted as waited for: a stream may wait often, and be given nothing.
+/// We note at most this many points that a stream waited for, because a stream can wait often and never get any work.
 const MOST_WAITED: usize = 64;
 
 /// The state of a stream that is locked.
 pub(crate) type StateGuard<'a> = FastPathMutexGuard<'a, StreamState>;
 
-/// The part of a stream that changes under the stream's lock.
+/// What changes under the stream's lock.
 #[derive(Default)]
 pub(crate) struct StreamState {
     /// The last number given out.
@@ -89,70 +89,71 @@ pub(crate) struct StreamState {
     records: u64,
     /// The points of other streams that this stream comes after.
     pub clock: Clock,
-    /// Whether the last operation, once its calls are made, leaves something to do: it touches memory that the host may wait
-    /// for, or somebody waits for it, or other threads.
+    /// True if the last operation leaves something to do after its calls: it touches memory that the host may wait for, or a
+    /// listener or another thread waits for the operation itself.
     concludes: bool,
-    /// The points that the stream has waited for since its last operation, while somebody listens.
+    /// The points that the stream has waited for since its last operation. We only note them while a trace listens.
     waited: Vec<Point>,
     /// Recorded events, oldest first.
     marks: VecDeque<Mark>,
-    /// The events that tell when exactly the last operation is done, of which none has been recorded. One is, before the next
-    /// submission; for host memory only where that does not touch the same memory in the same way.
+    /// Events that would tell exactly when the last operation is done, and that we have not recorded yet. We record one
+    /// before the next submission. For host memory we skip it if that submission touches the same memory in the same way.
     owed: Vec<Owed>,
-    /// Driver events that nobody else holds.
+    /// Driver events that are free to use again.
     free: Vec<Arc<EventCell>>,
-    /// The contents of dropped `gpustream::Event`s, for the next ones.
+    /// The contents of dropped `gpustream::Event`s, which the next events reuse.
     #[allow(clippy::vec_box)] // the boxes are what is kept
     spare: Vec<Box<EventContents>>,
     recording: Recording,
-    /// The step whose run is going on, if there is one.
+    /// The step that is running now, if there is one.
     step: Option<Box<ReplayStep>>,
 }
 
-/// A stream, shared by its `Stream`s and by everything that waits for its work.
+/// A stream. Its `Stream`s share it with everything that waits for its work.
 pub struct StreamCore {
     pub id: StreamId,
-    /// The driver's handle. Calls that put something into the stream, or ask about its end, take the handle from
-    /// [`caught_up`](Self::caught_up).
+    /// The driver's handle. If you put something into the stream, or ask about its end, take the handle from
+    /// [`caught_up`](Self::caught_up) instead.
     raw: RawStream,
     pub device: Arc<dyn hal::Device>,
-    /// The fast path is enabled while the run of a step goes on.
+    /// Its fast path is enabled during a run of a step.
     pub(crate) state: FastPathMutex<StreamState>,
     pub(crate) short_copies: ShortCopies,
-    /// The last number given out, readable without the lock.
+    /// The last number that we gave out, readable without the lock.
     counted: AtomicU64,
-    /// Whether the stream's operations are recorded instead of run, readable without the lock.
+    /// True if the stream's operations are recorded instead of run. Readable without the lock.
     recorded: AtomicBool,
-    /// Whether others may submit to the driver's stream: they made it, or the program has its handle.
+    /// True if other code may submit to the driver's stream, because it made the stream or you took the raw handle.
     shared: AtomicBool,
-    /// Everything up to this number is known to be done.
+    /// We know that everything up to this number is done.
     completed: AtomicU64,
-    /// The failures that the next wait reports.
+    /// The failures that the next wait will report.
     pub failures: Arc<Failures>,
     destination: Destination,
     origin: Origin,
-    /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
+    /// How many `Stream`s refer to this stream, if it is not ours. Only changed under the table's [`Adopting`] lock.
     handles: AtomicUsize,
-    /// The way in which host threads wait for the stream's events.
+    /// How host threads wait for the stream's events.
     wait: WaitPolicy,
-    /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
+    /// Set when the last `Stream` of a stream that is not ours is dropped. Then its owner may destroy it.
     retired: AtomicBool,
-    /// The driver's stream that is captured in place of this one. Made when it is first needed.
+    /// The driver's stream that we capture in place of this one. We make it when we first need it.
     proxy: OnceLock<RawStream>,
 }
 
-/// The maker of a stream.
+/// Who made a stream, and so who destroys it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This library, which destroys it.
+    /// We made it, so we destroy it.
     Ours,
     /// This library; the work of the stream and of the legacy default stream wait for each other.
     Blocking,
-    /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
+    /// The driver or your own code made it, and may destroy it once no `Stream` refers to it.
     Foreign,
-    /// The driver: it is the default stream of that thread, on which alone the driver's handle means this stream.
+    /// The driver made it: it is the default stream of this thread. On other threads the same driver's handle means another
+    /// stream.
     Thread(ThreadId),
-    /// Nobody: it stands for a node of a graph, and the driver has no such stream.
+    /// It stands for a node of a graph. The driver has no such stream.
     Node,
 }
 
@@ -161,7 +162,8 @@ impl Origin {
         matches!(self, Self::Ours | Self::Blocking)
     }
 
-    /// The default stream of the calling thread. Other threads go by events: each submission to it gets one.
+    /// The default stream of the calling thread. Other threads can only wait for it through events, so each submission to it
+    /// gets one.
     pub fn this_thread() -> Self {
         Self::Thread(thread::current().id())
     }
@@ -173,8 +175,8 @@ impl Drop for StreamCore {
             let (device, raw, proxy) = (self.device.clone(), self.raw, self.proxy.take());
             reentrancy::outside(move || {
                 for raw in proxy.into_iter().chain([raw]) {
-                    // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it. An
-                    // proxy has no work, and no capture: a capture holds its streams.
+                    // SAFETY: the device drops an entry only once the stream's work is done and no one else holds it. A
+                    // proxy has no work and is in no capture, because a capture holds its streams.
                     let _ = unsafe { device.stream_destroy(raw) };
                 }
             });

@@ -1,4 +1,4 @@
-//! How far a stream has come: three verbs, each for the whole stream, for a submission's number or for a mark.
+//! How far a stream has come. There are three verbs, each for the whole stream, for a submission's number and for a mark.
 //!
 //! | verb | the driver | the stream's end | a number | a mark |
 //! |---|---|---|---|---|
@@ -6,7 +6,7 @@
 //! | poll | is asked, and the host goes on | [`poll`](StreamCore::poll) | [`poll_number`](StreamCore::poll_number) | [`poll_mark`](StreamCore::poll_mark) |
 //! | wait | makes the host wait | [`wait`](StreamCore::wait), [`wait_end`](StreamCore::wait_end) | [`wait_number`](StreamCore::wait_number) | |
 //!
-//! Each answer is kept (`set_done`): work that was seen to be done is known to be done.
+//! We keep each answer (`set_done`): once we have seen that work is done, we know it.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::trace;
 use crate::track::{Clock, Point};
 
 impl StreamCore {
-    /// Whether everything up to `number` is known to be done.
+    /// Returns true if we know that everything up to `number` is done.
     #[inline]
     pub fn known_done(&self, number: u64) -> bool {
         self.completed.load(Ordering::Acquire) >= number
     }
 
-    /// Whether nobody need wait for `number`: it is known to be done, or the host closure that this thread is in comes
-    /// after it, or the stream is retired, so that no wait may be possible any more, and its last mark is reached.
+    /// Returns true if you need not wait for `number`: we know that it is done, or the host closure on this thread comes
+    /// after it, or the stream is retired, so that we may be unable to wait any more, and its last mark has been reached.
     #[inline]
     pub(crate) fn needs_no_wait(&self, number: u64) -> bool {
         self.known_done(number)
@@ -36,9 +36,9 @@ impl StreamCore {
             || self.is_retired() && self.poll_last_mark(number).is_ok_and(|clock| clock.is_some())
     }
 
-    /// Everything up to `number` is done.
+    /// Notes that everything up to `number` is done.
     pub(crate) fn set_done(&self, number: u64) {
-        // Not `fetch_max`, which ThreadSanitizer does not see.
+        // We cannot use `fetch_max` here, because ThreadSanitizer does not see it.
         let mut done = self.completed.load(Ordering::Relaxed);
         while done < number {
             match self.completed.compare_exchange_weak(done, number, Ordering::AcqRel, Ordering::Relaxed) {
@@ -48,14 +48,14 @@ impl StreamCore {
         }
     }
 
-    /// The mark has been reached, and with it everything that it is ordered after.
+    /// Notes that the mark has been reached, and with it everything that it comes after.
     pub fn set_reached(&self, mark: &Mark) {
         self.set_done(mark.number);
         StreamTable::shared().set_done(&mark.clock);
     }
 
-    /// Asks whether everything submitted is done. The answer is no for a stream that is being captured, and for one that
-    /// another thread is using at this moment: that thread may wait for room in the stream.
+    /// Asks whether everything submitted is done. Answers no if the stream is being captured, or if another thread is using
+    /// it right now, because that thread may be waiting for room in the stream.
     pub(crate) fn poll(&self) -> Result<bool> {
         let clock = self.poll_clock()?;
         if let Some(clock) = &clock {
@@ -64,27 +64,27 @@ impl StreamCore {
         Ok(clock.is_some())
     }
 
-    /// As [`poll`](Self::poll); the caller is given the clock by which other streams' work is done as well.
+    /// Like [`poll`](Self::poll), but gives the caller the clock, because with it other streams' work is done as well.
     pub(crate) fn poll_clock(&self) -> Result<Option<Clock>> {
         let Some(state) = self.try_state() else { return Ok(None) };
-        // The answer lets nobody wait, so operations may stay held back.
+        // No one waits because of this answer, so operations may stay deferred.
         if state.is_recorded() || state.holds_any() {
             return Ok(None);
         }
         self.poll_caught_up(state)
     }
 
-    /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
+    /// Like [`poll_clock`](Self::poll_clock), if you know that the stream is not captured.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed; the failure of an operation that was held back.
+    /// [`ErrorKind::DeviceLost`] if the device failed; the failure of a deferred operation.
     pub(crate) fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
         self.caught_up(&mut state)?;
         self.poll_caught_up(state)
     }
 
-    /// As [`poll_locked`](Self::poll_locked), for a stream that holds nothing back. The run of a step that is going on is not
-    /// cut.
+    /// Like [`poll_locked`](Self::poll_locked), for a stream without deferred operations. It does not cut a step that is
+    /// running.
     fn poll_caught_up(&self, state: StateGuard<'_>) -> Result<Option<Clock>> {
         let number = state.number;
         if !self.is_reachable() {
@@ -99,7 +99,7 @@ impl StreamCore {
         Ok(done.then(|| state.clock.clone()))
     }
 
-    /// As [`poll_clock`](Self::poll_clock), for a stream that is out of reach.
+    /// Like [`poll_clock`](Self::poll_clock), for a stream that is out of reach.
     #[cold]
     fn poll_last_mark(&self, number: u64) -> Result<Option<Clock>> {
         if self.known_done(number) {
@@ -109,9 +109,9 @@ impl StreamCore {
         Ok(self.poll_mark(&mark)?.then_some(mark.clock))
     }
 
-    /// As [`poll`](Self::poll), and marks the stream's end where it is not done, so that the next poll can tell more.
+    /// Like [`poll`](Self::poll). If the stream is not done, it also marks the end, so that the next poll can tell more.
     pub(crate) fn poll_and_mark(&self) {
-        // An error says nothing about being done; the next waiter is told.
+        // An error says nothing about being done. We tell the next one who waits.
         if !matches!(self.poll(), Ok(false)) {
             return;
         }
@@ -124,7 +124,7 @@ impl StreamCore {
         }
     }
 
-    /// Asks whether the submission of that number is done.
+    /// Asks whether that submission is done.
     pub(crate) fn poll_number(&self, number: u64) -> Result<bool> {
         if self.needs_no_wait(number) {
             return Ok(true);
@@ -135,22 +135,22 @@ impl StreamCore {
     /// Asks whether the mark has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     pub fn poll_mark(&self, mark: &Mark) -> Result<bool> {
-        // The number alone does not say so where the stream has waited for others: that may have been after it.
+        // The number alone is not enough if the stream has waited for other streams, because that may have been after it.
         if self.known_done(mark.number) && mark.clock.len() == 0 {
             return Ok(true);
         }
         self.poll_event(mark)
     }
 
-    /// As [`poll_mark`](Self::poll_mark), but asks the driver in any case.
+    /// Like [`poll_mark`](Self::poll_mark), but always asks the driver.
     ///
     /// # Errors
     /// As for [`poll_mark`](Self::poll_mark).
     pub fn poll_event(&self, mark: &Mark) -> Result<bool> {
         let reached = match self.query(&mark.cell) {
-            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
+            // ROCm fails here once the stream is destroyed. Its owner did that after its work was done.
             Err(error) if self.is_retired() && error.kind() != ErrorKind::DeviceLost => true,
             answer => answer?,
         };
@@ -160,10 +160,10 @@ impl StreamCore {
         Ok(reached)
     }
 
-    /// Reports failures that the driver does not know of: this stream's, and those of work on other streams that it comes after.
+    /// Reports failures that the driver does not know of: this stream's, and those on other streams that it comes after.
     ///
     /// # Errors
-    /// [`ErrorKind::HostPanic`] where a host closure panicked, and what others have kept.
+    /// [`ErrorKind::HostPanic`] if a host closure panicked, and what other streams have kept.
     #[inline]
     pub fn report_failures(&self) -> Result<()> {
         self.failures.report()?;
@@ -180,14 +180,15 @@ impl StreamCore {
     ///
     /// # Errors
     /// Those of [`check_thread`](Self::check_thread), [`mark`](Self::mark) and [`report_failures`](Self::report_failures);
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         let place = Location::caller();
         self.check_thread()?;
         let mut state = self.running("make the host wait for a stream that is being captured")?;
-        // The wait is for an event: another thread may capture the stream before the driver hears of the wait. And the
-        // context, which others share, says how a driver waits for a stream; for an event this library does.
+        // We wait for an event, because another thread may capture the stream before the driver hears of the wait. Also, how
+        // a driver waits for a stream depends on the context, which we share with other code, but how it waits for an event
+        // is our choice.
         let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
         drop(state);
         let end = Some(Point { stream: self.id, number });
@@ -197,7 +198,7 @@ impl StreamCore {
         self.report_failures()
     }
 
-    /// Blocks until the submission of that number is done, and reports failures that the driver does not know of.
+    /// Blocks until that submission is done, and reports failures that the driver does not know of.
     ///
     /// # Errors
     /// [`ErrorKind::InHostClosure`] inside a closure that does not come after the submission; otherwise as for
@@ -206,7 +207,7 @@ impl StreamCore {
     pub fn wait_number(&self, number: u64) -> Result<()> {
         let place = Location::caller();
         if self.needs_no_wait(number) {
-            // A host closure leaves the report to the next wait outside.
+            // Inside a host closure, we leave the report to the next wait outside.
             return if reentrancy::is_inside() { Ok(()) } else { self.report_failures() };
         }
         let point = Some(Point { stream: self.id, number });
@@ -216,7 +217,8 @@ impl StreamCore {
         self.report_failures()
     }
 
-    /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
+    /// Blocks until nothing is pending, even if work failed. No one else may have the stream, because it must not be
+    /// captured.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         if self.is_ours() {
             // SAFETY: the stream is alive.
@@ -225,11 +227,11 @@ impl StreamCore {
         self.wait_end()
     }
 
-    /// Blocks until everything submitted so far is done. Waits for an event, since the stream may be captured
-    /// meanwhile, or its owner may destroy it once the last `Stream` is dropped.
+    /// Blocks until everything submitted so far is done. We wait for an event, because the stream may be captured meanwhile,
+    /// or its owner may destroy it once the last `Stream` is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
+    /// [`ErrorKind::Driver`] if no event covers all of it and we cannot record one any more.
     pub(crate) fn wait_end(&self) -> Result<()> {
         let mut state = self.state.lock();
         let number = state.number;
@@ -252,11 +254,11 @@ impl StreamCore {
         Ok(())
     }
 
-    /// The mark of that number and event has been reached; it and those before it make room.
+    /// Notes that the mark with that number and event has been reached, so it and the earlier ones can go.
     fn pass(&self, number: u64, cell: Arc<EventCell>) {
         self.set_done(number);
         let mut state = self.state.lock();
-        // Not all of its number: the stream may have waited for others between two marks.
+        // Not all marks of its number, because the stream may have waited for other streams between two of them.
         let Some(last) = state.marks.iter().position(|mark| Arc::ptr_eq(&mark.cell, &cell)) else { return };
         drop(cell);
         for _ in 0..=last {
@@ -267,7 +269,7 @@ impl StreamCore {
         }
     }
 
-    /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
+    /// Like [`mark_for`](Self::mark_for), for a wait by the host: returns the mark's number and event.
     fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
         reentrancy::check_outside()?;
         let mut state = self.state.lock();

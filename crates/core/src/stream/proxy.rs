@@ -1,17 +1,18 @@
-//! Events beside captures on HIP, where a captured stream takes its earlier events along.
+//! HIP only: a second stream for captures, because a captured stream would take its earlier events along.
 //!
-//! A HIP event keeps in mind the stream that it was recorded on. While that stream is captured, HIP refuses another stream's
-//! wait for the event, and any thread's question about it breaks the capture, although the event marks work from before.
-//! Others hold such events at any moment: a thread waits for its download, a future polls, a second stream is about to wait.
-//! No lock helps, since a host thread's wait blocks inside the driver.
+//! A HIP event remembers the stream on which it was recorded. While that stream is captured, HIP refuses to let another
+//! stream wait for the event, and if any thread asks about the event, the capture breaks, although the event marks work from
+//! before. Other threads may use such events at any moment: one waits for its download, a future polls, a second stream is
+//! about to wait. A lock does not help, because a host thread blocks inside the driver.
 //!
-//! So the driver does not capture the stream, but its proxy: a stream of ours beside it, which is given nothing else, and
-//! on which nobody has an event. Questions, waits and events of the stream itself go on as if nothing was captured.
+//! So we let the driver capture not the stream itself but its proxy. That is a stream of ours which gets no other work, so
+//! no one has an event on it. Meanwhile you can ask about the stream, wait for it and record events on it as if nothing were
+//! captured.
 //!
-//! A proxy cannot stand in for a stream whose handle others have ([`is_shared`](StreamCore::is_shared)): they submit to
-//! the handle inside the capture. Such a stream is captured itself. Then questions about its events are asked under its lock
-//! and not during the capture, so a host thread waits by asking again and again, and a stream that has to wait tries again
-//! after the capture. Only the capturing thread gets an error, since it would wait for itself.
+//! A proxy does not work if other code has the stream's handle ([`is_shared`](StreamCore::is_shared)), because it would
+//! submit to that handle inside the capture. Such a stream is captured itself. Then we only ask about its events under its
+//! lock, and not during the capture. So a host thread waits by asking again and again, and if a stream has to wait, it tries
+//! again after the capture. Only the capturing thread gets an error, because it would wait for itself.
 
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ use crate::operation::refused;
 use crate::sync::thread;
 
 impl StreamCore {
-    /// Returns the handle that the driver is to capture, once the driver has everything that was submitted.
+    /// Returns the handle for the driver to capture, after the driver has received everything that was submitted.
     ///
     /// # Errors
-    /// The failure of an operation that was held back, and that of making a stream.
+    /// The failure of a deferred operation, and that of making a stream.
     pub(super) fn handle_to_capture(&self, state: &mut StreamState) -> Result<RawStream> {
         let raw = self.caught_up(state)?;
         if self.is_shared() || !self.device.info().quirks.capture_closes_events {
@@ -34,12 +35,12 @@ impl StreamCore {
         if let Some(proxy) = self.proxy.get() {
             return Ok(*proxy);
         }
-        // The state's lock keeps others from making a second one.
+        // We hold the state's lock, so no one else can make a second one.
         let proxy = self.device.stream_create(StreamOptions::default())?;
         Ok(*self.proxy.get_or_init(|| proxy))
     }
 
-    /// Returns the proxy that this thread captures in place of the stream.
+    /// If this thread captures a proxy in place of the stream, returns it.
     pub(super) fn understudy_here(&self) -> Option<RawStream> {
         if !self.is_recorded() {
             return None;
@@ -52,21 +53,21 @@ impl StreamCore {
         }
     }
 
-    /// Whether a capture of this stream forbids the use of its events.
+    /// Returns true if a capture of this stream forbids the use of its events.
     fn closes_events(&self) -> bool {
         self.is_shared() && self.device.info().quirks.capture_closes_events
     }
 
-    /// Asks the driver whether an event of this stream has been reached. Where a capture forbids the question the answer is no.
+    /// Asks the driver if an event of this stream has been reached. If a capture forbids the question, the answer is no.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
+    /// [`ErrorKind::DeviceLost`] if the device failed.
     pub(super) fn query(&self, cell: &EventCell) -> Result<bool> {
         if !self.closes_events() {
             // SAFETY: the event is alive, and was recorded on this stream.
             return unsafe { cell.query() };
         }
-        // Another thread may wait for room in the stream, with the state locked.
+        // Another thread may hold the lock while it waits for room in the stream.
         let Some(state) = self.try_state() else { return Ok(false) };
         // SAFETY: as above; no capture begins while the state is locked.
         if state.is_recorded() { Ok(false) } else { unsafe { cell.query() } }
@@ -75,7 +76,7 @@ impl StreamCore {
     /// Blocks until an event of this stream has been reached.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed; [`ErrorKind::Captured`] where this thread captures the stream in a
+    /// [`ErrorKind::DeviceLost`] if the device failed; [`ErrorKind::Captured`] if this thread captures the stream in a
     /// way that forbids the wait.
     pub fn synchronize(&self, cell: &EventCell) -> Result<()> {
         if !self.closes_events() {
@@ -92,11 +93,11 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Lets the capture end that had the driver refuse a wait for one of this stream's events with `refusal`; the wait is to be
-    /// tried again. The caller holds no lock.
+    /// The driver refused a wait for one of this stream's events with `refusal`. If a capture caused that, waits for the
+    /// capture to end, so that you can try again. The caller must hold no lock.
     ///
     /// # Errors
-    /// `refusal` where it had another reason; [`ErrorKind::Captured`] where this thread captures the stream.
+    /// `refusal` if it had another reason; [`ErrorKind::Captured`] if this thread captures the stream.
     pub fn outlast_capture(&self, refusal: Error) -> Result<()> {
         if refusal.kind() != ErrorKind::Captured || !self.closes_events() {
             return Err(refusal);
@@ -107,7 +108,7 @@ impl StreamCore {
         }
         // SAFETY: a stream in reach is alive.
         if self.is_reachable() && unsafe { self.device.is_capturing(self.raw) }? {
-            // By somebody else.
+            // Another thread does.
             return Err(refusal);
         }
         Ok(())
@@ -124,5 +125,5 @@ impl StreamCore {
 const CLOSED: &str = "wait inside it for the captured stream's earlier work, since this driver forbids that for a stream whose \
                       handle others have; wait before the capture, or capture a stream whose handle was not taken";
 
-/// The pause between two questions of a thread that is to sleep while it waits.
+/// How long a thread pauses between two questions, if it should sleep while it waits.
 const PAUSE: Duration = Duration::from_micros(100);

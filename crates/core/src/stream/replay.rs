@@ -1,4 +1,4 @@
-//! Steps: operations that are held back, until a graph stands for them or somebody needs the driver to have them.
+//! Steps: operations that are deferred until one graph can stand for them, or until the driver has to have them.
 
 use std::iter;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::replay::{ReplayStep, Uses};
 use crate::trace;
 use crate::track::{Point, Use};
 
-/// The run of a step on a stream. Dropping the value ends the run.
+/// The run of a step on a stream. If you drop it, the run ends.
 pub struct ReplayRun<'a> {
     stream: &'a Arc<StreamCore>,
     step: Option<&'a mut Option<Box<ReplayStep>>>,
 }
 
 impl<'a> ReplayRun<'a> {
-    /// Begins a run of `step` on this thread, where the stream's operations run and no other step has them; else
+    /// Begins a run of `step` on this thread, if the stream's operations run and no other step is running there. Otherwise
     /// the operations go where they would go without a step.
     ///
     /// # Errors
@@ -31,8 +31,8 @@ impl<'a> ReplayRun<'a> {
     pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<ReplayStep>>) -> Result<Self> {
         stream.check_thread()?;
         let mut state = stream.state.lock();
-        // Others order their work with that of a stream which is not ours alone, and nothing tells of it: what is held back would
-        // come too late. And a node that no capture makes runs on the whole device.
+        // If a stream is not only ours, other code orders its work with that stream's, and nothing tells us. Then deferred
+        // work would come too late. Also, a node that was not made by a capture runs on the whole device.
         let usable = step.as_ref().is_some_and(|step| step.plain().is_none())
             && stream.origin == Origin::Ours
             && stream.part().is_none();
@@ -47,10 +47,10 @@ impl<'a> ReplayRun<'a> {
         Ok(Self { stream, step: Some(step) })
     }
 
-    /// Gives the driver what is still held back, and ends the run.
+    /// Gives the driver what is still deferred, and ends the run.
     ///
     /// # Errors
-    /// The failure of an operation that was held back.
+    /// The failure of a deferred operation.
     #[inline]
     pub fn end(mut self) -> Result<()> {
         self.finish()
@@ -70,7 +70,7 @@ impl<'a> ReplayRun<'a> {
 }
 
 impl Drop for ReplayRun<'_> {
-    /// Ends the run of a closure that panicked, whose operations count as submitted. A failure is left to the next wait.
+    /// Ends the run of a closure that panicked. Its operations count as submitted. If one fails, the next wait reports that.
     fn drop(&mut self) {
         if let Err(failed) = self.finish() {
             self.stream.failures.keep(failed);
@@ -79,31 +79,31 @@ impl Drop for ReplayRun<'_> {
 }
 
 impl StreamCore {
-    /// Whether the run of a step goes on.
+    /// Returns true while a step is running.
     #[inline]
     pub fn is_in_step(&self) -> bool {
         self.state.is_enabled()
     }
 
-    /// Returns the driver's handle, for programs. The work that they submit to it is ordered with this stream's
-    /// operations, so no operation is held back from here on until the step's run ends. The thread that captures the stream
-    /// gets the handle that the driver captures.
+    /// Returns the driver's handle for you to use. The work that you submit to it comes in order with this stream's
+    /// operations, so we defer nothing from here on until the step's run ends. If this thread captures the stream, you get
+    /// the handle that the driver captures.
     pub fn handle(&self) -> RawStream {
         if let Some(raw) = self.understudy_here() {
             return raw;
         }
         let is_first = !self.shared.swap(true, Ordering::Relaxed);
-        // The program may submit right behind an operation that somebody watches. A thread that has the state submits there too,
-        // and from here on no event is recorded late.
+        // You may submit right after an operation that someone watches. A thread that holds the state submits there too, so
+        // from here on we record no event late.
         if is_first
             && let Some(mut state) = self.try_state()
             && state.is_watched()
             && !state.is_recorded()
         {
-            // The next submission meets a failure as well.
+            // If this failed, the next submission meets the failure as well.
             let _ = self.pay(&mut state, &iter::empty::<&Access<'_>>());
         }
-        // An external operation's closure runs with the state locked, when nothing is held back.
+        // An external operation's closure runs while the state is locked, and then nothing is deferred.
         if self.is_in_step() && !is_inside() {
             let mut state = self.state.lock();
             self.release(&mut state);
@@ -114,10 +114,10 @@ impl StreamCore {
         self.raw
     }
 
-    /// Returns the driver's handle once the driver has everything that was submitted.
+    /// Returns the driver's handle, after the driver has received everything that was submitted.
     ///
     /// # Errors
-    /// The failure of an operation that was held back, on the thread that submitted it.
+    /// The failure of a deferred operation, if this thread submitted it.
     #[inline]
     pub(crate) fn caught_up(&self, state: &mut StreamState) -> Result<RawStream> {
         if state.step.is_none() { Ok(self.raw) } else { self.catch_up(state) }
@@ -131,7 +131,7 @@ impl StreamCore {
         self.end_segment(state)
     }
 
-    /// As [`caught_up`](Self::caught_up), for an operation that no graph takes.
+    /// Like [`caught_up`](Self::caught_up), for an operation that cannot go into a graph.
     pub(super) fn caught_up_for(&self, state: &mut StreamState, operation: CallSite) -> Result<RawStream> {
         let Some(step) = &state.step else { return Ok(self.raw) };
         step.say_cut(operation);
@@ -144,19 +144,20 @@ impl StreamCore {
         failed.map_or(Ok(self.raw), Err)
     }
 
-    /// Returns the driver's handle once the driver has what was held back. The present segment goes on if nothing was.
+    /// Returns the driver's handle, after the driver has received what was deferred. If nothing was, the current segment
+    /// goes on.
     pub(super) fn caught_up_in_segment(&self, state: &mut StreamState) -> Result<RawStream> {
         if state.holds_any() { self.caught_up(state) } else { Ok(self.raw) }
     }
 
-    /// Gives the driver what is held back, and ends the segment.
+    /// Gives the driver what is deferred, and ends the segment.
     fn release(&self, state: &mut StreamState) {
         let Some(step) = &mut state.step else { return };
         if trace::is_on() {
             step.note_end(self.place(state.number, std::mem::take(&mut state.waited)));
         }
-        // SAFETY: the stream is alive. The uses of the operations held back were entered before their memory could be
-        // freed, so that the memory stays until this stream's work up to here is done.
+        // SAFETY: the stream is alive. We entered the uses of the deferred operations before their memory could be freed, so
+        // the memory stays until this stream's work up to here is done.
         unsafe { step.release(self.raw) };
         if step.take_owed_event() {
             state.owed.push(Owed::Any);
@@ -165,7 +166,7 @@ impl StreamCore {
 }
 
 impl<'s> StreamEntry<'s> {
-    /// As [`follow`](Self::follow), for the step whose run goes on.
+    /// Like [`follow`](Self::follow), for the step that is running.
     ///
     /// # Safety
     /// As for [`follow`](Self::follow).
@@ -202,7 +203,7 @@ impl<'s> StreamEntry<'s> {
         None
     }
 
-    /// Submits an operation that is not recorded, and is not the one that a step expects.
+    /// Submits an operation that is not recorded, and that is not the one that a step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -228,7 +229,7 @@ impl<'s> StreamEntry<'s> {
         }
     }
 
-    /// Submits an operation that may not be the expected one, or touches memory that others use.
+    /// Submits an operation that may not be the expected one, or that touches memory that others use.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -251,7 +252,7 @@ impl<'s> StreamEntry<'s> {
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {
             if held.is_ok() {
-                // Before this operation, whose number has been taken.
+                // Before this operation, whose number we have already taken.
                 let last = *number - 1;
                 stream.mark_on(&mut begun.state, stream.raw, last)?;
             } else {
@@ -266,7 +267,7 @@ impl<'s> StreamEntry<'s> {
     }
 }
 
-/// Enters a use by an operation that is held back, unless an earlier use of the segment stands for it.
+/// Enters a use by a deferred operation, unless an earlier use of the segment stands for it.
 #[inline(never)]
 fn enter_in_segment(access: &Access<'_>, new: Use, step: &mut ReplayStep) {
     let Access { block, range, mode } = access;
@@ -286,7 +287,7 @@ fn enter_in_segment(access: &Access<'_>, new: Use, step: &mut ReplayStep) {
 }
 
 impl StreamState {
-    /// Whether operations are held back.
+    /// Returns true if operations are deferred.
     #[inline]
     pub(super) fn holds_any(&self) -> bool {
         self.step.as_ref().is_some_and(|step| step.holds_any())

@@ -9,9 +9,9 @@ use crate::sync::{Mutex, lock};
 /// The pinned memory of a stream's next short copies.
 #[derive(Default)]
 pub(crate) struct ShortCopies {
-    /// Locked during an upload, which may wait for the device.
+    /// Locked during an upload, which may have to wait for the device.
     pub up: Mutex<Up>,
-    /// The block for the next download; none while a download uses it. Not locked while a thread waits.
+    /// The block for the next download, or none while a download is using it. We do not hold this lock while we wait.
     pub down: Mutex<Option<Arc<Block>>>,
 }
 
@@ -19,13 +19,13 @@ pub(crate) struct ShortCopies {
 #[derive(Default)]
 pub(crate) struct Up {
     pub chunk: Option<Chunk>,
-    /// The end of the last copy that was long enough for several pieces.
+    /// Where the last copy ended that was long enough for several pieces.
     pub last: Option<Instant>,
 }
 
-/// Pinned memory that is written from front to back.
+/// Pinned memory that we write from front to back.
 pub(crate) struct Chunk {
-    /// Without its device: that holds the stream, which holds this.
+    /// It does not hold its device, because the device holds the stream, and the stream holds this.
     pub block: Arc<Block>,
     pub size: usize,
     pub used: usize,
@@ -38,12 +38,12 @@ impl Chunk {
 }
 
 impl ShortCopies {
-    /// Drops the memory: the stream is gone.
+    /// Drops the memory, because the stream is gone.
     pub(crate) fn close(&self) {
         self.take().for_each(drop);
     }
 
-    /// Takes out the memory that no copy is using. Does not wait: the thread that asks may be the one that copies.
+    /// Takes out the memory that no copy is using. Does not wait, because the thread that asks may be the one that copies.
     pub(crate) fn take(&self) -> impl Iterator<Item = Arc<Block>> {
         let chunk = match self.up.try_lock() {
             Ok(mut up) => up.chunk.take(),

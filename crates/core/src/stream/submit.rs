@@ -1,4 +1,4 @@
-//! Submitting: the waits that an operation needs, its driver call, and the use that it leaves behind.
+//! Submitting: we make the waits that an operation needs, call the driver, and enter the operation's use.
 
 use std::borrow::Borrow;
 use std::iter;
@@ -18,23 +18,23 @@ use crate::sync::{LatchGuard, RawMutexGuard};
 use crate::trace;
 use crate::track::{Clock, History, Point, Tracking, Use};
 
-/// An operation that has its place in a stream, which is locked until the operation's calls have been made.
+/// An operation that has its place in a stream. The stream stays locked until the operation's driver calls have been made.
 ///
-/// The party that submits makes the calls, with as few functions as possible around them. Drivers call deeper than processors
-/// remember returns (16 to 32 levels), so that each function around a driver's call returns to a place that the processor did
-/// not expect, which costs 10 to 40 ns. This is one pointer, which comes in a register.
+/// The caller makes those calls, with as few functions around them as we can. Drivers call deeper than processors remember
+/// return addresses (16 to 32 levels). So each function around a driver's call returns to a place that the processor did not
+/// expect, and that costs 10 to 40 ns. This type is one pointer, so that it fits into a register.
 pub struct Begun<'s> {
     pub(super) state: StateGuard<'s>,
 }
 
 impl<'s> StreamEntry<'s> {
-    /// Puts an operation that keeps nothing but its memory, and that host access waits for alone, into the stream's destination.
+    /// Submits an operation that keeps only its memory alive, and that the host waits for alone.
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit).
     ///
     /// # Safety
-    /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
+    /// The call must be sound if the accesses are ordered and the blocks that they name are alive.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit_call<'a>(
@@ -46,17 +46,18 @@ impl<'s> StreamEntry<'s> {
         unsafe { self.submit(&mut Operation::new(&self.caller, accesses, call)) }
     }
 
-    /// Puts one operation into the stream's destination. An operation that runs gets the waits that its accesses need, then the
-    /// driver's call, and leaves its use behind.
+    /// Puts one operation into the stream's destination. If operations run there, we add the waits that the accesses need,
+    /// make the driver's call, and enter the use.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not;
-    /// [`Captured`](gpustream_hal::ErrorKind::Captured) where another thread captures the stream, and for what no recording
-    /// takes; the driver's refusal. All name the call.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself and forgot a wait;
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) if another thread captures the stream, or if this operation cannot
+    /// be recorded; or the driver refuses. All these errors name the call.
     ///
     /// # Safety
-    /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
-    /// alive. A closure is kept by recordings alone: with one, the stream is recorded. The submission is this entry's.
+    /// The calls must be sound if the accesses are ordered, and as long as the blocks that they name and the kept values are
+    /// alive. Only recordings keep a closure, so with a closure the stream must be recorded. The submission must be this
+    /// entry's.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit(&self, submission: &mut Operation<'_>) -> Result<()> {
@@ -71,11 +72,12 @@ impl<'s> StreamEntry<'s> {
         unsafe { self.submit_elsewhere(submission) }
     }
 
-    /// Gives an operation its place in the stream, behind the waits that its accesses need. Returns `None` for one that does
-    /// not simply run: [`submit_elsewhere`](Self::submit_elsewhere) is for those that are recorded, traced or offered to a step.
+    /// Gives an operation its place in the stream, after the waits that its accesses need. Returns `None` if the operation
+    /// does not simply run, because it is recorded, traced or offered to a step. Then call
+    /// [`submit_elsewhere`](Self::submit_elsewhere).
     ///
     /// # Errors
-    /// Those of [`submit`](Self::submit) but for the driver's refusal.
+    /// Those of [`submit`](Self::submit), except that the driver has not refused anything yet.
     #[inline(never)]
     pub fn begin(&self, accesses: &[&Access<'_>]) -> Result<Option<Begun<'s>>> {
         let stream = self.stream;
@@ -94,10 +96,10 @@ impl<'s> StreamEntry<'s> {
         }
     }
 
-    /// Ends the submission of an operation whose calls had this result.
+    /// Ends a submission. `result` is what the operation's driver calls returned.
     ///
     /// # Errors
-    /// That of `result`, and those of the wait where each operation is waited for.
+    /// That of `result`. If the device waits for each operation, also those of the wait.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn finish<'a>(
@@ -116,7 +118,7 @@ impl<'s> StreamEntry<'s> {
         self.named(self.conclude(state, accesses, waited, result))
     }
 
-    /// Makes an operation's calls, which are `traced` if somebody traces, and ends the submission.
+    /// Makes an operation's calls, and ends the submission. A trace shows them as `traced`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     fn run<'a>(
@@ -138,7 +140,7 @@ impl<'s> StreamEntry<'s> {
         self.finish(begun, accesses, waited, result)
     }
 
-    /// Makes the calls of an operation that somebody traces.
+    /// Makes the calls of an operation while a trace is on.
     #[cold]
     fn trace(
         &self,
@@ -150,12 +152,14 @@ impl<'s> StreamEntry<'s> {
         trace::submission(&self.stream.device, at, self.caller.call_site, work, call)
     }
 
-    /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
+    /// Like [`submit`](Self::submit), but for an operation that cannot be recorded; `what` completes the error "one cannot
+    /// …".
     ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation, which is `work` to traces.
+    /// `call` makes the driver calls of the operation. It must enqueue on this stream and return. A trace shows it as
+    /// `work`.
     ///
     /// # Errors
-    /// [`Captured`](gpustream_hal::ErrorKind::Captured) on a stream that is recorded; otherwise as for
+    /// [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is recorded; otherwise as for
     /// [`submit`](Self::submit).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
@@ -174,10 +178,10 @@ impl<'s> StreamEntry<'s> {
         self.named(self.submit_prepared(what, work, accesses, prepare, call))
     }
 
-    /// Runs a graph of so many operations. Its memory is not borrowed, so host guards may be held there.
+    /// Runs a graph with this many operations. It does not borrow its memory, so you may hold host guards there.
     ///
     /// # Errors
-    /// [`HostBorrowed`](gpustream_hal::ErrorKind::HostBorrowed) if one that is held conflicts with `uses`; otherwise as for
+    /// [`HostBorrowed`](gpustream_hal::ErrorKind::HostBorrowed) if such a guard conflicts with `uses`; otherwise as for
     /// [`submit_outside_captures`](Self::submit_outside_captures).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
@@ -196,7 +200,7 @@ impl<'s> StreamEntry<'s> {
         self.named(self.submit_prepared("launch a graph inside it", work, uses.accesses(), prepare, call))
     }
 
-    /// Submits an operation that no recording can take, and that gets its place by `prepare`.
+    /// Submits an operation that cannot be recorded. `prepare` gives it its place.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     fn submit_prepared<'a>(
@@ -224,7 +228,7 @@ impl<'s> StreamEntry<'s> {
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
         self.stream.pay(&mut state, &accesses)?;
-        // The usual case: nobody but this stream has used the memory.
+        // The usual case: only this stream has used the memory.
         let is_usual = accesses.clone().all(|access| {
             let block = access.borrow().block;
             block.history.hint() == Some(self.stream.id.get()) && !block.in_graph.load(Ordering::Acquire)
@@ -237,8 +241,8 @@ impl<'s> StreamEntry<'s> {
         self.prepare_among_others(state, accesses, || Ok(()))
     }
 
-    /// As [`prepare`](Self::prepare), for memory that others have used, or graphs refer to. With graphs, `check` has the last
-    /// word, under the lock under which the uses are entered.
+    /// Like [`prepare`](Self::prepare), but for memory that other streams have used, or that graphs refer to. With graphs,
+    /// `check` has the last word, under the lock with which we enter the uses.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn prepare_among_others<'a>(
@@ -249,7 +253,7 @@ impl<'s> StreamEntry<'s> {
     ) -> Result<Begun<'s>> {
         let in_graph = accesses.clone().any(|access| access.borrow().block.in_graph.load(Ordering::Acquire));
         let mut entering = in_graph.then(enter_graph_memory);
-        // With graphs, only now does nobody enter uses beside this look.
+        // With graphs, only now can no other thread enter uses while we look.
         if !accesses.clone().all(|access| access.borrow().block.history.hint() == Some(self.stream.id.get()))
         {
             state = self.order(state, accesses.clone(), &mut entering)?;
@@ -264,8 +268,8 @@ impl<'s> StreamEntry<'s> {
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn enter_all<'a>(&self, state: &mut StreamState, accesses: impl Iterator<Item: Borrow<Access<'a>>>) {
         let Self { stream, caller } = self;
-        // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
-        // panics.
+        // We take the number even if the call fails, because a driver may have enqueued part of the work. And if a backend
+        // panics, the uses that we enter here stay.
         state.number += 1;
         let point = Point { stream: stream.id, number: state.number };
         stream.counted.store(point.number, Ordering::Release);
@@ -277,7 +281,7 @@ impl<'s> StreamEntry<'s> {
         }
     }
 
-    /// Makes the call of an operation that has its place.
+    /// Makes the driver call of an operation that has its place.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -289,7 +293,7 @@ impl<'s> StreamEntry<'s> {
         self.run(begun, accesses.iter().copied(), waited, traced, call)
     }
 
-    /// Enters a use that this stream's next submission makes.
+    /// Enters a use for this stream's next submission.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn enter(&self, access: &Access<'_>, point: Point) {
@@ -299,7 +303,7 @@ impl<'s> StreamEntry<'s> {
             cold_path();
             return enter_among_others(history, access, new());
         }
-        // Uses of the whole by one stream replace each other.
+        // If one stream always uses the whole memory, its uses replace each other.
         if history.insert(&access.range, access.mode, new) {
             cold_path();
             if history.is_crowded() {
@@ -308,8 +312,8 @@ impl<'s> StreamEntry<'s> {
         }
     }
 
-    /// Ends the submission of an operation that failed, or that somebody waits for. Apart from the usual case, whose
-    /// code then lies close together.
+    /// Ends a submission that failed, or that someone waits for. This is a separate function so that the code of the usual
+    /// case lies close together.
     #[inline(never)]
     fn conclude<'a>(
         &self,
@@ -320,13 +324,14 @@ impl<'s> StreamEntry<'s> {
     ) -> Result<()> {
         let Self { stream, caller } = self;
         if stream.is_one_threads() {
-            // Other threads wait by this event. Also on failure: the driver may have enqueued part.
+            // Other threads wait for this event. We record it even if the call failed, because the driver may have enqueued
+            // part.
             let marked = stream.mark(&mut state);
             if result.is_ok() {
                 marked?;
             }
         } else if result.is_ok() && waited == HostWait::Alone {
-            // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
+            // The host waits for exactly this operation, so it needs its own event, if it has none yet.
             state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
             for access in accesses {
                 if access.borrow().is_the_hosts() {
@@ -342,7 +347,7 @@ impl<'s> StreamEntry<'s> {
         result
     }
 
-    /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
+    /// Adds the waits that an operation with these accesses needs. It may unlock a held `entering` and lock it again.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn order<'a>(
@@ -357,17 +362,17 @@ impl<'s> StreamEntry<'s> {
         }
         while !missing.is_empty() {
             let in_graph = entering.take().is_some();
-            // This lets go of the lock meanwhile, so that new uses may have come.
+            // This unlocks the stream for a moment, so new uses may have come.
             state = self.order_after(state, &missing)?;
             *entering = in_graph.then(enter_graph_memory);
             missing = self.missing(&state, accesses.clone());
         }
-        // Only now: the points that this operation relies on must stay until it is entered.
+        // We can only do this now, because the points that this operation relies on must stay until it is entered.
         state.prune_clock();
         Ok(state)
     }
 
-    /// The uses that an operation with these accesses must be ordered after and is not.
+    /// The uses that must come before an operation with these accesses, and do not yet.
     fn missing<'a>(
         &self,
         state: &StreamState,
@@ -393,7 +398,7 @@ impl<'s> StreamEntry<'s> {
     /// Makes this stream wait for `missing`.
     ///
     /// # Errors
-    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
+    /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself and forgot a wait.
     #[cold]
     fn order_after(&self, state: StateGuard<'s>, missing: &[Use]) -> Result<StateGuard<'s>> {
         drop(state);
@@ -448,7 +453,7 @@ impl<'s> StreamEntry<'s> {
 }
 
 impl StreamCore {
-    /// The points of other streams that a wait for submission `number` would wait for.
+    /// If you wait for submission `number`, you also wait for these points of other streams.
     fn clock_at(&self, number: u64) -> Clock {
         let state = self.state.lock();
         let mark = state.marks.iter().find(|mark| mark.number >= number);
@@ -456,7 +461,7 @@ impl StreamCore {
     }
 }
 
-/// Returns what a trace says of an operation, where somebody listens.
+/// Returns what a trace says about an operation, if a trace is on.
 #[inline]
 fn traced(call: &DriverCalls<'_>) -> Option<trace::WorkKind> {
     if !trace::is_on() {
@@ -476,7 +481,7 @@ pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &
     }
 }
 
-/// Leaves out the points that come before others anyway, so that each wait is needed.
+/// Leaves out points that come before others anyway, so that we make no wait that is not needed.
 fn without_implied(
     mut points: SmallVec<[(Point, Arc<StreamCore>); 4]>,
 ) -> SmallVec<[(Point, Arc<StreamCore>); 4]> {
@@ -490,7 +495,7 @@ fn without_implied(
         kept[candidate] = false;
         let covered =
             |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
-        // All points left out so far are looked at again: the candidate may have covered one.
+        // We look again at all points that we left out so far, because the new one may have covered one of them.
         kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
     }
     let mut kept = kept.into_iter();

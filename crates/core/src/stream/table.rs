@@ -9,19 +9,19 @@ use super::StreamCore;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, History, Point, StreamId};
 
-/// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
+/// All streams of the process by number. A dropped stream stays until its work is done. Devices share one table, because
 /// they may reach each other's memory and wait for each other's events.
 ///
-/// Streams look here with their own lock held, so no stream may be locked while the table is.
+/// A stream looks here while it is locked. So you must not lock a stream while you hold the table.
 #[derive(Default)]
 pub struct StreamTable {
     streams: RwLock<HashMap<StreamId, Arc<StreamCore>>>,
-    /// Held while a stream that is not ours gets a core or loses its last `Stream`, so that each driver stream has one core.
-    /// Taken before any stream's lock.
+    /// Held while a stream that is not ours gets a core or loses its last `Stream`, so that each driver stream has only one
+    /// core. Lock this before any stream.
     adopting: Mutex<()>,
 }
 
-/// The lock under which the `Stream`s of streams that are not ours are counted.
+/// The lock under which we count the `Stream`s of streams that are not ours.
 pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl StreamTable {
@@ -43,7 +43,7 @@ impl StreamTable {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Everything up to these points is done.
+    /// Notes that everything up to these points is done.
     pub fn set_done(&self, clock: &Clock) {
         if clock.len() == 0 {
             return;
@@ -60,8 +60,8 @@ impl StreamTable {
         Adopting(lock(&self.adopting))
     }
 
-    /// Enters a stream that is not ours, or returns the core that the driver's stream has already: two cores of one stream
-    /// would not know of each other's captures.
+    /// Enters a stream that is not ours. If the driver's stream already has a core, returns that one, because two cores for
+    /// one stream would not know of each other's captures.
     pub fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
         let adopting = self.adopting();
         let mut known = self.filter(|known| known.is_same_stream(&stream)).into_iter();
@@ -72,7 +72,7 @@ impl StreamTable {
         stream
     }
 
-    /// Counts one more `Stream` of a core that has one.
+    /// Counts one more `Stream` for an existing core.
     pub fn share(&self, stream: &Arc<StreamCore>) -> Arc<StreamCore> {
         if !stream.is_ours() {
             stream.add_handle(&self.adopting());
@@ -84,24 +84,24 @@ impl StreamTable {
         self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
-    /// The streams for which `which` holds.
+    /// Returns the streams for which `which` is true.
     pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
         let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter(|stream| which(stream)).cloned().collect()
     }
 
-    /// Lets go of the device's streams that only the table holds and whose work is done, and of such foreign streams of the
-    /// same context: the handle of the device that adopted one may be closed.
+    /// Drops the device's streams that only the table holds and whose work is done. Also drops such foreign streams of the
+    /// same context, because the device handle that adopted one may be closed.
     pub(crate) fn drop_orphans(&self, device: &Arc<dyn hal::Device>) {
         let is_of = |stream: &StreamCore| {
             Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
         };
         let orphans = self.filter(|stream| stream.is_orphan() && is_of(stream));
         for stream in orphans {
-            // Asks the driver, so not with the table locked.
+            // This asks the driver, so the table must not be locked.
             let Ok(Some(clock)) = stream.poll_clock() else { continue };
             self.set_done(&clock);
-            // No new handle of an orphan can appear.
+            // An orphan cannot get a new handle.
             self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
             stream.short_copies.close();
         }
@@ -113,14 +113,14 @@ impl StreamTable {
     }
 }
 
-/// Returns whether the work at `point`, on any stream, is known to be done.
+/// Returns true if we know that the work at `point` is done, on whatever stream it is.
 pub fn known_done(point: Point) -> bool {
     let table = StreamTable::shared().streams.read().unwrap_or_else(PoisonError::into_inner);
-    // Streams leave the table when all their work is done, so one that is not here has none left.
+    // A stream leaves the table when all its work is done. So if it is not here, it has none left.
     table.get(&point.stream).is_none_or(|stream| stream.known_done(point.number))
 }
 
-/// Forgets the uses that are known to be done.
+/// Forgets the uses that we know are done.
 pub fn prune(history: &mut History) {
     history.prune(known_done);
 }

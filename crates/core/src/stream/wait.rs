@@ -1,4 +1,4 @@
-//! Host access to memory: waiting until streams are done with it.
+//! Host access to memory: waits until streams are done with it.
 
 use std::ops::Range;
 
@@ -8,7 +8,8 @@ use super::StreamTable;
 use crate::memory::{self, Block};
 use crate::track::Mode;
 
-/// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.
+/// Blocks until the device is done with `range`: for a read, until its writers are done; for a write, until all its users
+/// are.
 ///
 /// # Errors
 /// Those of [`wait_number`](super::StreamCore::wait_number).
@@ -22,10 +23,10 @@ pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// Asks whether [`wait_for`] would return at once.
+/// Returns true if [`wait_for`] would return at once.
 ///
 /// # Errors
-/// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed.
+/// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) if the device failed.
 pub fn is_done(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream)

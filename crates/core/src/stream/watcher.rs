@@ -1,7 +1,7 @@
-//! Sections: operations that follow each other in a stream, and the points by which a watcher sees how far they are.
+//! Stream watchers: operations that follow each other in a stream, and the points that tell a watcher how far they are.
 //!
-//! A point's event is recorded late: before the next submission, or once somebody asks. So operations that follow each other
-//! directly cost no event between them.
+//! We record a point's event late: before the next submission, or when you ask. So if operations follow each other directly,
+//! they cost no event between them.
 
 use std::fmt;
 use std::iter;
@@ -17,13 +17,13 @@ use crate::reentrancy;
 
 const RECORDED: &str = "watch an operation in a graph; it runs when the graph is launched";
 
-/// A point in a stream, whose mark may have yet to be recorded. One that is recorded stays where it is.
+/// A point in a stream. We may not have recorded its mark yet. Once we have, it stays where it is.
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;
 
-/// Operations that follow each other in a stream, and whose progress a program can watch. Returned by
-/// `Stream::external_section` of `gpustream`.
+/// Operations that follow each other in a stream, so that you can watch how far they are. `Stream::external_section` of
+/// `gpustream` returns it.
 ///
-/// Dropping a section waits for nothing. It keeps the stream, and is `Send` and `Sync`.
+/// If you drop a watcher, nothing waits. It keeps the stream alive, and is `Send` and `Sync`.
 pub struct StreamWatcher {
     stream: Arc<StreamCore>,
     begin: LatePoint,
@@ -31,19 +31,19 @@ pub struct StreamWatcher {
 }
 
 impl StreamWatcher {
-    /// Returns whether the stream has come to the first operation. Never blocks.
+    /// Returns true if the stream has come to the first operation. Never blocks.
     ///
     /// # Errors
-    /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) where the device failed;
+    /// [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) if the device failed;
     /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that the library runs.
     #[track_caller]
     pub fn has_begun(&self) -> Result<bool> {
         named(call_site("has_begun"), || self.stream.poll_late(&self.begin))
     }
 
-    /// Returns whether the last operation is done, as far as that can be known without waiting: `false` also while another thread
-    /// submits to the stream and no event stands behind the operation yet. Never blocks. Nothing is added to the section from
-    /// here on.
+    /// Returns true if the last operation is done, as far as we can know without waiting: it is also `false` while another
+    /// thread submits to the stream and we have not recorded an event after the operation yet. Never blocks. From here on,
+    /// nothing is added to the watcher.
     ///
     /// # Errors
     /// Those of [`has_begun`](Self::has_begun).
@@ -54,7 +54,7 @@ impl StreamWatcher {
 }
 
 impl Drop for StreamWatcher {
-    /// Gives the events back to the stream, unless others have them or the stream is locked.
+    /// Gives the events back to the stream, unless others hold them or the stream is locked.
     fn drop(&mut self) {
         for point in [&mut self.begin, &mut self.end] {
             let Some(mark) = Arc::get_mut(point).and_then(OnceLock::take) else { continue };
@@ -72,12 +72,12 @@ impl fmt::Debug for StreamWatcher {
 }
 
 impl StreamEntry<'_> {
-    /// Runs one operation at the end of `grown`, if that is the stream's end and nobody has asked for it, or else as a new
-    /// section, which is returned. `stream` is the entry's.
+    /// Runs one operation. If `grown` ends at the stream's end and no one has asked for it yet, the operation is added
+    /// there; otherwise it makes a new watcher, which we return. `stream` must be the entry's.
     ///
     /// # Errors
-    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
-    /// recorded. `grown` has then grown or not, and stays what it is. Not all of them name the operation yet.
+    /// Those of [`submit`](Self::submit), and [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is recorded. In
+    /// either case `grown` stays valid, grown or not. Some of these errors do not name the operation yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -89,12 +89,12 @@ impl StreamEntry<'_> {
     ) -> Result<Option<StreamWatcher>> {
         let mut state = stream.running(RECORDED)?;
         if !stream.is_exclusive() || state.step.is_some() {
-            // Others submit too, or a step holds operations back: only an event that is recorded now has its place.
+            // If others submit too, or a step has deferred operations, only an event that we record now has the right place.
             drop(state);
             // SAFETY: handed on.
             return stream.watched(|| unsafe { self.submit(submission) }).map(Some);
         }
-        // With memory that others have used, the stream may have to wait in front of the operation.
+        // If others have used the memory, the stream may have to wait before the operation.
         let is_own = |access: &&Access<'_>| access.block.history.hint() == Some(stream.id.get());
         let is_own = submission.accesses.iter().all(is_own);
         let grown = grown.filter(|grown| is_own && state.withdraw(&grown.end));
@@ -117,8 +117,8 @@ impl StreamEntry<'_> {
 }
 
 impl StreamCore {
-    /// Returns the point in front of the operation that has its place: `last`, the one behind the operation before, or the last
-    /// mark, unless the stream has waited for others since.
+    /// Returns the point before the operation that has its place: `last`, the one after the previous operation, or the last
+    /// mark, unless the stream has waited for other streams since.
     fn point_in_front(&self, state: &mut StreamState, last: Option<LatePoint>) -> Result<LatePoint> {
         let number = state.number - 1;
         let is_in_front = |mark: &Mark| (mark.number, &mark.clock) == (number, &state.clock);
@@ -134,10 +134,10 @@ impl StreamCore {
         Ok(LatePoint::new(mark.into()))
     }
 
-    /// Does `work`, which submits to this stream, in a section of its own, between events that are recorded now.
+    /// Runs `work`, which submits to this stream, with a watcher of its own, between events that we record now.
     ///
     /// # Errors
-    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) where the stream is
+    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
     /// recorded.
     pub fn watched(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<StreamWatcher> {
         let begin = self.marked_point()?;
@@ -151,11 +151,11 @@ impl StreamCore {
         Ok(LatePoint::new(self.mark(&mut state)?.clone().into()))
     }
 
-    /// Asks whether a point has been reached, whose mark is recorded now if it is not yet.
+    /// Asks whether a point has been reached. If its mark is not recorded yet, we record it now.
     fn poll_late(&self, point: &LatePoint) -> Result<bool> {
         reentrancy::check_outside()?;
         if point.get().is_none() {
-            // Another thread may wait for room in the stream, with the state locked.
+            // Another thread may hold the lock while it waits for room in the stream.
             let Some(mut state) = self.try_state() else { return Ok(false) };
             if state.is_recorded() {
                 return Ok(self.known_done(state.number));
@@ -167,19 +167,19 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// Whether somebody watches the last operation, behind which no event has been recorded.
+    /// Returns true if someone watches the last operation and we have not recorded an event after it.
     pub(super) fn is_watched(&self) -> bool {
         self.watched_point().is_some()
     }
 
-    /// Takes back the debt of a point's event. Returns whether there was one.
+    /// Cancels the event that a point is owed. Returns true if it was owed one.
     fn withdraw(&mut self, point: &LatePoint) -> bool {
         let is_owed = |owed: &Owed| matches!(owed, Owed::Point(owed) if Arc::ptr_eq(owed, point));
         let at = self.owed.iter().position(is_owed);
         at.map(|at| self.owed.remove(at)).is_some()
     }
 
-    /// Returns the point behind the last operation, if somebody watches that.
+    /// If someone watches the last operation, returns the point after it.
     fn watched_point(&self) -> Option<&LatePoint> {
         self.owed.iter().find_map(|owed| match owed {
             Owed::Point(point) => Some(point),

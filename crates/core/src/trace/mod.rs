@@ -1,4 +1,4 @@
-//! Traces: notes of the program's threads and devices for listeners, at the cost of one load where nobody listens.
+//! Traces: notes about your threads and devices for listeners. If no one listens, they cost one load.
 //!
 //! | module | knows |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The notes of the program's threads, until they are collected.
+//! The notes of your threads, until we collect them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -28,7 +28,7 @@ pub(super) enum Note {
     Other(Record),
 }
 
-/// The notes of the program's threads.
+/// The notes of your threads.
 struct Notes {
     queue: VecDeque<Note>,
     lost: u64,

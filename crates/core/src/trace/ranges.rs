@@ -10,7 +10,7 @@ use super::{LISTENERS, RANGES};
 /// Makes the driver calls of a device's operations ranges in its vendor's profiler, until the process ends.
 ///
 /// # Errors
-/// [`Unsupported`](hal::ErrorKind::Unsupported) where there is no such profiler, with what is missing.
+/// [`Unsupported`](hal::ErrorKind::Unsupported) if there is no such profiler, with what is missing.
 pub fn show_ranges(device: &Arc<dyn hal::Device>) -> Result<()> {
     device.range_begin()?;
     LISTENERS.fetch_or(RANGES, Ordering::Relaxed);

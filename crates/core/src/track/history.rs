@@ -1,4 +1,4 @@
-//! The uses of one allocation, by byte range.
+//! Which operations used which bytes of one allocation.
 
 use std::ops::Range;
 
@@ -8,32 +8,32 @@ use smallvec::SmallVec;
 
 use super::{Point, StreamId};
 
-/// The way an operation touches a range.
+/// How an operation touches a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Reads; conflicts with earlier writes.
+    /// Reads. Conflicts with earlier writes.
     Read,
-    /// Writes, and perhaps reads; conflicts with every earlier use.
+    /// Writes, and perhaps reads. Conflicts with every earlier use.
     Write,
-    /// Touches memory that several operations may touch at once (a flag); conflicts with no earlier use, but keeps the
-    /// memory alive.
+    /// Touches memory that several operations may touch at once, such as a flag. Conflicts with no earlier use, but keeps
+    /// the memory alive.
     Shared,
 }
 
-/// One use of a range: its point, and the operation that made it.
+/// One use of a range: its point, and the call that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) point: Point,
     pub(crate) operation: CallSite,
-    /// Whether an earlier owner of the memory left this use behind. The present owner cannot know of such a use, so the
-    /// library waits for it even where the user orders operations.
+    /// True if an earlier owner of the memory left this use behind. You cannot know of such a use, so we wait for it even if
+    /// you order operations yourself.
     pub(crate) recycled: bool,
-    /// The number of the stream's last submission, up to `point`, that wrote; 0 if none did. Reads wait for that one.
+    /// The last submission of the stream, up to `point`, that wrote; 0 if none did. A read only has to wait for that one.
     wrote: u64,
 }
 
 impl Use {
-    /// Creates a use by `operation`. The history adds whether the use writes.
+    /// Makes a use by `operation`. The history adds whether it writes.
     #[inline]
     pub(crate) fn new(point: Point, operation: CallSite) -> Self {
         Self { point, operation, recycled: false, wrote: 0 }
@@ -51,34 +51,33 @@ impl Use {
     }
 }
 
-/// A list of uses, at most one of each stream. Room for one keeps a history in few cache lines; a second takes memory of its
-/// own, which the list keeps.
+/// A list of uses, at most one per stream. There is room for one inside, so that a history fits into few cache lines. A
+/// second one needs memory of its own, and the list keeps that memory for later.
 pub(crate) type Uses = SmallVec<[Use; 1]>;
 
-/// A range of bytes that have the same uses.
+/// A range of bytes that all have the same uses.
 #[derive(Clone, Debug)]
 struct Segment {
     end: usize,
-    /// Whether anything has written these bytes since the allocation was handed out.
+    /// True if anything has written these bytes since we handed out the allocation.
     written: bool,
-    /// The last writer; until something writes, the uses of earlier owners.
+    /// The last writer. Until something writes, the uses of earlier owners.
     writers: Uses,
-    /// Readers since `writers`, one per stream.
+    /// Who has read since `writers`, one use per stream.
     readers: Uses,
 }
 
-/// The last writer of every byte of an allocation, and the readers since.
+/// For each byte of an allocation, the last writer and the readers since.
 ///
-/// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used whole
-/// has one segment.
+/// Segments are sorted and cover `0..len` without gaps. If you always use a buffer as a whole, it has one segment.
 #[derive(Clone, Debug)]
 pub struct History {
     segments: SmallVec<[Segment; 1]>,
-    /// The number of uses above which pruning is worth a try.
+    /// Pruning is worth a try once there are more uses than this.
     prune_above: usize,
 }
 
-/// The number of uses up to which nothing is pruned.
+/// We do not prune if there are at most this many uses.
 const FEW: usize = 64;
 
 impl History {
@@ -88,7 +87,7 @@ impl History {
         Self { segments: SmallVec::from_buf([whole]), prune_above: FEW }
     }
 
-    /// Calls `conflict` with every earlier use that an access must be ordered after.
+    /// Calls `conflict` with every earlier use that must come before an access.
     #[inline]
     pub(crate) fn conflicts(&self, range: &Range<usize>, mode: Mode, mut conflict: impl FnMut(&Use)) {
         if mode == Mode::Shared || range.is_empty() {
@@ -116,15 +115,15 @@ impl History {
         }
     }
 
-    /// Adds the use that `new` makes. A write takes the place of the earlier uses: the write comes after them, and later
-    /// accesses come after the write. Returns whether there may be more segments now.
+    /// Adds the use that `new` makes. A write replaces the earlier uses, because it comes after them and later accesses come
+    /// after it. Returns true if there may be more segments now.
     ///
-    /// The use is made where it stays. Built elsewhere first, in parts, and copied whole, it would keep the processor waiting
-    /// until the parts are in the cache.
+    /// We make the use in the place where it stays. If we built it elsewhere in parts and then copied it whole, the
+    /// processor would have to wait until the parts are in the cache.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a tenth of a launch's instructions")]
     pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
-        // The usual case: one segment, used whole.
+        // The usual case: there is one segment, and the access uses all of it.
         if !self.segments.spilled()
             && let [segment] = self.segments.as_mut_slice()
             && range.start == 0
@@ -141,7 +140,7 @@ impl History {
         true
     }
 
-    /// As [`insert`](Self::insert). Returns whether the use is of all the memory, which has one segment.
+    /// Like [`insert`](Self::insert). Returns true if the use is of all the memory, which then has one segment.
     #[inline]
     pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
         let whole = matches!(self.segments.as_slice(), [one] if range.start == 0 && range.end == one.end);
@@ -154,7 +153,7 @@ impl History {
         let first = self.split_at(range.start);
         let last = self.split_at(range.end);
         if mode == Mode::Write {
-            // One segment takes the place of all those that are overwritten.
+            // One segment replaces all those that the write covers.
             let writers = Uses::from_slice(&[new.with_mode(mode)]);
             let merged = Segment { end: range.end, written: true, writers, readers: Uses::new() };
             self.segments.drain(first + 1..last);
@@ -164,13 +163,13 @@ impl History {
         }
     }
 
-    /// Returns the index of the segment that holds the byte at `at`.
+    /// Returns the index of the segment with the byte at `at`.
     #[inline]
     fn first_of(&self, at: usize) -> usize {
         if self.segments.len() == 1 { 0 } else { self.segments.partition_point(|segment| segment.end <= at) }
     }
 
-    /// Makes `at` a boundary; returns the index of the segment that starts there.
+    /// Makes `at` a boundary, and returns the index of the segment that starts there.
     fn split_at(&mut self, at: usize) -> usize {
         if at == 0 {
             return 0;
@@ -184,7 +183,7 @@ impl History {
         index + 1
     }
 
-    /// Returns whether all bytes of `range` have been written since the allocation was handed out.
+    /// Returns true if all bytes of `range` have been written since we handed out the allocation.
     pub fn is_written(&self, range: &Range<usize>) -> bool {
         let mut start = range.start;
         let overlaps = |segment: &&Segment| {
@@ -196,13 +195,13 @@ impl History {
         self.segments[first..].iter().take_while(overlaps).all(|segment| segment.written)
     }
 
-    /// Declares `range` written, by a writer that the tracker does not see.
+    /// Declares `range` written, for a writer that the tracker cannot see.
     pub fn set_written(&mut self, range: &Range<usize>) {
         self.declare(range, true);
     }
 
-    /// Declares `range` unwritten: its bytes belong to an earlier use, and reading them before a new write is a
-    /// mistake.
+    /// Declares `range` unwritten, because its bytes are left over from an earlier use. It is a mistake to read them before
+    /// a new write.
     pub fn set_unwritten(&mut self, range: &Range<usize>) {
         self.declare(range, false);
     }
@@ -216,27 +215,27 @@ impl History {
         self.segments[first..last].iter_mut().for_each(|segment| segment.written = written);
     }
 
-    /// Returns whether all uses are by `stream`. The answer is cheap: a history of several segments says no.
+    /// Returns true if all uses are by `stream`. To be cheap, it says no if there are several segments.
     #[inline]
     pub(crate) fn is_only(&self, stream: StreamId) -> bool {
         let [one] = self.segments.as_slice() else { return false };
         one.writers.iter().chain(&one.readers).all(|old| old.point.stream == stream)
     }
 
-    /// Returns every use, in no order, and some more than once.
+    /// Returns every use, in any order. It may return some more than once.
     #[cfg(test)]
     pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
         self.segments.iter().flat_map(|segment| segment.writers.iter().chain(&segment.readers))
     }
 
-    /// Returns whether there are so many uses that it is time to [`prune`](Self::prune).
+    /// Returns true if there are so many uses that you should [`prune`](Self::prune).
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.segments.len() > self.prune_above
             || matches!(self.segments.as_slice(), [one] if one.uses() > self.prune_above)
     }
 
-    /// Forgets the uses for which `done` holds, and joins neighbouring segments that no longer differ.
+    /// Forgets the uses that are `done`, and joins neighbouring segments that no longer differ.
     pub(crate) fn prune(&mut self, mut done: impl FnMut(Point) -> bool) {
         for segment in &mut self.segments {
             segment.writers.retain(|writer| !done(writer.point));
@@ -249,13 +248,13 @@ impl History {
             }
             same
         });
-        // Twice the rest, so that a history that stays large is not searched again and again.
+        // Twice what is left, so that we do not search a history that stays large again and again.
         self.prune_above = FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.uses()).sum::<usize>());
     }
 
-    /// Begins the history of a new allocation of `len` bytes, of which none is written. Accesses come after the `uses`
-    /// that the memory's earlier owners left, as after those of the present owner. Reads come after earlier writes too:
-    /// the bytes that a read finds are unspecified, but may not change during the read.
+    /// Begins the history of a new allocation of `len` bytes, all of them unwritten. Accesses come after the `uses` that
+    /// earlier owners of the memory left, just as after the present owner's. Even reads come after earlier writes: it is
+    /// unspecified which bytes a read finds, but they must not change during the read.
     #[inline]
     pub(crate) fn begin(&mut self, len: usize, uses: Option<Uses>) {
         if self.segments.len() > 1 {
@@ -272,23 +271,23 @@ impl History {
         self.prune_above = FEW;
     }
 
-    /// Returns whether nothing has written any byte since the allocation was handed out.
+    /// Returns true if nothing has written any byte since we handed out the allocation.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.segments.iter().all(|segment| !segment.written)
     }
 
     /// Begins the next allocation, of `len` bytes, in memory whose last owner is gone. The history still covers all bytes
-    /// that earlier owners had: a graph touches these in each launch.
+    /// that earlier owners had, because a graph touches them in each launch.
     pub(crate) fn begin_again(&mut self, len: usize) {
         let len = len.max(self.segments.last().map_or(0, |last| last.end));
         let uses = self.end();
         self.begin(len, uses);
     }
 
-    /// Ends the allocation, and returns the uses that the next owner of the memory must come after, if there are any.
+    /// Ends the allocation, and returns the uses that the memory's next owner must come after, if there are any.
     #[inline]
     pub(crate) fn end(&mut self) -> Option<Uses> {
-        // Lists are long, and moved only where there is something in them.
+        // Lists are long, so we only move one if it has something in it.
         if self.segments.iter().all(Segment::is_idle) { None } else { Some(self.end_used()) }
     }
 
@@ -307,7 +306,7 @@ impl Segment {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as for a history")]
     fn insert(&mut self, mode: Mode, new: impl Fn() -> Use) {
-        // The usual case: one stream at work.
+        // The usual case: only one stream works here.
         if mode == Mode::Write {
             self.written = true;
             if let Some(last) = only(&mut self.writers)
@@ -329,7 +328,7 @@ impl Segment {
         }
     }
 
-    /// Puts a write in the place of all uses. Apart from the usual case, whose code then lies close together.
+    /// Replaces all uses with a write. This is a separate function so that the code of the usual case lies close together.
     #[inline(never)]
     fn replace_uses(&mut self, write: Use) {
         self.writers.clear();
@@ -353,7 +352,7 @@ impl Segment {
     }
 }
 
-/// Returns the use of a list of one. A list that has had several lies elsewhere, and is not looked at.
+/// Returns the only use in a list. If the list has ever had several, they lie elsewhere, and we do not look there.
 #[inline]
 fn only(uses: &mut Uses) -> Option<&mut Use> {
     if uses.spilled() {
@@ -362,7 +361,7 @@ fn only(uses: &mut Uses) -> Option<&mut Use> {
     if let [one] = uses.as_mut_slice() { Some(one) } else { None }
 }
 
-/// Adds the uses in `more` to `uses`, and keeps the latest of each stream.
+/// Adds the uses in `more` to `uses`, and keeps only the latest of each stream.
 #[inline]
 pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
     if uses.is_empty() {
@@ -372,7 +371,7 @@ pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
     }
 }
 
-/// Adds a use, and keeps one per stream: the latest, which comes after the stream's others.
+/// Adds a use. We keep one per stream, the latest, because it comes after the stream's others.
 #[inline]
 fn merge_use(uses: &mut Uses, new: Use) {
     let same: Option<&mut Use> = uses.iter_mut().find(|old| same_stream(old, new.point.stream));

@@ -1,11 +1,11 @@
-//! The tracker: the last uses of all bytes, and the order that streams already have among each other.
+//! The tracker: which operations last used each byte, and how streams are already ordered among each other.
 //!
-//! Every stream numbers its submissions; a [`Point`] is one such number. An allocation's [`History`] remembers, for
-//! each byte range, the last writer and the readers since. A stream's [`Clock`] has, for each other stream, the number
-//! up to which this stream comes after the other. An access conflicts with the uses in the history; each conflict that
-//! the clock does not cover needs a wait.
+//! Every stream numbers its submissions, and a [`Point`] is one such number. Each allocation has a [`History`]: for each
+//! range of bytes it remembers the last writer and the readers since then. Each stream has a [`Clock`]: for every other
+//! stream, the number up to which this stream comes after it. To order a new access, we look in the history for uses that it
+//! conflicts with. If the clock already covers a use, there is nothing to do. If not, we need a wait.
 //!
-//! This layer is pure logic on numbers and byte ranges: no driver, no locks, no memory.
+//! This layer is pure logic on numbers and byte ranges: it has no driver, no locks and no memory.
 
 mod clock;
 mod history;
@@ -23,24 +23,24 @@ pub use history::Mode;
 pub(crate) use history::{History, Use, Uses, merge_uses};
 pub(crate) use touched::Touched;
 
-/// A stream's number in the process, or a chain's in a recording. A process's numbers are never reused, because histories
-/// remember those of streams that are gone. 64 bits do not run out.
+/// The number of a stream in the process, or of a chain in a recording. We never reuse a stream's number, because histories
+/// still remember streams that are gone. With 64 bits we cannot run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
 impl StreamId {
-    /// Returns the number of the process's next stream.
+    /// Takes the number for the next stream in the process.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self::nth(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns the number with that index: numbers start at 1.
+    /// Returns the number at `index`, counted from 0. Numbers start at 1.
     pub const fn nth(index: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(index))
     }
 
-    /// Returns the number of smaller ones.
+    /// Returns how many numbers are smaller, so that you can use it as an index.
     pub const fn index(self) -> u64 {
         self.0.get() - 1
     }
@@ -57,14 +57,14 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// The `number`-th submission to a stream. Numbers start at 1; everything is ordered after number 0.
+/// A stream's `number`-th submission. Numbers start at 1, so everything comes after number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     pub stream: StreamId,
     pub number: u64,
 }
 
-/// The party that orders operations on the same memory.
+/// Who orders operations on the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tracking {

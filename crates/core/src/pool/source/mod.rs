@@ -19,7 +19,7 @@ pub(super) trait Source {
     /// Asks for a slab of `bytes` bytes, which counts as `size` bytes.
     ///
     /// # Errors
-    /// [`OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) where there is no room.
+    /// [`OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) if there is no room.
     fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab>;
 
     /// Gives a slab back.
