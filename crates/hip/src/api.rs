@@ -134,8 +134,8 @@ functions! {
         hipStreamWriteValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint);
     }
 
-    // The library has one of these two. In 6 and 7 it still exports the first with its old layout, but in the headers its name
-    // stands for the second.
+    // HIP 5 has only the first. HIP 6 and 7 still export it, with its old layout, but in their headers its name stands for the
+    // second.
     dropped "4.2" {
         hipGetDeviceProperties(properties: *mut hipDeviceProp_t, device: c_int);
     }
