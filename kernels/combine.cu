@@ -1,11 +1,12 @@
-// Several arrays of equal length become one: the parts of a sum over devices. All arrays lie in one, row after row.
+// Combines several arrays with the same length into one: the parts of a sum over devices. All arrays lie in one,
+// row after row.
 //
-// The 16-bit floating-point types are computed in float and rounded once. Integers wrap around.
+// We compute the 16-bit floating-point types in float and round once. Integers wrap around.
 #include <gpustream/kernel.cuh>
 
 namespace {
 
-// The numbers in which elements are added, multiplied and compared.
+// The type that we add, multiply and compare elements in.
 template <class T>
 struct Floating {
     typedef decltype(gs::to_float(T())) Type;
@@ -13,7 +14,8 @@ struct Floating {
     static GS_INLINE T to(Type x) { return gs::from_float<T>(x); }
     static GS_INLINE T divided(Type x, gs::u64 by) { return gs::from_float<T>(x / (Type)by); }
 };
-// Unsigned arithmetic has the lower bits of every width and sign, and its overflow is defined.
+// In unsigned arithmetic the lower bits are right for every width and sign, and overflow is
+// defined.
 template <class T, class Unsigned>
 struct Integer {
     typedef Unsigned Type;
@@ -46,7 +48,7 @@ struct Number<uint32_t> : Integer<uint32_t, uint32_t> {};
 template <>
 struct Number<uint64_t> : Integer<uint64_t, uint64_t> {};
 
-// The numbers in which elements are compared: exact, and with the elements' sign.
+// The type that we compare elements in: exact, and with the elements' sign.
 template <class T>
 struct Ordered {
     typedef T Type;
@@ -66,7 +68,7 @@ struct Multiply {
     template <class V>
     static GS_INLINE V of(V a, V b) { return a * b; }
 };
-// A NaN gives way to any number.
+// If one is a NaN, take the other.
 struct Smaller {
     template <class V>
     static GS_INLINE V of(V a, V b) { return b < a || a != a ? b : a; }
@@ -81,7 +83,7 @@ template <class As, class Op, class T, class Finish>
 GS_INLINE void combine_rows(const T* x, size_t stride, uint64_t rows, T* y, size_t n, Finish finish) {
     typedef typename As::Type Value;
 #if defined(GS_SERIAL)
-    // Row by row over a few elements, so that each loop becomes vectors.
+    // We go row by row over a few elements, so that each loop becomes vectors.
     constexpr size_t lanes = 64;
     const size_t end = gs::grid_end(n);
     size_t at = gs::grid_begin(n);

@@ -1,4 +1,4 @@
-// Conversions between number types, with wide loads and stores on both sides, although their elements differ in size.
+// Converts between number types, with wide loads and stores on both sides although their elements differ in size.
 #include <gpustream/kernel.cuh>
 
 /// y[i] = x[i], rounded to nearest, ties to even; a value that is too large becomes infinite
@@ -12,7 +12,7 @@ __global__ void convert(const From* __restrict__ x, To* __restrict__ y, size_t n
 #if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) y[i] = to(x[i]);
 #else
-    // A pack has as many elements as the smaller type has in sixteen bytes.
+    // A pack has as many elements as the smaller type fits into sixteen bytes.
     constexpr bool narrows = sizeof(To) < sizeof(From);
     constexpr int lanes = 16 / (narrows ? sizeof(To) : sizeof(From)), batch = 2;
     typedef gs::Pack<From, lanes> Source;
@@ -22,7 +22,8 @@ __global__ void convert(const From* __restrict__ x, To* __restrict__ y, size_t n
         n, head, gs::on_boundary((const void*)(x + head), (const void*)(y + head)),
         [=](int c, size_t i, size_t stride) {
             Target result[batch];
-            // All loads come before the first store, since the compiler may not move a load over a store.
+            // All loads come before the first store, because the compiler must not move a load over a
+            // store.
             GS_UNROLL
             for (int b = 0; b < batch && b < c; ++b)
                 result[b] = gs::map_pack<To, lanes>(to, *reinterpret_cast<const Source*>(x + i + b * stride));

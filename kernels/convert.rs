@@ -40,11 +40,11 @@ impl Convert {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// Copies `src` to `dst` with each element converted, in stream order. Rounds to nearest, ties to even; a value
-    /// that is too large becomes infinite; a NaN stays a NaN.
+    /// Copies `src` to `dst` and converts each element, in stream order. Rounds to nearest, ties to even. If a value is too large
+    /// it becomes infinite; a NaN stays a NaN.
     ///
-    /// Both may be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so no
-    /// element is copied twice.
+    /// Both can be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so we copy no
+    /// element twice.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
@@ -71,8 +71,8 @@ impl Convert {
         self.kernels.convert(stream, &src, &mut dst, src.len())
     }
 
-    /// Uploads `values` as elements of another type. The call has read the slice when it returns; the device converts
-    /// in stream order.
+    /// Uploads `values` as elements of another type. When the call returns it has read the slice; the device converts in stream
+    /// order.
     ///
     /// # Errors
     /// The errors of [`Stream::upload`].
@@ -84,7 +84,7 @@ impl Convert {
         Ok(converted)
     }
 
-    /// Downloads `src` as elements of another type. Blocks, as [`Stream::download`] does.
+    /// Downloads `src` as elements of another type. Blocks, like [`Stream::download`].
     ///
     /// # Errors
     /// The errors of [`Stream::download`].
@@ -95,7 +95,7 @@ impl Convert {
         src: &(impl AsView<T> + ?Sized),
     ) -> Result<Vec<U>> {
         let src = src.view();
-        // A recording refuses the download, and would keep the conversion that came before.
+        // A recording refuses the download, but it would keep the conversion before it.
         stream.download(&src.slice(..0)?)?;
         let mut converted = stream.alloc(src.len())?;
         self.copy(stream, &src, &mut converted)?;

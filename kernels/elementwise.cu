@@ -1,5 +1,5 @@
-// Element-wise operations. They are bound by memory, so all of them use wide loads and stores. The 16-bit types are
-// computed in float and rounded once.
+// Element-wise operations. Memory limits their speed, so all of them use wide loads and stores. We compute the
+// 16-bit types in float and round once.
 #include <gpustream/kernel.cuh>
 
 /// y[i] = value

@@ -3,11 +3,11 @@
 
 namespace {
 
-// A block's counters have 32 bits, so it adds them to the result before they can overflow.
+// A block's counters have 32 bits, so we add them to the result before they can overflow.
 constexpr size_t most_at_once = (size_t)1 << 31;
 
-// Counts the elements of x in `bins`, through `local`, the block's own counters. An element whose bin_of(x[i]) is not
-// below `count` is not counted.
+// Counts the elements of x in `bins`, through `local`, which holds the block's counters. If bin_of(x[i]) is not below
+// `count`, the element is not counted.
 template <class T, class BinOf>
 GS_INLINE void count_bins(const T* x, size_t n, unsigned int* local, unsigned long long* bins,
                                            unsigned int count, BinOf bin_of) {
@@ -45,7 +45,7 @@ extern "C" __global__ void histogram_f32(const float* __restrict__ x, unsigned l
     const float scale = (float)bin_count / (high - low);
     count_bins(x, n, gs::shared_address(histogram_counters), bins, bin_count, [=](float value) {
         if (!(value >= low && value < high)) return bin_count;
-        // Rounding may move a value just below `high` beyond the last bin.
+        // Because of rounding, a value just below `high` can land after the last bin.
         const unsigned int bin = (unsigned int)((value - low) * scale);
         return bin < bin_count ? bin : bin_count - 1;
     });

@@ -1,9 +1,9 @@
 //! gpustream's own kernels, with their bindings.
 //!
-//! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them. A launcher is
-//! generic over the element type; its trait ([`HasAxpy`](elementwise::HasAxpy) for `axpy`) is a bound for generic code.
-//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) are algorithms of several launches, and
-//! [`Convert`](convert::Convert) copies between element types.
+//! Each module holds one `.cu` file's bindings: load its `Kernels` once per device, then call them. A launcher is generic over
+//! the element type. If your code is generic too, use its trait as a bound ([`HasAxpy`](elementwise::HasAxpy) for `axpy`).
+//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several launches, and [`Convert`](convert::Convert) copies between
+//! element types.
 //!
 //! ```
 //! use gpustream::Device;
@@ -21,8 +21,8 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! All kernels take any length, also beyond 2³¹ elements, and views at any offset. Results are the same in every run
-//! with the same device, lengths and offsets. No function here blocks.
+//! You can pass any length, also above 2³¹ elements, and views at any offset. You get the same result in every run with the same
+//! device, lengths and offsets. No function here blocks, except [`Convert`](convert::Convert)'s download.
 #![warn(clippy::missing_errors_doc)]
 
 mod call;
@@ -30,14 +30,13 @@ pub mod convert;
 pub mod reduce;
 pub mod scan;
 
-/// Several arrays of equal length become their sum, product, smallest, largest or average, element by element: for `f16`,
-/// `bf16`, `f32`, `f64` and the integers of 8 to 64 bits.
+/// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for
+/// `f16`, `bf16`, `f32`, `f64` and the integers with 8 to 64 bits.
 pub mod combine {
     gpustream::include_kernels!("combine");
 }
 
-/// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. The 16-bit types are computed in `f32` and rounded
-/// once.
+/// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. We compute the 16-bit types in `f32` and round once.
 pub mod elementwise {
     gpustream::include_kernels!("elementwise");
 }
@@ -47,7 +46,7 @@ pub mod histogram {
     gpustream::include_kernels!("histogram");
 }
 
-/// Transpose and tiled matrix product, for `f32` and `f64`. Matrices are stored row after row without gaps.
+/// Transpose and tiled matrix product, for `f32` and `f64`. You store matrices row after row without gaps.
 pub mod matrix {
     gpustream::include_kernels!("matrix");
 }

@@ -3,17 +3,18 @@
 
 namespace {
 
-// Tiles are square; a block moves one tile at a time through shared memory, so that it reads and writes whole rows.
+// Tiles are square. A block moves one tile at a time through shared memory, because then it can read and write
+// whole rows.
 constexpr unsigned int transpose_tile = 64;
-// The default block size, and the number of elements that each thread has under way at once.
+// The default block size, and how many elements each thread has under way at once.
 #if defined(GS_SERIAL)
 constexpr unsigned int transpose_block = 1, transpose_batch = 1;
 #else
 constexpr unsigned int transpose_block = 256, transpose_batch = 8;
 #endif
 
-// A block's threads as groups of neighbours, each on a row of its own. Threads that are left over have a group beyond
-// `count`, and idle.
+// A block's threads as groups of neighbours, each on its own row. Left-over threads get a group number of `count` or
+// more, and idle.
 struct Groups {
     unsigned int lanes, count, group, lane;
 };
@@ -23,8 +24,8 @@ GS_INLINE Groups groups_for_rows_of(unsigned int length) {
     return Groups{lanes, threads / lanes, thread / lanes, thread % lanes};
 }
 
-// Transposes one tile of height × width elements. For the default block and a whole tile the arguments are constants,
-// so that no element needs a check.
+// Transposes one tile with height × width elements. For the default block and a whole tile the arguments are
+// constants, so we need no check per element.
 template <class T>
 GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
                                               Groups by, unsigned int height, unsigned int width,
@@ -57,8 +58,8 @@ GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size
     __syncthreads();
 }
 
-// A block computes one tile of the product at a time; each of its threads computes a square of `own` by `own` elements,
-// kept in registers. On the CPU one thread computes the whole tile, in loops that are vectorised.
+// A block computes one tile of the product at a time. Each thread computes a square of `own` by `own` elements and
+// keeps it in registers. On the CPU one thread computes the whole tile, in loops that the compiler vectorises.
 #if defined(GS_SERIAL)
 constexpr unsigned int matmul_own = 64;
 #else
@@ -93,7 +94,7 @@ __global__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t 
             transpose_one(from, to, rows, cols, Groups{lanes, count, thread / lanes % count, thread % lanes}, side,
                           side, tile);
         } else {
-            // An idle thread has nothing to move, but must reach the barriers.
+            // An idle thread has nothing to move, but it must reach the barriers.
             const bool idle = by.group >= by.count;
             transpose_one(from, to, rows, cols, by, idle ? 0 : height, idle ? 0 : width, tile);
         }
@@ -117,13 +118,13 @@ __global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __re
     const size_t across = (n + side - 1) / side, down = (m + side - 1) / side;
     GS_FOR_EACH_TILE(t, across * down) {
         const size_t row = t / across * side, col = t % across * side;
-        // A block with a thread for each square takes one round; a smaller block takes more.
+        // If a block has a thread for each square, it takes one round; a smaller block takes more.
         for (unsigned int base = 0; base < squares * squares; base += threads) {
             const unsigned int square = base + thread, y = square / squares * own, x = square % squares * own;
             const bool busy = square < squares * squares;
             T sum[own][own] = {};
             for (size_t at = 0; at < k; at += depth) {
-                // Elements beyond the matrices count as 0.
+                // Elements outside the matrices count as 0.
                 for (unsigned int r = by_a.group; by_a.group < by_a.count && r < side; r += by_a.count) {
                     for (unsigned int d = by_a.lane; d < depth; d += by_a.lanes)
                         left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);

@@ -1,25 +1,25 @@
-// Reductions: each block combines its share of the input and writes one value, and a second launch with a single block
-// over those values gives the result. Any launch shape is right; the result is the same in every run with the same
-// shape and alignment.
+// Reductions. Each block combines its share of the input and writes one value. Then a second launch with one block
+// combines those values. You can use any launch shape, and you get the same result in every run with the same shape
+// and alignment.
 //
-// 16-bit inputs are summed in float. min and max skip NaN, as C's fmin and Rust's f32::min do: without any number, the
-// minimum is +infinity and the maximum -infinity. Of -0 and 0, either may result.
+// We sum 16-bit inputs in float. min and max skip NaN, like C's fmin and Rust's f32::min. If there is no number, the
+// minimum is +infinity and the maximum -infinity. From -0 and 0 you can get either.
 #include <gpustream/kernel.cuh>
 
 namespace {
 
-// The type in which elements are computed: float, or double for double.
+// The type that we compute in: float, or double for double.
 template <class T>
 using Computed = decltype(gs::to_float(T()));
 
-// Writes the block's combination of all its threads' values.
+// Combines the values of all the block's threads, and writes the result.
 template <class T, class Acc, class Op>
 GS_INLINE void write_block(T* partial, Acc value, Op op) {
     const Acc combined = gs::block_reduce(value, op);
     if (gs::thread_in_block() == 0) partial[gs::block_in_grid()] = gs::from_float<T>(combined);
 }
 
-// Writes the combination of each block's x[i], computed in float or double.
+// Combines each block's x[i] in float or double, and writes the result.
 template <class Acc, class T, class Partial, class Op>
 GS_INLINE void reduce(const T* x, Partial* partial, size_t n, Acc identity, Op op) {
     const Acc value = gs::fold_wide(n, identity, op, [](T x) { return gs::to_float(x); }, x);

@@ -1,4 +1,4 @@
-//! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces the blocks' results.
+//! Sum, minimum, maximum and dot product. Each block reduces its share, then one block reduces the blocks' results.
 
 use std::panic::Location;
 
@@ -12,9 +12,9 @@ mod bindings {
 }
 pub use bindings::{HasBlockDot, HasBlockMax, HasBlockMin, HasBlockSum, Kernels};
 
-/// Reductions of whole arrays, loaded on one device.
+/// Reductions over whole arrays, loaded on one device.
 ///
-/// Each method returns a buffer of one element, written in stream order: no method blocks.
+/// Each method returns a buffer with one element, which the device writes in stream order. No method blocks.
 #[derive(Debug)]
 pub struct Reduce {
     kernels: Kernels,
@@ -29,10 +29,10 @@ impl Reduce {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// Computes the sum of all elements, or 0 if there are none. `f16` and `bf16` are summed in `f32`.
+    /// Computes the sum of all elements, or 0 if there are none. We sum `f16` and `bf16` in `f32`.
     ///
     /// # Errors
-    /// `DeviceMismatch` for memory that the stream cannot reach, `OutOfMemory` if the partial results find no room.
+    /// `DeviceMismatch` if the stream cannot reach the memory, `OutOfMemory` if there is no room for the partial results.
     #[track_caller]
     pub fn sum<T: Reducible>(
         &self,
@@ -46,8 +46,7 @@ impl Reduce {
         self.total(stream, partial, &launch(1))
     }
 
-    /// Finds the smallest element, or +∞ if there are none. NaN is skipped, as in `f32::min`; of −0 and 0, either may
-    /// result.
+    /// Finds the smallest element, or +∞ if there are none. Skips NaN, like `f32::min`; from −0 and 0 you can get either.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
@@ -65,8 +64,7 @@ impl Reduce {
         Ok(result)
     }
 
-    /// Finds the largest element, or −∞ if there are none. NaN is skipped, as in `f32::max`; of −0 and 0, either may
-    /// result.
+    /// Finds the largest element, or −∞ if there are none. Skips NaN, like `f32::max`; from −0 and 0 you can get either.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
@@ -84,8 +82,7 @@ impl Reduce {
         Ok(result)
     }
 
-    /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. `f16` and `bf16` are multiplied and
-    /// summed in `f32`.
+    /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. We multiply and sum `f16` and `bf16` in `f32`.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
@@ -132,7 +129,7 @@ impl Reduce {
 pub trait Reducible:
     HasBlockMin + HasBlockMax + HasBlockSum<<Self as Reducible>::Sum> + HasBlockDot<<Self as Reducible>::Sum>
 {
-    /// The type in which sums are computed: `f64` for `f64`, otherwise `f32`.
+    /// The type that we sum in: `f64` for `f64`, otherwise `f32`.
     type Sum: Reducible<Sum = Self::Sum>;
 }
 

@@ -1,5 +1,5 @@
-// Inclusive scan (running sum) in three launches, so that no block ever waits for another. The first and the last have
-// the same shape:
+// Inclusive scan (running sum) in three launches, so that no block must ever wait for another. The first and the last
+// have the same shape:
 //
 //   scan_totals   totals[b] = sum of chunk b      one chunk per block
 //   scan_offsets  totals[b] = sum of the chunks before b      one block
@@ -10,20 +10,21 @@
 
 namespace {
 
-// The number of elements that one thread scans at a time.
+// How many elements one thread scans at a time.
 template <class T>
 struct Items {
     static constexpr int count = 64 / sizeof(T);
 };
 
-// Returns the begin of chunk b of n elements. A chunk is a whole number of tiles of block size times items per thread.
+// Returns where chunk b of n elements begins. A chunk is a whole number of tiles, and a tile has block size times
+// items per thread elements.
 template <class T>
 GS_INLINE size_t chunk_begin(size_t n, size_t b) {
     return gs::share_begin(n, b, gs::blocks_in_grid(), (size_t)gs::threads_in_block() * Items<T>::count);
 }
 
-// Returns x[i] + x[i + step] + ... below `end`, with several partial sums, so that several elements are under way at
-// once.
+// Returns x[i] + x[i + step] + ... below `end`. We keep several partial sums, because then several elements are
+// under way at once.
 template <class T>
 GS_INLINE T strided_sum(const T* x, size_t i, size_t end, size_t step) {
     constexpr int items = Items<T>::count;
@@ -83,7 +84,8 @@ __global__ void scan_totals(const T* __restrict__ x, T* __restrict__ totals, siz
     const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
     const unsigned int thread = gs::thread_in_block(), threads = gs::threads_in_block();
     if (threads == 1) {
-        // The CPU backend launches this case: with a constant step, the sum is vectorised.
+        // The CPU backend launches this case: with a constant step, the compiler can vectorise the
+        // sum.
         totals[b] = strided_sum(x, begin, end, 1);
         return;
     }

@@ -1,4 +1,4 @@
-// Five-point stencil: one explicit step of the heat equation in two dimensions.
+// Five-point stencil: one explicit step for the heat equation in two dimensions.
 #include <gpustream/kernel.cuh>
 
 /// out = in + k * (left + right + above + below - 4 * in), for a grid of `height` rows of `width` cells; the border

@@ -40,7 +40,7 @@ pub(crate) enum Case {
     GraphSet(Set),
     /// A step that is run again and again.
     Step(Step),
-    /// One round of a loop of which only the device knows the end.
+    /// One round of a loop whose end only the device knows.
     Round,
     /// Copying an ordinary slice of this many bytes to the device.
     Upload(usize),
@@ -94,7 +94,7 @@ impl Step {
     pub(crate) const KERNELS: usize = 20;
     /// Kernels that have nothing to do with each other.
     pub(crate) const APART: usize = 16;
-    /// Runs of one sample: few enough for the driver to take them without waiting.
+    /// Runs in one sample: so few that the driver takes them without waiting.
     pub(crate) const RUNS: usize = 25;
 
     pub(crate) const ALL: [Self; 6] =
@@ -125,14 +125,14 @@ impl fmt::Display for Step {
     }
 }
 
-/// The memory that pages are copied from.
+/// The memory that we copy pages from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Pinned,
     Device,
 }
 
-/// The arguments that are replaced in a graph.
+/// The arguments that we replace in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// A scalar.
@@ -141,7 +141,7 @@ pub(crate) enum Set {
     Memory,
 }
 
-/// The way in which pages are copied.
+/// How we copy the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
     /// A call for each page.
@@ -150,7 +150,7 @@ pub(crate) enum Together {
     Batch,
 }
 
-/// The number of pages that a row copies, and the bytes of each; as many bytes lie between two pages of the source.
+/// How many pages a row copies, and how many bytes each has; between two pages of the source lie as many bytes again.
 pub(crate) const PAGES: usize = 256;
 pub(crate) const PAGE: usize = 4 << 10;
 
@@ -171,7 +171,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Returns whether `ours` meets the target, or `None` if the target needs a baseline that is missing.
+    /// Returns whether `ours` meets the target. `None` if the target needs a baseline and it is missing.
     pub(crate) fn is_met(self, ours: f64, baseline: Option<f64>) -> Option<bool> {
         Some(match self {
             Self::AtMostOf(factor) => ours <= factor * baseline?,
@@ -204,7 +204,7 @@ impl Case {
         }
     }
 
-    /// Returns the rows for a device: they may use `memory` bytes of it, and sizes are smaller if `quick`.
+    /// Returns the rows for a device. They can use `memory` bytes of it, and sizes are smaller if `quick`.
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
         let mut cases = vec![
             Self::Launch,
@@ -321,7 +321,7 @@ impl Case {
         }
     }
 
-    /// Returns whether one sample takes so long that only few are taken.
+    /// Returns whether one sample takes so long that we only take few.
     pub(crate) fn is_heavy(self) -> bool {
         match self {
             Self::Upload(size) | Self::Download(size) => size >= 16 << 20,

@@ -45,7 +45,7 @@ impl Contender for CudarcSafe {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        // A new stream, as every program needs that overlaps work; it turns cudarc's tracking on.
+        // A new stream, because you need one to overlap work; it turns cudarc's tracking on.
         let stream = self.context.new_stream()?;
         let four = self.four.clone();
         Ok(Some(match case {
@@ -70,7 +70,7 @@ impl Contender for CudarcSafe {
                 call_time(1000, stream, move |_| event.try_is_complete().map(drop))
             }
             Case::AllocFree(bytes) => {
-                // SAFETY: the unwritten memory is never read.
+                // SAFETY: we never read the unwritten memory.
                 call_time(1000, stream, move |stream| unsafe { stream.alloc::<u8>(bytes) }.map(drop))
             }
             Case::Upload(bytes) => {

@@ -1,4 +1,4 @@
-//! The code that a Rust programmer would write for the CPU: chunks of slices on as many threads.
+//! What you would write in Rust for the CPU: chunks of slices on as many threads.
 
 use std::thread;
 
@@ -47,7 +47,7 @@ impl Contender for HostLoop {
 
 type Loop = fn(&[f32], &[f32], &mut [f32]);
 
-/// Goes over each chunk `count` times on a thread of its own, so that the start of threads hardly counts.
+/// Goes over each chunk `count` times on a thread of its own, so that starting threads hardly counts.
 fn in_chunks(threads: usize, count: usize, x: &[f32], y: &[f32], z: &mut [f32], body: Loop) {
     let chunk = z.len().div_ceil(threads).max(1);
     thread::scope(|scope| {

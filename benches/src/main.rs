@@ -1,7 +1,7 @@
 //! Measures gpustream, the raw driver, cudarc's safe layer and plain loops, all in one run.
 //!
-//! Every round takes one sample of each, so that the machine's other work affects all of them alike; the table shows
-//! medians and the spread.
+//! In every round each contender takes one sample, because then the machine's other work affects all of them alike. The table
+//! shows medians and the spread.
 
 mod case;
 mod cudarc_safe;
@@ -116,7 +116,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns the contenders that can be measured on this device, baselines first.
+/// Returns the contenders that we can measure on this device, baselines first.
 fn contenders(device: &Device) -> Result<Vec<Box<dyn Contender>>> {
     let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
     match device.info().backend {
@@ -125,7 +125,7 @@ fn contenders(device: &Device) -> Result<Vec<Box<dyn Contender>>> {
             contenders.push(Box::new(cudarc_safe::CudarcSafe::new(device.info().ordinal)?));
         }
         gpustream::BackendName::CPU => {
-            contenders.push(Box::new(host_loop::HostLoop::new(device.info().multiprocessors as usize)))
+            contenders.push(Box::new(host_loop::HostLoop::new(device.info().multiprocessors as usize)));
         }
         _ => {}
     }

@@ -63,8 +63,8 @@ impl Row {
     }
 }
 
-/// Measures one case: two rounds to warm up, then `rounds` rounds, in each of which every contender takes one sample,
-/// so that the machine's other work affects all contenders alike.
+/// Measures one case: two rounds to warm up, then `rounds` rounds. In each, every contender takes one sample, because then the
+/// machine's other work affects all of them alike.
 pub(crate) fn measure(case: Case, contenders: &[Box<dyn Contender>], rounds: usize) -> Row {
     let mut row = Row { case, samples: Vec::new(), failures: Vec::new() };
     let mut running = Vec::new();
@@ -112,7 +112,7 @@ impl<S: Queue> Queue for [S; 2] {
     }
 }
 
-/// Returns a sampler of the nanoseconds of one of `count` calls of `call`, whose work is waited for but not counted.
+/// Returns a sampler of the nanoseconds for one of `count` calls of `call`. We wait for their work but do not count it.
 pub(crate) fn call_time<S: Queue + 'static, E: Into<anyhow::Error>>(
     count: usize,
     stream: S,
@@ -164,7 +164,7 @@ pub(crate) fn nanoseconds(
 
 /// Measures the rate, in GB/s, of moving `bytes` as often as `work` is asked to; `work` returns when all is done.
 pub(crate) fn gigabytes(bytes: usize, work: impl FnOnce(usize) -> Result<()>) -> Result<f64> {
-    // Small sizes are moved many times, so that clock and launch hardly count; large ones three times.
+    // We move small sizes many times, so that clock and launch hardly count, and large ones three times.
     let count = (64usize << 20).div_ceil(bytes.max(64 << 10)).max(3);
     let start = Instant::now();
     work(count)?;

@@ -1,4 +1,4 @@
-//! Kernels whose threads meet, or share a loop, against the loop that a Rust programmer would write for one thread.
+//! Kernels whose threads meet, or share a loop, against the loop that you would write in Rust for one thread.
 
 use std::fmt;
 

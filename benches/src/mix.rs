@@ -1,9 +1,9 @@
-//! A random mix of allocations: a list of slots, their sizes in bytes, and the streams in whose order they are made.
+//! A random mix of allocations: a list of slots, their sizes in bytes, and the streams that make them.
 
 /// The number of streams that take part.
 pub(crate) const STREAMS: usize = 8;
 
-/// The number of allocations that live at once.
+/// How many allocations live at once.
 pub(crate) const LIVE: usize = 400;
 
 /// One allocation; the slot's earlier allocation is freed first.

@@ -1,4 +1,4 @@
-//! gpustream, used through its public interface alone.
+//! gpustream, used only through its public interface.
 
 use std::ffi::c_void;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::{rounds, steps};
 /// The clock ticks of about 10 µs on a data-centre device.
 pub(crate) const SPIN_TICKS: i64 = 18_000;
 
-/// Elements of the arrays in cases in which only the launch counts.
+/// Elements in the arrays if only the launch counts.
 pub(crate) const FEW: usize = 256;
 
 /// gpustream on one device.
@@ -198,8 +198,8 @@ fn external(device: &Device, kernels: &Kernels, stream: Stream) -> Result<Sample
     }))
 }
 
-/// Measures hand-overs: one stream writes memory that the other reads, and may write again after that. Each turn has
-/// two hand-overs, and the program orders neither.
+/// Measures hand-overs: one stream writes memory that the other reads, and can write again after that. Each turn has two
+/// hand-overs, and the program orders neither.
 fn hand_over(kernels: Rc<Kernels>, a: Stream, b: Stream) -> Result<Sampler> {
     let x = a.zeros::<f32>(FEW)?;
     let (mut y, mut z) = (a.zeros::<f32>(FEW)?, b.zeros::<f32>(FEW)?);
@@ -247,7 +247,7 @@ fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
             spin(&kernels, &stream)?;
         }
         let mut futures: Vec<Synchronize> = (0..count).map(|_| stream.synchronize_async()).collect();
-        // The reactor has all futures before the first is waited for.
+        // The reactor has all futures before we wait for the first.
         for future in &mut futures {
             let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
         }
@@ -290,7 +290,7 @@ fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sample
     }))
 }
 
-/// Measures the mix on a device of its own, whose reserved memory is then the mix's alone.
+/// Measures the mix on its own device, because then only the mix reserves memory there.
 fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
     let info = device.info();
     let device = Device::open(&format!("{}:{}", info.backend, info.ordinal))?;

@@ -4,5 +4,5 @@
 /// The number of rounds.
 pub(crate) const ROUNDS: usize = 50;
 
-/// The number of pieces into which the arrays are cut; they take turns on two streams.
+/// How many pieces we cut the arrays into; they take turns on two streams.
 pub(crate) const PIECES: usize = 4;

@@ -1,4 +1,4 @@
-//! The steps, submitted by gpustream operation by operation, and the loop whose end the host asks for.
+//! The steps, which gpustream submits operation by operation, and the loop in which the host asks whether to go on.
 
 use std::rc::Rc;
 

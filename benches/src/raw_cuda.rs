@@ -1,5 +1,4 @@
-//! The driver itself, called as a careful C programmer would: everything is made beforehand, and an operation is one
-//! call.
+//! The driver itself, called as a careful C programmer would: we make everything beforehand, and an operation is one call.
 
 mod handles;
 
@@ -51,7 +50,7 @@ struct Functions {
 
 impl RawCuda {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        // SAFETY: the function only asks whether the library opens, which it did for gpustream.
+        // SAFETY: the function only asks whether the library opens, and it did for gpustream.
         ensure!(unsafe { sys::is_culib_present() }, "cudarc does not find the driver's library");
         let module = Kernels::load(device)?;
         let function = |name| module.module().kernel(name).map(|kernel| kernel.as_raw().0 as CUfunction);
@@ -82,7 +81,7 @@ impl Contender for RawCuda {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        // Another contender may have left another context current.
+        // Another contender can have left another context current.
         driver!(cuCtxSetCurrent(self.context))?;
         let stream = Stream::new()?;
         let kernels = self.kernels.clone();
@@ -144,7 +143,7 @@ impl Contender for RawCuda {
                 pages(stream, together, false, move || memory.raw())?
             }
             Case::DeviceCopy(bytes) => device_copy(stream, bytes)?,
-            // A copy has the rate that a kernel with as many reads and writes could reach.
+            // A copy runs at the rate that a kernel with as many reads and writes could reach.
             Case::Sum(n) | Case::Dot(n) => device_copy(stream, 4 * n)?,
             Case::Transpose(side) => device_copy(stream, 4 * side * side)?,
             Case::Saxpy(n) => {
@@ -161,7 +160,7 @@ fn alloc_mix(count: usize) -> Result<Sampler> {
     let streams = (0..mix::STREAMS).map(|_| Stream::new()).collect::<Result<Vec<_>>>()?;
     let steps = mix::steps(count);
     Ok(Box::new(move || {
-        // Each allocation's address, and the stream in whose order it may be freed.
+        // Each allocation's address, and the stream that can free it in its order.
         let mut live: Vec<Option<(CUdeviceptr, usize)>> = vec![None; mix::LIVE];
         let free = |held: Option<(CUdeviceptr, usize)>| match held {
             Some((address, stream)) => driver!(cuMemFreeAsync(address, streams[stream].raw())),
@@ -261,7 +260,7 @@ fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sam
     Ok(part(nodes, call_time((500 / nodes).max(5), stream, launch)))
 }
 
-/// Measures `count` events, each of which is waited for.
+/// Measures `count` events, and waits for each.
 fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sampler> {
     let events = (0..count).map(|_| Event::new()).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move || {
@@ -328,7 +327,7 @@ impl Functions {
     }
 }
 
-/// Returns the description of a node, which refers to `args`.
+/// Returns a node's description, which refers to `args`.
 fn params(function: CUfunction, threads: u32, args: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
     sys::CUDA_KERNEL_NODE_PARAMS {
         func: function,
@@ -346,7 +345,8 @@ fn params(function: CUfunction, threads: u32, args: &mut [*mut c_void]) -> sys::
     }
 }
 
-/// Measures a step as a graph that is made beforehand. Allocations have none, since a graph cannot hold those of a stream.
+/// Measures a step as a graph that we make beforehand. Steps that allocate have none, because a graph cannot hold a stream's
+/// allocations.
 fn raw_step(step: Step, kernels: Rc<Functions>, stream: Stream) -> Result<Option<Sampler>> {
     let mut graph = ptr::null_mut();
     driver!(cuGraphCreate(&raw mut graph, 0))?;
@@ -394,7 +394,7 @@ fn raw_step(step: Step, kernels: Rc<Functions>, stream: Stream) -> Result<Option
     Ok(Some(part(Step::KERNELS, sampler)))
 }
 
-/// Measures a round of a loop in a graph, whose kernel sets the driver's condition itself.
+/// Measures a round of a loop in a graph. Its kernel sets the driver's condition itself.
 fn decided(kernels: Rc<Functions>, context: sys::CUcontext, stream: Stream) -> Result<Sampler> {
     let (memory, mut rounds) = (Memory::new(8)?, ROUNDS);
     let (mut left, mut go_on) = (memory.raw(), memory.raw() + 4);
@@ -406,7 +406,7 @@ fn decided(kernels: Rc<Functions>, context: sys::CUcontext, stream: Stream) -> R
     driver!(cuGraphAddKernelNode_v2(&raw mut begin, graph, ptr::null(), 0, &raw const first))?;
     let at_launch = sys::CU_GRAPH_COND_ASSIGN_DEFAULT;
     driver!(cuGraphConditionalHandleCreate(&raw mut condition, graph, context, 1, at_launch))?;
-    // SAFETY: a C struct of integers and pointers, for which zeros are valid.
+    // SAFETY: a C struct with integers and pointers, which can all be zero.
     let mut conditional: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
     conditional.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
     conditional.__bindgen_anon_1.conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS {
@@ -417,7 +417,7 @@ fn decided(kernels: Rc<Functions>, context: sys::CUcontext, stream: Stream) -> R
         ctx: context,
     };
     driver!(cuGraphAddNode(&raw mut node, graph, &raw const begin, 1, &raw mut conditional))?;
-    // SAFETY: the driver has written the address of its array of one body.
+    // SAFETY: the driver has written the address of its array, which has one body.
     let body = unsafe { *conditional.__bindgen_anon_1.conditional.phGraph_out };
     let mut args = [any(&mut left), any(&mut condition)];
     let round = params(kernels.one_round_of_graph, 1, &mut args);
@@ -470,7 +470,7 @@ fn pages(
         flags: 0,
     };
     Ok(rate(PAGES * PAGE, stream, move |stream| {
-        // The addresses are of this memory.
+        // The addresses belong to this memory.
         let _keep = (&to, &from);
         if together == Together::OneByOne {
             return dsts.iter().zip(&srcs).try_for_each(|(&dst, &src)| {
@@ -529,7 +529,7 @@ fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampl
     }))
 }
 
-/// Tells the driver's pool to keep freed memory, as a program that allocates often would.
+/// Tells the driver's pool to keep freed memory, as you would if you allocate often.
 fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     let (mut pool, mut all) = (ptr::null_mut(), u64::MAX);
     driver!(cuDeviceGetDefaultMemPool(&raw mut pool, device))?;

@@ -14,11 +14,11 @@ pub(crate) struct Report<'a> {
     pub(crate) rows: &'a [Row],
 }
 
-/// The contender to which the targets apply.
+/// The contender that the targets apply to.
 pub(crate) const OURS: &str = "gpustream";
 
 impl Report<'_> {
-    /// Returns an aligned table: medians, and in brackets the values below which a tenth and nine tenths lie.
+    /// Returns an aligned table: medians, and in brackets the 10th and 90th percentiles.
     pub(crate) fn table(&self) -> String {
         let titles = self.titles();
         let mut table = Table::new(titles.iter().map(String::as_str));

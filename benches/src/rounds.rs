@@ -1,4 +1,4 @@
-//! A loop of which only the device knows the end.
+//! A loop whose end only the device knows.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl Rounds {
     }
 }
 
-/// Returns a sampler of the microseconds of a round, after each of which the host asks.
+/// Returns a sampler of the microseconds for a round, if the host asks after each.
 pub(crate) fn asked(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
     let mut rounds = Rounds::new(device, kernels, &stream)?;
     let whole = Box::new(move || {
@@ -52,7 +52,7 @@ pub(crate) fn asked(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Re
     Ok(part(ROUNDS as usize, whole))
 }
 
-/// Returns a sampler of the microseconds of a round in a graph that decides, where there are such.
+/// Returns a sampler of the microseconds for a round in a graph that decides, if there are such graphs.
 pub(crate) fn decided(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Option<Sampler>> {
     if !device.info().features.conditional_nodes {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Every measurement runs once on a fake device: the calls are right, whatever they cost.
+//! Runs every measurement once on a fake device, to see that the calls are right. Their time does not matter.
 
 use gpustream::{Device, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! The steps that are run again and again.
+//! The steps that we run again and again.
 
 use std::rc::Rc;
 
@@ -54,7 +54,7 @@ pub(crate) fn sampler(
     Ok(part(kernels, whole))
 }
 
-/// Returns a sampler of the nanoseconds of one of several calls of `call`, from the first to the end of their work.
+/// Returns a sampler of the nanoseconds for one of several calls of `call`, from the first to the end of their work.
 pub(crate) fn whole<S: Queue + 'static, E: Into<anyhow::Error>>(
     stream: S,
     mut call: impl FnMut(&S) -> Result<(), E> + 'static,

@@ -44,7 +44,9 @@ fn step(stream: &Stream, x: &mut Buffer<u32>, value: u32, parts: u32) -> Result<
         // SAFETY: the ranges of the parts lie in `x`, and do not overlap.
         let mine =
             unsafe { std::slice::from_raw_parts_mut((address as *mut u32).add(range.start), range.len()) };
-        mine.iter_mut().for_each(|x| *x = next(*x, value));
+        for x in mine.iter_mut() {
+            *x = next(*x, value);
+        }
     };
     // SAFETY: the closure writes `x` alone.
     unsafe { stream.external_parallel("step_in_parts", &[Arg::write(x)], parts, closure) }

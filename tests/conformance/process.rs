@@ -97,7 +97,7 @@ fn a_limit_on_files_gives_errors(device: &Device) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             Err(error) => assert!(error.message().contains("ulimit -f"), "{what}: {error}"),
             Ok(()) => {
-                assert_ne!(device.info().backend, gpustream::BackendName::CPU, "{what}: no file was written")
+                assert_ne!(device.info().backend, gpustream::BackendName::CPU, "{what}: no file was written");
             }
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let named = !args.backend.is_empty();
     let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
-    // The environment replaces the default, and nothing that was asked for here.
+    // The environment replaces the default, but nothing that you asked for here.
     kernels = kernels.environment_overrides(!named && args.arch.is_empty());
     let mut backends = Vec::new();
     let default = ["cpu".to_owned()];
@@ -96,7 +96,7 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
     if files.is_empty() {
         bail!("no .cu files in {}", folder.display());
     }
-    // Paths below the current folder are shown relative to it.
+    // We show paths below the current folder relative to it.
     let here = std::env::current_dir()?;
     Ok(files.into_iter().map(|f| f.strip_prefix(&here).map(PathBuf::from).unwrap_or(f)).collect())
 }
@@ -154,7 +154,7 @@ fn threads(threads: &Threads) -> String {
     }
 }
 
-/// Returns the reasons why kernels run slower than as loops, each once.
+/// Returns why kernels run slower than as loops, each reason once.
 fn reasons(built: &Built) -> String {
     let mut reasons: Vec<String> = Vec::new();
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: gathers the files that a GPU host without Rust needs to run tests, examples and benchmarks.
+//! `cargo xtask bundle`: gathers the files that you need to run tests, examples and benchmarks on a GPU host without Rust.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,12 +24,12 @@ pub(crate) struct Args {
     arch: Vec<String>,
 }
 
-/// The most bytes of a bundle, since bundles travel over slow links; xz makes them seven times as small.
+/// How many bytes a bundle can have. Bundles travel over slow links; xz makes them seven times as small.
 const MOST_BYTES: u64 = 200_000_000;
 
 const RUN: &str = include_str!("bundle/run.sh");
 
-/// The file that marks a folder as an earlier bundle, which may be replaced.
+/// This file marks a folder as an earlier bundle, so we may replace it.
 const MARKER: &str = "run.sh";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Calls of cargo, and the paths of the executables it built.
+//! Calls cargo, and finds the executables it built.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// Returns a command of the cargo that runs this task, in the workspace's folder.
+/// Returns a command for the cargo that runs this task, in the workspace's folder.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(crate::workspace());

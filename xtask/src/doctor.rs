@@ -1,4 +1,4 @@
-//! `cargo xtask doctor`: shows the parts of this machine that gpustream can use, and how to get the missing ones.
+//! `cargo xtask doctor`: shows what gpustream can use on this machine, and how you get what is missing.
 
 mod engines;
 mod layout;
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The targets that a HIP compiler is tried with, since it has no option that lists its own.
+/// We try a HIP compiler with these targets, because it has no option that lists its own.
 const HIP_TARGETS: [&str; 16] = [
     "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1101",
     "gfx1102", "gfx1150", "gfx1151", "gfx1153", "gfx1200", "gfx1201",
@@ -38,7 +38,7 @@ const HIP_TARGETS: [&str; 16] = [
 /// The default targets of this project's kernels.
 const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
-/// Prints the report; succeeds if the CPU backend works and its compiler was found.
+/// Prints the report. Succeeds if the CPU backend works and we found its compiler.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let report = Report::collect();
     if args.json {
@@ -63,12 +63,12 @@ struct BackendReport {
     links: Links,
 }
 
-/// A device that the driver lists; `info` is missing if the device could not be opened.
+/// A device that the driver lists. `info` is missing if we could not open it.
 struct DeviceReport {
     name: String,
     info: Option<DeviceInfo>,
     free: Option<u64>,
-    /// The error of opening the device or of a copy there and back.
+    /// Why we could not open the device, or copy there and back.
     problem: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Report {
     fn missing(&self) -> Vec<(String, String)> {
         let backends = self.backends.iter().flat_map(|backend| {
             let problem = backend.probe.problem.as_deref().filter(|_| backend.devices.is_empty());
-            // The line begins with the name already.
+            // The line already begins with the name.
             let prefix = format!("{}: ", backend.name);
             let problem = problem.map(|problem| problem.strip_prefix(&prefix).unwrap_or(problem).to_owned());
             let devices = backend.devices.iter().filter_map(|d| Some((d.name.clone(), d.problem.clone()?)));
@@ -214,7 +214,7 @@ impl BackendReport {
             None => "not found".to_owned(),
         };
         let mut details = vec![("library", library)];
-        // Most problems name the tried libraries already.
+        // Most problems already name the libraries that we tried.
         let problem = self.probe.problem.as_deref().unwrap_or_default();
         if self.probe.library.is_none() && !tried.iter().all(|name| problem.contains(name.as_str())) {
             details.extend(tried.iter().map(|name| ("tried", name.clone())));
@@ -267,7 +267,7 @@ impl BackendReport {
 }
 
 impl DeviceReport {
-    /// Returns the report and the device, if the device could be opened.
+    /// Returns the report, and the device if we could open it.
     fn collect(backend: &dyn Backend, ordinal: usize) -> (Self, Option<Device>) {
         let name = format!("{}:{ordinal}", backend.name());
         match Device::open_on(backend, ordinal, DeviceOptions::default()) {
@@ -340,7 +340,7 @@ fn on_path(name: &Path) -> PathBuf {
     files.find(|file| file.is_file()).unwrap_or_else(|| name.to_owned())
 }
 
-/// Does the minimum that must work: allocation, copies both ways, and a wait.
+/// Does the least that must work: an allocation, copies both ways, and a wait.
 fn round_trip(device: &Device) -> gpustream::Result<()> {
     let stream = device.stream()?;
     let sent: Vec<u32> = (0..1024).collect();

@@ -39,8 +39,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // SAFETY: no other thread runs yet, and the default action calls no function of this program.
-    // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
+    // SAFETY: no other thread runs yet, and the default action calls no function in this program. Rust programs ignore this
+    // signal, and then panic if they print to a closed pipe (`| head`).
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // anyhow's backtrace is left out, since the messages are complete and for people.
+        // We leave out anyhow's backtrace, because the messages are complete and for people.
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the workspace's folder, regardless of the current folder.
+/// Returns the workspace's folder, wherever you run the task.
 fn workspace() -> &'static std::path::Path {
     let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own)
@@ -77,7 +77,7 @@ fn target_dir() -> std::path::PathBuf {
     }
 }
 
-/// Returns a bar that is shown only on a terminal, since elsewhere it would fill the log.
+/// Returns a bar that shows only on a terminal, because it would fill a log.
 fn progress_bar(length: usize, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

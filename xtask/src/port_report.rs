@@ -1,4 +1,4 @@
-//! `cargo xtask port-report`: shows which CUDA and HIP files of a folder go through `gpustream-build` as they are.
+//! `cargo xtask port-report`: shows which CUDA and HIP files in a folder go through `gpustream-build` unchanged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,28 +28,28 @@ pub(crate) struct Args {
     summary: bool,
 }
 
-/// The one instruction level that files are compiled for: a file that compiles for one level compiles for all.
+/// We compile for only one instruction level, because a file that compiles for one compiles for all.
 const LEVEL: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v3" };
 
 /// The outcome of one file.
 struct Outcome {
     path: PathBuf,
-    /// The part of the way that the file did not get through; `None` where it got through all.
+    /// The step that the file did not get through; `None` if it got through all.
     stopped: Option<Stop>,
-    /// Whether the file compiles, for each backend that it was compiled for.
+    /// Whether the file compiles, for each backend that we tried.
     compiled: Vec<bool>,
 }
 
 impl Outcome {
-    /// Returns whether launchers can be made for the file.
+    /// Returns whether we can make launchers for the file.
     fn is_bound(&self) -> bool {
         self.stopped.is_none() || !self.compiled.is_empty()
     }
 }
 
-/// The first obstacle of a file.
+/// The file's first obstacle.
 struct Stop {
-    /// The line, and mostly the column; behind the path of a header, where the obstacle is in one. Empty for a whole file.
+    /// The line, and mostly the column. If the obstacle is in a header, its path comes first. Empty for a whole file.
     place: String,
     message: String,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
     }
     files.sort();
-    // Two reports at once have a folder each.
+    // If two reports run at once, each has its own folder.
     let out = crate::target_dir().join(format!("port-report-{}", std::process::id()));
     let outcomes = examine(&files, &out, &backends, &args.includes);
     // A failure costs only space.
@@ -82,7 +82,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
-        // Links are not followed, since they may lead back up.
+        // We do not follow links, because they can lead back up.
         if entry.file_type()?.is_dir() {
             find(&path, files, others)?;
         } else if path.extension().is_some_and(|extension| extension == "cu" || extension == "hip") {
@@ -117,7 +117,7 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
     outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
 }
 
-/// Reads one file, and compiles it for each backend if it can be bound.
+/// Reads one file. If we can bind it, compiles it for each backend.
 fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
     let kernels = || {
         let kernels = Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false);
@@ -150,8 +150,8 @@ impl fmt::Display for Stop {
 }
 
 impl Stop {
-    /// Returns whether the file waits for `Kernels::instantiate`: nothing is wrong with it, but nothing in it says which
-    /// instances of its templates there are to be.
+    /// Returns whether the file needs `Kernels::instantiate`: nothing is wrong with it, but it does not say which instances of
+    /// its templates you want.
     fn is_a_choice(&self) -> bool {
         self.message.ends_with("is a template that nothing instantiates, so it has no launcher")
     }
@@ -218,7 +218,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     format!("{files}{reasons}\n\n{sums}\n")
 }
 
-/// Returns a message without the names in it, so that messages of one kind are equal.
+/// Returns a message without its names, so that we can count messages of one kind.
 fn kind(message: &str) -> String {
     let quoted = |text: &str, quote: char| {
         let parts = text.split(quote).enumerate();

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let timelines = args.files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let (Some(output), Some(form)) = (&args.output, form) else {
         for (name, timeline) in &timelines {
-            // A lone report needs no name.
+            // If there is only one report, it needs no name.
             if timelines.len() > 1 {
                 println!("{name}:");
             }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the form that a file's name asks for.
+/// Returns the form for a file name.
 fn form(output: &Path) -> anyhow::Result<Form> {
     Ok(match output.extension().and_then(|extension| extension.to_str()) {
         Some("svg") => Form::Svg,

@@ -128,7 +128,7 @@ fn a_rocm_installation_comes_before_a_plain_clang() {
     assert!(output.status.success(), "{stderr}");
     assert!(stdout.contains("gfx1030") && rocm.join("genco").exists(), "{stdout}{stderr}");
 
-    // The installation lacks this target's library; a plain Clang could compile for the target, but is not used.
+    // The installation lacks this target's library. A plain Clang could compile for the target, but we do not use it.
     let args = ["--backend", "hip", "--arch", "gfx1201"];
     let output = build_kernels(dir.path(), KERNEL, &args, &[("ROCM_PATH", rocm_path)]);
     let (_, stderr) = text(&output);

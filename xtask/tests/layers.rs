@@ -1,9 +1,9 @@
-//! Arrows between modules go one way: in the crates below no top-level module imports one that imports it, directly or
-//! through others.
+//! Checks that arrows between modules go one way: in the crates below, no top-level module may import one that imports it,
+//! directly or through others.
 //!
-//! A module's files are `NAME.rs` and everything under `NAME/`. Its imports are the paths from the crate's root in
-//! them, `crate::NAME` or as many `super` as lead there; a name that `lib.rs` re-exports counts as its module's. Code
-//! under `#[cfg(test)]`, files called `tests` and comments do not count.
+//! A module's files are `NAME.rs` and everything under `NAME/`. Its imports are the paths in them that start at the crate's root:
+//! `crate::NAME`, or as many `super` as lead there. If `lib.rs` re-exports a name, the name counts as its module's. We do not
+//! count code under `#[cfg(test)]`, files called `tests` and comments.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
-/// The folders in `crates` that are held to it. The handles of `gpustream` are not: users combine them freely, so they know
+/// The folders in `crates` that we check. We do not check `gpustream`'s handles: you can combine them freely, so they must know
 /// each other.
 const CRATES: [&str; 10] =
     ["build", "collectives", "core", "cpu", "cuda", "dlpack", "hal", "hip", "timeline", "timeline-view"];
@@ -64,7 +64,7 @@ fn cycle_is_named_and_its_lookalike_is_not() {
     assert_eq!(shortest_cycle(&one_way), None);
 }
 
-/// The modules that each module imports, with a file that does.
+/// Which modules each module imports, with a file that does.
 type Imports = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Reads the sources in a folder, with their paths below `src`.
@@ -116,7 +116,7 @@ fn imports(files: &[(String, String)]) -> Imports {
     imports
 }
 
-/// Returns the module that a file is, from the top-level one down: `queue/registry.rs` is `queue`, `registry`.
+/// Returns which module a file is, from the top-level one down: `queue/registry.rs` is `queue`, `registry`.
 fn module_of(path: &str) -> Vec<String> {
     let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
     path.split('/').map(str::to_owned).collect()
@@ -129,7 +129,7 @@ fn paths_in(text: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// Adds the paths in `code`, each behind `prefix`, except for those under `#[cfg(test)]`.
+/// Adds the paths in `code`, each after `prefix`, except those under `#[cfg(test)]`.
 fn read_paths(code: TokenStream, prefix: &[String], paths: &mut Vec<Vec<String>>) {
     let mut path = prefix.to_vec();
     // Whether the next name belongs to the path, whether one colon was read, and whether this is an item of the tests.
@@ -164,7 +164,7 @@ fn read_paths(code: TokenStream, prefix: &[String], paths: &mut Vec<Vec<String>>
     paths.push(path);
 }
 
-/// Returns a cycle of the fewest modules, each with the file that imports the next one.
+/// Returns a cycle with as few modules as possible, each with the file that imports the next one.
 fn shortest_cycle(imports: &Imports) -> Option<String> {
     imports.keys().filter_map(|start| cycle_through(imports, start)).min_by_key(Vec::len).map(|cycle| {
         let arrows = cycle.iter().map(|(module, file)| format!("{module} ({file}) -> "));

@@ -59,7 +59,7 @@ fn trace_is_reported_and_drawn() {
     let svg = fs::read_to_string(folder.path().join("out.svg")).unwrap();
     assert!(svg.contains("width=\"700\"") && svg.contains("saxpy"), "{svg}");
 
-    // Several traces are named by their files.
+    // If there are several traces, their files give them names.
     let output = timeline(folder.path(), &["one.pftrace", "two.pftrace", "-o", "out.html", "--to", "2us"]);
     assert!(output.status.success(), "{output:?}");
     let html = fs::read_to_string(folder.path().join("out.html")).unwrap();

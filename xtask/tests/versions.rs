@@ -1,4 +1,4 @@
-//! The crates are released together, and each names exactly its own version of the others.
+//! We release the crates together, and each must name exactly its own version of the others.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 

@@ -1,8 +1,8 @@
 //! Measures all-reduce over all CUDA devices of this machine, by NCCL alone and through gpustream, in one run.
 //!
-//! As nccl-tests does it: calls follow each other in each device's stream, and their number divides the time until the last one
-//! is done. One thread has all devices, or with `--threads` each device has one, or with `--processes` a process that torchrun or
-//! its like has started. Rounds of both ways alternate; the table has the medians.
+//! Like nccl-tests: calls follow each other in each device's stream, and we divide the time until the last one is done by their
+//! number. One thread has all devices. With `--threads` each device has its own thread; with `--processes` each has a process,
+//! which torchrun or a similar launcher started. Rounds of both ways alternate, and the table has the medians.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -43,7 +43,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    // Each has streams of its own: the library knows less of a stream whose handle it has given away.
+    // Each has its own streams, because the library knows less about a stream after you take its handle.
     let (ours, raw) = if args.processes { of_process()? } else { of_devices()? };
     let (size, is_first) = (ours.ranks[0].size(), ours.ranks[0].rank() == 0);
     if is_first {
@@ -104,7 +104,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Makes the ranks of all devices.
+/// Makes the ranks for all devices.
 fn of_devices() -> Result<(Ours, Raw)> {
     let devices = Device::all()
         .into_iter()
@@ -124,7 +124,7 @@ fn of_devices() -> Result<(Ours, Raw)> {
     Ok((Ours { ranks, streams: streams(&devices)? }, Raw::new(comms, &devices)?))
 }
 
-/// Makes this process's rank, on the device with the process's number on its host.
+/// Makes this process's rank, on the device whose number is the process's number on its host.
 fn of_process() -> Result<(Ours, Raw)> {
     let world = World::from_env()?;
     let (rank, size, local) = (world.rank(), world.size(), world.local_rank().unwrap_or(0));
@@ -143,7 +143,7 @@ fn of_process() -> Result<(Ours, Raw)> {
     }
     let ours = Ours { ranks, streams: streams(&devices)? };
     let mut comm = ptr::null_mut();
-    // SAFETY: the call enqueues nothing. It takes the device whose context is current, which is the stream's.
+    // SAFETY: the call enqueues nothing. It takes the device whose context is current, and that is the stream's.
     unsafe {
         ours.streams[0].external("ncclCommInitRank", &[], |_| {
             nccl::comm_init_rank(&raw mut comm, size.try_into()?, id, rank.try_into()?).map_err(failed)
@@ -157,7 +157,7 @@ fn options() -> CommunicatorOptions {
 }
 
 fn check_library() -> Result<()> {
-    // SAFETY: looks for the library, and loads what is trusted to be NCCL.
+    // SAFETY: this looks for the library, and we trust the one it loads to be NCCL.
     let is_there = unsafe { sys::is_culib_present() };
     ensure!(is_there, "cudarc does not find NCCL: put libnccl.so.2 on the loader's path");
     Ok(())
@@ -171,15 +171,15 @@ fn zeros(streams: &[Stream], len: usize) -> gpustream::Result<Vec<Buffer<f32>>> 
 trait Way: Sync {
     fn streams(&self) -> &[Stream];
 
-    /// Makes the call of one rank.
+    /// Makes one rank's call.
     fn one(&self, rank: usize, memory: &mut Buffer<f32>) -> Result<()>;
 
-    /// Makes the calls of several ranks as a group.
+    /// Makes several ranks' calls as a group.
     fn group(&self, memory: &mut [Buffer<f32>]) -> Result<()>;
 }
 
-/// Returns the seconds of one call of some that follow each other: until the calls have returned, and until all is done. With a
-/// thread for each rank the slowest one counts.
+/// Returns the seconds for one of several calls that follow each other: until the calls have returned, and until all is done. If
+/// each rank has a thread, the slowest one counts.
 fn sample(way: &impl Way, memory: &mut [Buffer<f32>], calls: usize, threads: bool) -> Result<[f64; 2]> {
     let streams = way.streams();
     if !threads {
@@ -281,7 +281,7 @@ impl Raw {
     }
 }
 
-// SAFETY: NCCL binds a communicator to no thread, and here each is used by one at a time.
+// SAFETY: NCCL binds a communicator to no thread, and here only one thread at a time uses it.
 unsafe impl Sync for Raw {}
 
 impl Way for Raw {
@@ -293,7 +293,7 @@ impl Way for Raw {
         let address: *mut c_void = ptr::with_exposed_provenance_mut(memory.view().as_raw().0);
         let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
         let raw = ptr::with_exposed_provenance_mut(self.streams[rank].as_raw().0);
-        // SAFETY: the memory has that many elements and stays, and the host waits for the stream before other calls use it.
+        // SAFETY: the memory has this many elements and stays, and the host waits for the stream before other calls use it.
         unsafe { nccl::all_reduce(address, address, memory.len(), float, sum, self.comms[rank], raw) }
             .map_err(failed)?;
         Ok(())

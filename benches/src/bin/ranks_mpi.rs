@@ -1,7 +1,7 @@
 //! Measures all-reduce over the processes that `mpirun` started, by MPI alone and through gpustream, in one run.
 //!
-//! MPI alone combines host memory, one call after the other. gpustream's calls follow each other in a stream, and their number
-//! divides the time until the last one is done. Rounds of both alternate; the table has rank 0's medians.
+//! MPI alone combines host memory, one call after the other. gpustream's calls follow each other in a stream, and we divide the
+//! time until the last one is done by their number. Rounds of both alternate, and the table has rank 0's medians.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -86,7 +86,7 @@ fn sample(rank: &Communicator, stream: &Stream, memory: &mut Buffer<f32>, calls:
     Ok(start.elapsed().as_secs_f64() / calls as f64)
 }
 
-/// MPI alone, which gpustream has begun for several threads.
+/// MPI alone. gpustream has initialised it for several threads.
 struct Raw(ffi::MPI_Comm);
 
 impl Raw {

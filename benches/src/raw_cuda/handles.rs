@@ -1,5 +1,5 @@
-//! Handles of the driver that are destroyed when they are dropped. Their fields are private, so that a closure that
-//! uses a handle captures the whole value.
+//! Handles of the driver that end when you drop them. Their fields are private, so a closure that uses a handle captures the
+//! whole value.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -9,11 +9,11 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUst
 
 use crate::measure::Queue;
 
-/// Turns a driver's answer into a result. The driver gives only codes for which cudarc has a name.
+/// Turns a driver's answer into a result. The driver gives only codes that cudarc has a name for.
 macro_rules! driver {
     ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: every pointer is to a local or to memory of the case, of the size given to the call; handles live as
-        // long as the case.
+        // SAFETY: every pointer is to a local or to the case's memory, with the size given to the call; handles live as long as
+        // the case.
         #[allow(clippy::undocumented_unsafe_blocks)]
         let status = unsafe { sys::$name($($arg),*) };
         if status == sys::CUresult::CUDA_SUCCESS {
@@ -94,7 +94,7 @@ impl Pinned {
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let mut address = ptr::null_mut();
         driver!(cuMemHostAlloc(&raw mut address, bytes, 0))?;
-        // SAFETY: the memory was just allocated with that many bytes.
+        // SAFETY: we have just allocated the memory with this many bytes.
         unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
         Ok(Self(address))
     }

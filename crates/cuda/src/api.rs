@@ -1,7 +1,8 @@
-//! The one list of driver functions that this backend calls, with their prototypes, by the CUDA version of each.
+//! The driver functions that this backend calls, with their prototypes, sorted by the CUDA version that brought them. There is no
+//! other list.
 //!
-//! `required` functions exist in every driver since CUDA 12.0; a library without one is refused when it is opened.
-//! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
+//! Every driver since CUDA 12.0 has the `required` functions; if a library lacks one, we refuse to open it. An `optional` one can
+//! be missing. If you call it then, you get `Unsupported`, unless the caller knows another way.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -18,11 +19,11 @@ use crate::declarations::{
 
 type CUresult = Status;
 
-/// Compares prototypes with cudarc's: the same words, resolved among that crate's types.
+/// Compares our prototypes with cudarc's: the same words, but resolved among cudarc's types.
 ///
-/// The version of the bindings is the application's choice, and may lack a function or a type. What a block imports hides the
-/// names around the block. So inside of `COMPARED` a name is cudarc's if there is one, and otherwise our declaration, or a
-/// function that takes anything.
+/// The application chooses the version of the bindings, so a function or a type can be missing there. We use a rule of Rust: what
+/// a block imports hides the names around the block. So inside `COMPARED` a name means cudarc's if there is one. Otherwise it
+/// means our declaration, or a function that takes anything.
 macro_rules! prove {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[allow(unused, non_snake_case, clippy::wildcard_imports)]
@@ -53,7 +54,7 @@ macro_rules! prove {
 pub(crate) use prove;
 
 functions! {
-    /// The driver's functions, under the names that it exports.
+    /// The driver's functions, under their exported names.
     Api -> CUresult, proved by prove;
     texts { }
     required "12.0" {
@@ -208,7 +209,7 @@ functions! {
     }
 
     optional "12.0" {
-        // Of a MIG instance, the first gives the GPU's and the second the instance's own.
+        // On a MIG instance, the first returns the GPU's and the second the instance's own.
         cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
         cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
         cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: CUdevice);
@@ -251,7 +252,7 @@ functions! {
     }
 
     optional "12.3" {
-        // The older one refuses graphs with programmatic edges.
+        // The older version refuses graphs with programmatic edges.
         cuGraphGetEdges_v2(
             graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData,
             count: *mut usize
@@ -294,7 +295,8 @@ functions! {
 mod tests {
     use super::{bindings, prototypes};
 
-    /// A function with a wrong name would be compared with no bindings at all. This workspace's have every one of the table.
+    /// If we misspelled a function, it would be compared with no bindings at all. This workspace's bindings have every function
+    /// in the table, so here we notice.
     #[test]
     fn every_prototype_is_compared() {
         if bindings::CUDA_VERSION != 12_090 {

@@ -20,10 +20,10 @@ fn capability(text: &str) -> Option<(u32, u32, Suffix)> {
     Some((number / 10, number % 10, suffix))
 }
 
-/// Returns how well an image for `target` suits a device of architecture `arch`.
+/// Returns how well an image for `target` suits a device with architecture `arch`.
 ///
-/// Machine code runs on its own major version, at its own minor or later; PTX on anything not older. Machine
-/// code is preferred, then the newest target.
+/// Machine code runs on its own major version, from its own minor version on. PTX runs on anything that is not older. We prefer
+/// machine code, then the newest target.
 pub(crate) fn rank(arch: &str, target: &str) -> Option<u32> {
     let (major, minor, _) = capability(arch.strip_prefix("sm_")?)?;
     let (machine_code, version) = match target.strip_prefix("sm_") {

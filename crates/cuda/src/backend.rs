@@ -18,7 +18,7 @@ pub fn backend() -> &'static dyn Backend {
     &Cuda
 }
 
-// SAFETY: each opening makes a device of its own, under this name.
+// SAFETY: each call makes its own device, under this name.
 unsafe impl Backend for Cuda {
     fn name(&self) -> BackendName {
         BackendName::CUDA

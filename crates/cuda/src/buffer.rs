@@ -16,10 +16,10 @@ use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{address_of, array_of, is_legacy, stream_of};
 
-/// `CU_DEVICE_CPU`, a macro and so not in the bindings.
+/// `CU_DEVICE_CPU` is a macro, so the bindings do not have it.
 const HOST: CUdevice = -1;
 
-// SAFETY: addresses are the CUDA driver's, for at least as many bytes as asked for.
+// SAFETY: the addresses come from the CUDA driver, which allocated at least as many bytes as we asked for.
 unsafe impl Buffers for CudaDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         let api = self.enter()?;
@@ -199,8 +199,7 @@ unsafe impl Buffers for CudaDevice {
             _ => None,
         };
         if let Some(number) = number {
-            // A third less time than a copy takes (H100).
-            // SAFETY: handed on, and `dst` is aligned.
+            // This takes a third less time than a copy (H100). SAFETY: the contract is the caller's, and `dst` is aligned.
             return unsafe { self.fill(dst, number, 1, stream) };
         }
         let api = self.enter()?;
@@ -245,11 +244,11 @@ unsafe impl Buffers for CudaDevice {
         let (here, there) = (self.context.raw, self.driver.context(src_ordinal)?.raw);
         let api = self.enter()?;
         let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
-        // SAFETY: the caller vouches for both ranges; both contexts are retained for good.
+        // SAFETY: the caller vouches for both ranges; we never release the two contexts.
         unsafe { api.cuMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// The legacy stream takes no batches.
+    /// The driver refuses batches on the legacy stream.
     unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         if api.cuMemcpyBatchAsync.is_none() || is_legacy(stream) {
@@ -267,16 +266,16 @@ unsafe impl Buffers for CudaDevice {
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         let copy = copy_params(copy);
-        // SAFETY: `copy` is a local that the driver reads before it returns; the caller vouches for the rows.
+        // SAFETY: `copy` is a local, which the driver reads before it returns; the caller vouches for the rows.
         unsafe { api.cuMemcpy3DAsync_v2(&raw const copy, stream_of(stream)) }.ok()
     }
 }
 
-/// Makes copies in any order, the `[dsts, srcs]` of which are of equal number, with one call that reads the lists.
+/// Makes many copies, in any order, with one call that reads the lists. `[dsts, srcs]` must have the same length.
 ///
 /// # Safety
-/// The ranges are valid until the copies are done; with an order "during the call", the sources until this returns.
-/// `stream` is alive, not being captured, and not the legacy stream.
+/// The ranges must stay valid until the copies are done, or with an order "during the call" the sources until this returns.
+/// `stream` must be alive. It must not be the legacy stream, and no capture may be going on.
 unsafe fn batch(
     api: &Api,
     [dsts, srcs]: [&mut [CUdeviceptr]; 2],
@@ -288,8 +287,8 @@ unsafe fn batch(
     let mut attributes =
         CUmemcpyAttributes { srcAccessOrder: order, srcLocHint: nowhere, dstLocHint: nowhere, flags: 0 };
     let (mut first, mut failed) = (0, 0);
-    // SAFETY: the lists are as long as `sizes`, and the attributes one that is every copy's; the rest is this
-    // function's contract.
+    // SAFETY: the lists are as long as `sizes`, and the one entry of attributes holds for every copy; the rest is this function's
+    // contract.
     let answer = unsafe {
         api.cuMemcpyBatchAsync(
             dsts.as_mut_ptr(),
@@ -306,7 +305,7 @@ unsafe fn batch(
     answer.ok()
 }
 
-/// One end of a strided copy as the driver describes it.
+/// One end of a strided copy, as the driver describes it.
 struct End {
     kind: CUmemorytype,
     host: *mut c_void,
@@ -367,7 +366,7 @@ pub(crate) fn copy_params(copy: &Copy3d) -> CUDA_MEMCPY3D {
     }
 }
 
-/// Returns the place of a device's memory, or of the host's.
+/// Returns where memory is, for the driver: on a device or on the host.
 pub(crate) fn location(device: CUdevice) -> CUmemLocation {
     let type_ = if device == HOST {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST

@@ -1,4 +1,4 @@
-//! NVRTC: NVIDIA's compiler at run time.
+//! NVRTC, NVIDIA's run-time compiler.
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
@@ -78,7 +78,7 @@ impl Codes for Api {
         match status.0 {
             OUT_OF_MEMORY => ErrorKind::OutOfMemory,
             INVALID_OPTION => ErrorKind::InvalidArgument,
-            // The others are failures of the compiler.
+            // The other codes are the compiler's own failures.
             _ => ErrorKind::InvalidModule,
         }
     }
@@ -88,19 +88,19 @@ impl Codes for Api {
     }
 }
 
-/// The opened compiler. One per process.
+/// The opened compiler. A process opens it once.
 pub(crate) struct Nvrtc {
     api: Api,
     major: c_int,
     minor: c_int,
     library: Option<PathBuf>,
-    /// Compute capabilities that it makes code for, ascending.
+    /// The compute capabilities that it can make code for, ascending.
     targets: Vec<u32>,
-    /// Folders with the toolkit's headers (`cuda_fp16.h` and its like), if there are any.
+    /// The folders with the toolkit's headers (such as `cuda_fp16.h`), if we found any.
     includes: Vec<PathBuf>,
 }
 
-/// Returns the compiler, opened on first use.
+/// Returns the compiler. The first call opens it.
 ///
 /// # Errors
 /// `Unsupported`, with each name tried.
@@ -123,7 +123,7 @@ impl Nvrtc {
             );
             return Err(error(ErrorKind::Unsupported, message));
         };
-        // SAFETY: it is opened as NVRTC, and never closed.
+        // SAFETY: we open it as NVRTC and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         if let Some(symbol) = missing.first() {
             let message = format!("this NVRTC is too old: it has no function {symbol}");
@@ -160,11 +160,11 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles `source` into machine code for `arch`; into PTX for the newest target before it where this compiler
-    /// does not know `arch`.
+    /// Compiles `source` into machine code for `arch`. If this compiler does not know `arch`, we ask for PTX for the newest
+    /// target before it.
     ///
     /// # Safety
-    /// The options are harmless: some make the compiler load and run a library.
+    /// The options must be harmless, because some make the compiler load and run a library.
     pub(crate) unsafe fn compile(&self, source: &Source<'_>, arch: &str) -> Result<Compiled> {
         let unsupported = |message| Err(error(ErrorKind::Unsupported, message));
         let Some(wanted) = arch.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok()) else {
@@ -184,24 +184,24 @@ impl Nvrtc {
         options.extend(source.options.iter().map(|&option| option.to_owned()));
         options.extend(self.includes.iter().map(|folder| format!("--include-path={}", folder.display())));
         let title = format!("{} refused {}", self.version(), source.name);
-        // SAFETY: the functions are this library's; the options are harmless by this function's contract.
+        // SAFETY: the functions come from this library; the options are harmless by this function's contract.
         unsafe { COMPILER.run(&self.api, source, &options, output, &title) }
     }
 }
 
-/// Opens the compiler's second library, which lies beside the first: the compiler asks for it by name, and
-/// outside the linker's path would not find it.
+/// Opens the compiler's second library, which lies beside the first. The compiler asks for it by name, and the linker would not
+/// find it outside its own path.
 fn open_builtins(library: Option<&Path>, major: c_int, minor: c_int) {
     let Some(folder) = library.and_then(Path::parent) else { return };
     let path = folder.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
     if !path.is_absolute() || !path.exists() {
         return;
     }
-    // SAFETY: the library is part of the compiler, and is never closed.
+    // SAFETY: the library is part of the compiler, and we never close it.
     let _ = unsafe { Library::new(&path) }.map(ManuallyDrop::new);
 }
 
-/// Returns where the toolkit's headers are: NVRTC carries only the language's own.
+/// Returns the folders with the toolkit's headers, because NVRTC brings only those of the language.
 fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
@@ -209,7 +209,7 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
             candidates.push(Path::new(&root).join("include"));
         }
     }
-    // …/lib64/libnvrtc.so has its headers in …/include; the Python packages have one folder per part.
+    // If the library is …/lib64/libnvrtc.so, the headers are in …/include. The Python packages have a folder for each part.
     if let Some(root) = library.and_then(Path::parent).and_then(Path::parent) {
         candidates.push(root.join("include"));
         if let Some(packages) = root.parent() {
@@ -219,18 +219,18 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     candidates.push("/usr/local/cuda/include".into());
     candidates.push("/opt/cuda/include".into());
     candidates.push("/usr/include".into());
-    // The first that has them: mixing versions would be worse than having none.
+    // We take the first folder that has them, because mixed versions would be worse than none.
     let Some(folder) = candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()) else {
         return Vec::new();
     };
-    // From 13.0 on the toolkit keeps `cuda/std`, which its own headers include, in a folder below.
+    // Since 13.0 the toolkit keeps `cuda/std` in a folder below. Its own headers include it.
     let below = folder.join("cccl");
     if below.is_dir() { vec![folder, below] } else { vec![folder] }
 }
 
 #[cfg(test)]
 mod tests {
-    // No fake driver here: NVRTC looks for the real one's private tables in any library of that name.
+    // Do not use a fake driver here: NVRTC looks for the real one's private tables in any library with that name.
     use super::*;
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(nvrtc, &integers, "sm_90").unwrap();
 
-        // Source that the bindings embed does not compile with other types than were parsed.
+        // The bindings embed the source, so it must not compile with types other than the parsed ones.
         let text = include_str!("../fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(nvrtc, &asserted, "sm_90").unwrap();

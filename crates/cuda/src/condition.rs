@@ -1,8 +1,7 @@
 //! Conditional nodes.
 //!
-//! Only a kernel can set the driver's condition. So a kernel of this backend's stands in front of each conditional
-//! node, and for a repeated node another one at the end of the body. It reads the word that decides and sets the
-//! condition accordingly.
+//! Only a kernel can set the driver's condition. So we put a kernel of our own before each conditional node, and if the node
+//! repeats, another one at the end of its body. The kernel reads the word that decides, and sets the condition to match.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -25,8 +24,8 @@ use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{graph_of, node_of, stream_of};
 
-/// `set_condition(handle, word)`: sets the condition to whether the word is zero. The function that it calls is the
-/// driver's own (`cudaGraphSetConditional`), which the driver's compiler knows by name.
+/// `set_condition(handle, word)` sets the condition to "the word is zero". It calls a function of the driver
+/// (`cudaGraphSetConditional`), which the driver's compiler knows by name.
 const SETTER: &[u8] = b"\
 .version 6.0
 .target sm_50
@@ -66,14 +65,14 @@ fn no_end() -> Error {
 const ONE: LaunchConfig = LaunchConfig::new([1; 3], [1; 3]);
 
 impl CudaDevice {
-    /// Returns the kernel that sets conditions, which is loaded once a process: the driver compiles it for a tenth of a
-    /// second.
+    /// Returns the kernel that sets conditions. We load it once in a process, because the driver takes a tenth of a second to
+    /// compile it.
     fn setter(&self) -> Result<RawFunction> {
         let mut loaded = lock(&self.driver.setters[self.info.ordinal]);
         if let Some(function) = *loaded {
             return Ok(function);
         }
-        // SAFETY: `SETTER` is valid PTX, and the module is never unloaded.
+        // SAFETY: `SETTER` is valid PTX, and we never unload the module.
         let function = unsafe {
             self.module_load(SETTER).and_then(|module| self.module_function(module, "set_condition"))
         }?;
@@ -81,7 +80,7 @@ impl CudaDevice {
         Ok(function)
     }
 
-    /// Calls `with` with a launch of the kernel that sets `conditional`'s condition from `word`.
+    /// Calls `with` with a launch that sets `conditional`'s condition from `word`.
     fn with_setter<T>(
         &self,
         conditional: &Conditional,
@@ -92,18 +91,18 @@ impl CudaDevice {
         with(self.setter()?, &[(&raw mut handle).cast(), (&raw mut word).cast()])
     }
 
-    /// Returns the graph that a stream is captured into, and the node that its next node follows, if there is just one.
+    /// Returns the graph that the stream is being captured into, and the node before its next one if there is exactly one.
     ///
     /// # Errors
-    /// `Captured` where the capture is broken.
+    /// `Captured` if the capture is broken.
     ///
     /// # Safety
-    /// The stream is alive and being captured.
+    /// The stream must be alive, with a capture going on.
     unsafe fn captured(&self, stream: RawStream) -> Result<(CUgraph, Option<CUgraphNode>)> {
         let api = self.enter()?;
         let (mut state, mut graph, mut ends, mut count) = (0_u32, ptr::null_mut(), ptr::null(), 0);
         let state: *mut CUstreamCaptureStatus = (&raw mut state).cast();
-        // SAFETY: the pointers are to locals, an integer in the enum's place among them; the caller vouches for the stream.
+        // SAFETY: the pointers are to locals, and the enum's is to an integer; the caller vouches for the stream.
         let mut answer = unsafe {
             api.cuStreamGetCaptureInfo_v2(
                 stream_of(stream),
@@ -114,16 +113,16 @@ impl CudaDevice {
                 &raw mut count,
             )
         };
-        // The driver answers about a broken capture with success and no graph.
+        // If the capture is broken, the driver returns success and no graph.
         if answer.status == Some(Status::SUCCESS) && graph.is_null() {
             answer.status = Some(Status::CAPTURE_INVALIDATED);
         }
         answer.ok()?;
-        // SAFETY: the driver's array has `count` elements until the next call with the stream.
+        // SAFETY: the driver's array has `count` elements, until the next call with this stream.
         Ok((graph, (count == 1).then(|| unsafe { *ends })))
     }
 
-    /// Begins a conditional node; [`Graphs::conditional_begin`] has the contract.
+    /// Begins a conditional node; see [`Graphs::conditional_begin`] for the contract.
     pub(crate) unsafe fn begin_condition(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
         let graph = match place {
             NodePlace::After(graph, _) => graph_of(graph),
@@ -132,8 +131,8 @@ impl CudaDevice {
         };
         let (api, context) = (self.enter()?, self.context.raw);
         let (mut handle, mut node) = (0, ptr::null_mut());
-        // The default, set at each launch, keeps the body from running while nothing sets the condition.
-        // SAFETY: the pointer is to a local; the caller vouches for the graph.
+        // Each launch sets this default, so the body does not run unless something sets the condition. SAFETY: the pointer is to
+        // a local; the caller vouches for the graph.
         unsafe {
             api.cuGraphConditionalHandleCreate(
                 &raw mut handle,
@@ -160,8 +159,8 @@ impl CudaDevice {
             phGraph_out: ptr::null_mut(),
             ctx: context,
         };
-        // SAFETY: the pointers are to locals; the driver has written the address of its array of one body into the
-        // parameters of this kind.
+        // SAFETY: the pointers are to locals. For parameters of this kind the driver has written the address of its array, which
+        // has one body.
         let body = unsafe {
             api.cuGraphAddNode(&raw mut node, graph, ptr::null(), 0, &raw mut params).ok()?;
             *params.__bindgen_anon_1.conditional.phGraph_out
@@ -169,7 +168,7 @@ impl CudaDevice {
         Ok(Conditional { node: RawGraphNode(node as usize), handle, body: RawGraph(body as usize), repeat })
     }
 
-    /// Gives a conditional node its place and its word; [`Graphs::conditional_end`] has the contract.
+    /// Gives a conditional node its place and its word; see [`Graphs::conditional_end`] for the contract.
     pub(crate) unsafe fn end_condition(
         &self,
         place: NodePlace<'_>,
@@ -189,14 +188,13 @@ impl CudaDevice {
                     // SAFETY: the caller vouches for the nodes and the word.
                     let first = node_of(unsafe { self.graph_add_node(graph, after, &setter) }?);
                     let api = self.enter()?;
-                    // SAFETY: both nodes are of this graph.
+                    // SAFETY: both nodes belong to this graph.
                     unsafe {
                         api.cuGraphAddDependencies(graph_of(graph), &raw const first, &raw const node, 1)
                     }
                     .ok()
                     .inspect_err(|_| {
-                        // Nothing then sets the condition.
-                        // SAFETY: nobody else knows the node.
+                        // Without it, nothing sets the condition. SAFETY: only this function knows the node.
                         let _ = unsafe { api.cuGraphDestroyNode(first) };
                     })
                 }

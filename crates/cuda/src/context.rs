@@ -1,4 +1,4 @@
-//! The device's primary context, shared with every other library in the process.
+//! The device's primary context, which we share with every other library in the process.
 
 use std::ptr;
 
@@ -12,9 +12,9 @@ use crate::green_contexts::GreenContexts;
 
 /// A retained primary context.
 ///
-/// A context is retained once per device and never released, as NVIDIA's own runtime does: creating one costs a tenth
-/// of a second, releasing the last reference would invalidate all that other libraries hold in the context, and the
-/// process's end releases the context anyway.
+/// We retain a context once for each device and never release it, as NVIDIA's runtime does. To create one takes a tenth of a
+/// second. If we released the last reference, everything that other libraries hold in the context would become invalid. The
+/// driver releases it anyway when the process ends.
 pub(crate) struct Context {
     pub(crate) raw: CUcontext,
     pub(crate) device: CUdevice,
@@ -23,17 +23,17 @@ pub(crate) struct Context {
     pub(crate) greens: GreenContexts,
 }
 
-// SAFETY: its handles are ones that the driver accepts from any thread.
+// SAFETY: the driver accepts these handles from any thread.
 unsafe impl Send for Context {}
-// SAFETY: its handles are ones that the driver accepts from any thread, and they are not mutated.
+// SAFETY: the driver accepts these handles from any thread, and we never change them.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Returns the primary context of device `ordinal`, one that the driver counted (`cuDevicePrimaryCtxRetain`).
+    /// Returns the primary context of device `ordinal` (`cuDevicePrimaryCtxRetain`). The driver must have counted that device.
     pub(crate) fn retain(api: &Api, ordinal: usize) -> Result<Self> {
         let mut device = 0;
         let mut raw = ptr::null_mut();
-        // SAFETY: both pointers are to locals; the ordinal is one that the driver counted.
+        // SAFETY: both pointers are to locals; the driver counted the ordinal.
         unsafe {
             api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
             api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
@@ -46,10 +46,10 @@ impl Context {
         })
     }
 
-    /// Makes this the thread's current context (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
+    /// Makes this the thread's current context: `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it is another one.
     ///
-    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
-    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
+    /// We ask the driver at every call, because another library can switch the thread's context at any time and no cache of ours
+    /// would notice. The question is cheap: the driver reads a thread-local variable.
     #[inline]
     pub(crate) fn make_current(&self) -> Result<()> {
         let mut current = ptr::null_mut();
@@ -59,7 +59,7 @@ impl Context {
             return Ok(());
         }
         cold_path();
-        // SAFETY: the context is retained for good.
+        // SAFETY: we never release the context.
         unsafe { self.api.cuCtxSetCurrent(self.raw) }.ok()
     }
 }

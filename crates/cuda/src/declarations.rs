@@ -1,8 +1,8 @@
-//! Our own declarations of what cudarc's bindings have only in some versions of CUDA, or have otherwise in some.
+//! Our own declarations for what only some versions of cudarc's bindings have, or have in another form.
 //!
-//! An application chooses the version of cudarc's bindings, from 12.0 on. This backend calls newer functions where the driver
-//! has them, whatever that choice. So types that 12.0 lacks, or that changed since, are written here under CUDA's names.
-//! The compiler compares them with the bindings that were chosen, as far as these have them: see `same`.
+//! The application chooses the version of cudarc's bindings, from 12.0 on. Whatever it chooses, we call newer functions if the
+//! driver has them. So we declare the types that 12.0 lacks, or that changed since, under CUDA's names. If the chosen bindings
+//! have them too, the compiler compares ours with theirs: see `same`.
 #![allow(non_camel_case_types, non_snake_case)] // CUDA's own names.
 
 use std::ffi::{c_int, c_longlong, c_uchar, c_uint, c_void};
@@ -12,10 +12,10 @@ use cudarc::driver::sys::{
     self as bindings, CUcontext, CUgraph, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType,
 };
 
-/// Declares enumerations with the values that this backend passes, and compares these.
+/// Declares enumerations with the values that we pass, and compares them with the bindings'.
 ///
-/// What a block imports hides the names around the block. So a name inside is cudarc's if the chosen version has it, and ours
-/// otherwise. In the same way a variant hides a trait's constant.
+/// What a block imports hides the names around the block. So a name inside means cudarc's if the chosen version has it, and ours
+/// otherwise. In the same way, a variant hides a constant of a trait.
 macro_rules! enumerations {
     ($($(#[$meta:meta])* $name:ident { $($value:ident = $number:literal,)* })*) => {
         $(
@@ -37,7 +37,7 @@ macro_rules! enumerations {
     };
 }
 
-/// Compares the size of structs and the places of these fields with the bindings', as [`enumerations`] does.
+/// Compares the sizes of structs and the offsets of these fields with the bindings', as [`enumerations`] does for values.
 macro_rules! same {
     ($($name:ident { $($field:ident $(.$inner:ident)*),* })*) => {
         $(
@@ -54,11 +54,11 @@ macro_rules! same {
 
 pub(crate) type CUlogIterator = c_uint;
 pub(crate) type CUgraphConditionalHandle = u64;
-/// Only null pointers to one are passed.
+/// We only pass null pointers to it.
 pub(crate) type CUgraphEdgeData = c_void;
-/// A pointer to what only the driver knows.
+/// Points to something that only the driver knows.
 pub(crate) type CUdevResourceDesc = *mut c_void;
-/// A pointer to what only the driver knows.
+/// Points to something that only the driver knows.
 pub(crate) type CUgreenCtx = *mut c_void;
 
 pub(crate) const CU_GRAPH_COND_ASSIGN_DEFAULT: c_uint = 1;
@@ -85,7 +85,7 @@ enumerations! {
     }
 }
 
-/// From 13.2 on the bindings have a union in `id`'s place.
+/// From 13.2 on the bindings have a union instead of `id`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CUmemLocation {
@@ -107,7 +107,7 @@ pub(crate) struct CUmemAllocationProp {
     pub(crate) requestedHandleTypes: CUmemAllocationHandleType,
     pub(crate) location: CUmemLocation,
     pub(crate) win32HandleMetaData: *mut c_void,
-    /// Compression and its like, all zero.
+    /// Such as compression. All zero.
     pub(crate) allocFlags: [c_uchar; 8],
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct CUDA_CONDITIONAL_NODE_PARAMS {
     pub(crate) ctx: CUcontext,
 }
 
-/// Since 12.4. From 13.1 on there is a pointer at the end, in bytes that were reserved before.
+/// Since 12.4. From 13.1 on there is a pointer at the end, in bytes that used to be reserved.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(crate) struct CUdevResource {
@@ -153,7 +153,7 @@ pub(crate) union CUdevResource_union {
     _oversize: [c_uchar; 48],
 }
 
-/// Since 12.4. Newer versions have fields behind this one.
+/// Since 12.4. Newer versions have more fields after this one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CUdevSmResource {

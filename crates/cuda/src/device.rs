@@ -20,7 +20,7 @@ pub(crate) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens device `ordinal` on its primary context, and reads its description.
+    /// Opens device `ordinal` with its primary context, and reads its description.
     pub(crate) fn open(driver: &'static Driver, ordinal: usize) -> Result<Self> {
         let context = driver.context(ordinal)?;
         context.make_current()?;
@@ -28,16 +28,17 @@ impl CudaDevice {
         Ok(Self { driver, context, info, shares: DeviceParts::default() })
     }
 
-    /// Makes the device's context current on this thread: the first thing that nearly every method does.
+    /// Makes the device's context current on this thread. Nearly every method must do this first.
     #[inline]
     pub(crate) fn enter(&self) -> Result<&'static Api> {
         self.context.make_current()?;
         Ok(&self.context.api)
     }
 
-    /// Returns the driver's functions, for a short call whose handles name the context by themselves: a look at the
-    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls were seen to succeed on a thread without any
-    /// context; the default streams belong to the thread's, so for them it has to be ours.
+    /// Returns the driver's functions, for a short call whose handles already tell the driver the context. We do not look at the
+    /// thread's context then, because the look would take a tenth of the call's time. From CUDA 13.0 on we saw such calls succeed
+    /// on a thread without any context. But the default streams depend on the thread's context, so for them we must make ours
+    /// current.
     #[inline]
     pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;
@@ -49,7 +50,7 @@ impl CudaDevice {
     }
 }
 
-// SAFETY: the facts and answers are the CUDA driver's, for this device.
+// SAFETY: the facts and answers come from the CUDA driver, for this device.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -79,7 +80,7 @@ unsafe impl Device for CudaDevice {
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         let (api, mut peer, mut can) = (&self.context.api, 0, 0);
-        // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
+        // SAFETY: both pointers are to locals; if the ordinal is out of range, cuDeviceGet returns an error.
         unsafe {
             api.cuDeviceGet(&raw mut peer, other as i32).ok()?;
             api.cuDeviceCanAccessPeer(&raw mut can, self.context.device, peer).ok()?;
@@ -90,7 +91,7 @@ unsafe impl Device for CudaDevice {
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         let peer = self.driver.context(other)?;
         let api = self.enter()?;
-        // SAFETY: the peer's context is retained for good; the flags must be zero.
+        // SAFETY: we never release the peer's context; the flags must be zero.
         let answer = unsafe { api.cuCtxEnablePeerAccess(peer.raw, 0) };
         if answer.status == Some(Status::PEER_ACCESS_ALREADY_ENABLED) {
             return Ok(());

@@ -16,31 +16,31 @@ use crate::identity::{identity, name};
 use crate::library::driver_names;
 use crate::version::Version;
 
-/// The advice where there is no library.
+/// What we advise if there is no library.
 const INSTALL: &str = "install the NVIDIA driver, 525 or newer (in a container: start it with GPU access, for example \
                        `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to the path of libcuda.so.1";
 
-/// An opened and initialised libcuda. There is one in the process; it is never closed.
+/// An opened and initialised libcuda. A process has one and never closes it.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
     pub(crate) path: PathBuf,
-    /// Primary contexts by device ordinal, filled on first use and kept until the process ends.
+    /// Primary contexts by device ordinal. We fill this on first use and keep it until the process ends.
     pub(crate) contexts: Box<[OnceLock<Context>]>,
-    /// The kernels that set conditions, by device ordinal, loaded on first use.
+    /// The kernels that set conditions, by device ordinal. We load them on first use.
     pub(crate) setters: Box<[Mutex<Option<RawFunction>>]>,
-    /// The outcome of `cuInit(0)`: a machine without a device fails here.
+    /// What `cuInit(0)` returned. On a machine without a device it fails.
     initialised: Result<()>,
 }
 
-/// The outcome of looking for libcuda; kept for [`Probe`](gpustream_hal::Probe).
+/// What we found when we looked for libcuda; we keep it for [`Probe`](gpustream_hal::Probe).
 pub(crate) struct Found {
     pub(crate) driver: Result<Driver>,
-    /// Each name tried, in order, with the reason why it was not opened.
+    /// Each name that we tried, in order, and why we could not open it.
     pub(crate) tried: Vec<String>,
 }
 
-/// Opens and initialises the driver on first use; later calls return the same answer.
+/// Opens and initialises the driver on first use. Later calls return the same answer.
 pub(crate) fn found() -> &'static Found {
     static FOUND: OnceLock<Found> = OnceLock::new();
     FOUND.get_or_init(Found::open)
@@ -52,9 +52,9 @@ pub(crate) fn driver() -> Result<&'static Driver> {
 }
 
 impl Found {
-    /// Opens the library that the environment names, or the first that is installed.
+    /// Opens the library that the environment names, or else the first one installed.
     fn open() -> Self {
-        // SAFETY: the names are those of NVIDIA's driver.
+        // SAFETY: these are the names of NVIDIA's driver.
         let search = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
         let failure = search.failure();
         let Search { library, tried, .. } = search;
@@ -69,7 +69,7 @@ impl Found {
 impl Driver {
     fn initialise(library: Library, name: &str) -> Result<Self> {
         let library = ManuallyDrop::new(library);
-        // SAFETY: it is opened as libcuda, and never closed.
+        // SAFETY: we open it as libcuda and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         let path = api.cuInit.and_then(|function| file_of(function as usize));
         let path = path.unwrap_or_else(|| PathBuf::from(name));
@@ -105,7 +105,7 @@ impl Driver {
         Ok(Self { api, version, path, contexts, setters, initialised })
     }
 
-    /// Returns the number of devices, which is not zero.
+    /// Returns the number of devices, which is never zero.
     pub(crate) fn device_count(&self) -> Result<usize> {
         self.initialised.clone().map_err(|failure| self.without_device(failure))?;
         match self.contexts.len() {
@@ -118,7 +118,7 @@ impl Driver {
     pub(crate) fn identity(&self, ordinal: usize) -> Result<Identity> {
         self.slot(ordinal)?;
         let mut device = 0;
-        // SAFETY: the pointer is to a local; the ordinal is one that the driver counted.
+        // SAFETY: the pointer is to a local; the driver counted the ordinal.
         unsafe { self.api.cuDeviceGet(&raw mut device, ordinal as c_int) }.ok()?;
         Ok(identity(&self.api, device, &name(&self.api, device)?))
     }
@@ -132,14 +132,14 @@ impl Driver {
         })
     }
 
-    /// Returns the primary context of device `ordinal`, retained on first use.
+    /// Returns the primary context of device `ordinal`. The first call retains it.
     pub(crate) fn context(&self, ordinal: usize) -> Result<&Context> {
         let slot = self.slot(ordinal)?;
         if let Some(context) = slot.get() {
             return Ok(context);
         }
         let context = Context::retain(&self.api, ordinal)?;
-        // Two threads that come here at once hold the same context, retained twice.
+        // If two threads come here at once, they get the same context, retained twice.
         Ok(slot.get_or_init(|| context))
     }
 

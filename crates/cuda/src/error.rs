@@ -1,4 +1,4 @@
-//! From the driver's return codes to errors.
+//! Turns the driver's return codes into errors.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -33,7 +33,7 @@ impl Codes for Api {
 
     fn kind(status: Status) -> ErrorKind {
         match status.0 {
-            // Not initialised or shutting down, stub library, a device without a licence; not ready, compatibility and
+            // Not initialised or shutting down, a stub library, a device without a licence; not ready, compatibility and
             // multi-process service.
             3 | 34 | 102 | 802 | 804..=808 => ErrorKind::DriverUnusable,
             // No compiler in the driver.
@@ -52,7 +52,7 @@ impl Codes for Api {
     fn describe(&self, status: Status) -> String {
         let mut words = [ptr::null::<c_char>(); 2];
         let [name, string] = &mut words;
-        // SAFETY: both functions take any integer and write a pointer to a static string, or null.
+        // SAFETY: both functions take any integer, and write null or a pointer to a static string.
         let _ = unsafe { (self.cuGetErrorName(status, name), self.cuGetErrorString(status, string)) };
         // SAFETY: null, or the driver's own string.
         match words.map(|word| unsafe { text(word) }) {
@@ -131,7 +131,7 @@ impl Codes for Api {
     }
 }
 
-/// Returns an error of this backend that no driver call caused.
+/// Returns an error from this backend, for a failure that no driver call caused.
 #[cold]
 pub(crate) fn error(kind: ErrorKind, message: impl Into<String>) -> Error {
     Error::new(kind, message).with_backend(BACKEND)

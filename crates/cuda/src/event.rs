@@ -9,7 +9,7 @@ use gpustream_hal::{EventOptions, Events, RawEvent, RawStream, Result, WaitPolic
 use crate::device::CudaDevice;
 use crate::handle::{event_of, stream_of};
 
-// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+// SAFETY: each method makes the CUDA call that it names, and returns what the driver said.
 unsafe impl Events for CudaDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         let api = self.enter()?;
@@ -17,7 +17,7 @@ unsafe impl Events for CudaDevice {
         if !options.timing {
             flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         }
-        // The driver's other way of waiting spins or yields as the context says, for all events alike.
+        // The driver's other way to wait spins or yields as the context says, which is the same for all events.
         if options.wait == WaitPolicy::Block {
             flags |= CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         }
@@ -56,7 +56,7 @@ unsafe impl Events for CudaDevice {
         let mut milliseconds = 0_f32;
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         unsafe { api.cuEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;
-        // Negative where `end` came first: no duration can say so, and zero is the nearest.
+        // Negative if `end` came first. A duration cannot be negative, and zero is the nearest.
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
     }
 }

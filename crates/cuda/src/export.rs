@@ -1,4 +1,4 @@
-//! Memory that other processes map: the driver's virtual memory, whose handles travel as file descriptors.
+//! Memory that other processes can map: the driver's virtual memory, because its handles travel as file descriptors.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::handle::address_of;
 const DESCRIPTOR: CUmemAllocationHandleType =
     CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-// SAFETY: the driver keeps memory while a process maps it, and knows its length.
+// SAFETY: the driver keeps the memory while any process maps it, and knows its length.
 unsafe impl Exports for CudaDevice {
     fn uuid(&self) -> Result<[u8; 16]> {
         let api = self.enter()?;
@@ -43,7 +43,7 @@ unsafe impl Exports for CudaDevice {
         let api = self.enter()?;
         let mut descriptor: c_int = -1;
         let to = (&raw mut descriptor).cast();
-        // SAFETY: for this type of handle the driver writes a descriptor, to a local; the caller vouches for the mapping.
+        // SAFETY: with this handle type the driver writes a descriptor, here to a local; the caller vouches for the mapping.
         unsafe { api.cuMemExportToShareableHandle(to, mapping.handle, DESCRIPTOR, 0) }.ok()?;
         // SAFETY: the driver has just made the descriptor for the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -53,17 +53,17 @@ unsafe impl Exports for CudaDevice {
         let api = self.enter()?;
         let (len, mut handle) = (self.mapped(bytes)?, 0);
         let from: *mut c_void = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-        // SAFETY: the first pointer is to a local; for this type of handle the second is a descriptor's number.
+        // SAFETY: the first pointer is to a local; with this handle type the second is a descriptor's number.
         let imported = unsafe { api.cuMemImportFromShareableHandle(&raw mut handle, from, DESCRIPTOR) };
         imported.ok_or(ErrorKind::InvalidArgument)?;
-        // The driver refuses to map more than there is.
+        // If we ask for more than there is, the driver refuses to map it.
         self.map(handle, len)
     }
 
     unsafe fn shared_unmap(&self, mapping: SharedMapping) -> Result<()> {
         let api = self.enter()?;
         let address = address_of(mapping.address);
-        // SAFETY: the mapping and the handle are this value's own, and out of use by the caller's promise.
+        // SAFETY: this value owns the mapping and the handle, and the caller promises that they are out of use.
         unsafe {
             let unmapped = api.cuMemUnmap(address, mapping.mapped).ok();
             let freed = unmapped.and_then(|()| api.cuMemAddressFree(address, mapping.mapped).ok());
@@ -84,7 +84,7 @@ impl CudaDevice {
         }
     }
 
-    /// Returns how many bytes the driver maps for so many.
+    /// Returns how many bytes the driver maps if you ask for this many.
     fn mapped(&self, bytes: usize) -> Result<usize> {
         let (mut granularity, properties) = (0, self.properties());
         let minimum = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
@@ -98,13 +98,12 @@ impl CudaDevice {
         })
     }
 
-    /// Maps memory for this device and those that can reach its memory. The mapping owns the handle, which is released on
-    /// failure.
+    /// Maps memory for this device and for those that can reach its memory. The mapping owns the handle; if this fails, we
+    /// release the handle.
     fn map(&self, handle: u64, len: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a local; the handle is the caller's, and everything made is undone where a later
-        // call fails.
+        // SAFETY: the pointer is to a local and the handle is the caller's. If a later call fails, we undo everything made here.
         unsafe {
             let reserved = api.cuMemAddressReserve(&raw mut address, len, 0, 0, 0).ok();
             let mapped = reserved.and_then(|()| {
@@ -118,7 +117,7 @@ impl CudaDevice {
             let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
             let access = |&device: &CUdevice| CUmemAccessDesc { location: location(device), flags };
             let all: Vec<_> = devices.iter().map(access).collect();
-            // SAFETY: the list has so many entries, and the range was mapped above.
+            // SAFETY: the list has this many entries, and we mapped the range above.
             unsafe { api.cuMemSetAccess(address, len, all.as_ptr(), all.len()) }.ok()
         });
         if let Err(error) = access {
@@ -129,8 +128,8 @@ impl CudaDevice {
         Ok(mapping)
     }
 
-    /// Returns the devices that can reach this one's memory, this one among them. Peer access that is turned on later does
-    /// not hold for such memory.
+    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later, it does not
+    /// hold for this memory.
     fn reachers(&self, api: &Api) -> Result<Vec<CUdevice>> {
         let here = self.context.device;
         let mut reachers = vec![here];

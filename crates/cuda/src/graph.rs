@@ -27,7 +27,7 @@ use crate::launch::Attributes;
 const NOT_CAPTURING: u32 = 0;
 const CAPTURING: u32 = 1;
 
-/// Returns a kernel node's parameters; `args` is read while the node is made.
+/// Returns a kernel node's parameters. The driver reads `args` while it makes the node.
 fn kernel_params(
     function: RawFunction,
     config: &LaunchConfig,
@@ -49,7 +49,7 @@ fn kernel_params(
     }
 }
 
-/// Returns the parameters of the copy that a node makes; a one-dimensional one is one row.
+/// Returns the parameters for a node that copies; a one-dimensional copy is one row.
 fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
     let (dst, src, bytes) = match *work {
         Work::CopyToDevice { dst, src, bytes } => {
@@ -91,8 +91,8 @@ fn fill_params(dst: RawBuffer, pattern: FillPattern, count: usize) -> CUDA_MEMSE
 
 /// Gives a new kernel node its launch attributes (`cuGraphKernelNodeSetAttribute`).
 ///
-/// An early dependent launch is a property of edges in a graph, not of nodes; without it the plain order
-/// holds, which is a correct answer.
+/// In a graph, an early dependent launch belongs to an edge, not to a node. We leave it out, so the kernels run in plain order,
+/// which is correct too.
 ///
 /// # Safety
 /// `node` is a kernel node.
@@ -101,14 +101,14 @@ unsafe fn set_attributes(api: &Api, node: CUgraphNode, config: &LaunchConfig) ->
         if attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION {
             continue;
         }
-        // SAFETY: the value is the member of the union that the identifier names; the caller vouches for the node.
+        // SAFETY: the identifier names this member of the union; the caller vouches for the node.
         unsafe { api.cuGraphKernelNodeSetAttribute(node, attribute.id, &raw const attribute.value) }.ok()?;
     }
     Ok(())
 }
 
 impl CudaDevice {
-    /// Returns the recording's state, an integer in the enum's place: newer drivers may have more.
+    /// Returns the recording's state as an integer instead of the enum, because a newer driver may have more states.
     ///
     /// # Safety
     /// The stream is alive.
@@ -116,13 +116,13 @@ impl CudaDevice {
         let api = self.enter()?;
         let mut state = NOT_CAPTURING;
         let state_ptr: *mut CUstreamCaptureStatus = (&raw mut state).cast();
-        // SAFETY: the pointer is to a local of the enum's size; the caller vouches for the stream.
+        // SAFETY: the pointer is to a local with the enum's size; the caller vouches for the stream.
         unsafe { api.cuStreamIsCapturing(stream_of(stream), state_ptr) }.ok()?;
         Ok(state)
     }
 }
 
-// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+// SAFETY: each method makes the CUDA call that it names, and returns what the driver said.
 unsafe impl Graphs for CudaDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
@@ -139,15 +139,14 @@ unsafe impl Graphs for CudaDevice {
         Ok(RawGraph(graph as usize))
     }
 
-    /// Ends the recording where the call that should have ended it was refused for a reason of its own; otherwise does
+    /// If the call that should have ended the recording was refused for a reason of its own, this ends it. Otherwise it does
     /// nothing.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
         // SAFETY: the caller vouches for the stream.
         if unsafe { self.capture_state(stream) }? == NOT_CAPTURING {
             return Ok(());
         }
-        // SAFETY: the caller vouches for the stream, which is being captured on this thread. No other owner of the
-        // graph exists.
+        // SAFETY: the caller vouches for the stream and that this thread is capturing it. The graph has no other owner.
         unsafe { self.capture_end(stream).and_then(|graph| self.graph_destroy(graph)) }
     }
 
@@ -180,12 +179,12 @@ unsafe impl Graphs for CudaDevice {
         let api = self.enter()?;
         let graph = graph_of(graph);
         let context = self.context.raw;
-        // A node handle is a pointer-sized integer in both worlds.
+        // To both sides a node handle is an integer as large as a pointer.
         let (deps, count) = (dependencies.as_ptr().cast::<CUgraphNode>(), dependencies.len());
         let mut added = ptr::null_mut();
         let out = &raw mut added;
-        // SAFETY: `out` is a local; each parameter block is a local that the driver copies before it returns;
-        // the caller vouches for handles, arguments and what the node refers to.
+        // SAFETY: `out` is a local. The driver copies each parameter block, also a local, before it returns. The caller vouches
+        // for handles, arguments and what the node refers to.
         unsafe {
             match *node {
                 GraphNode::Empty => api.cuGraphAddEmptyNode(out, graph, deps, count).ok()?,
@@ -193,7 +192,7 @@ unsafe impl Graphs for CudaDevice {
                     let params = kernel_params(function, config, args);
                     api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
-                        // The caller never hears of the node, and the next launch would run it.
+                        // The caller never learns about this node, and the next launch would run it, so we remove it.
                         let _ = api.cuGraphDestroyNode(added);
                     })?;
                 }
@@ -237,7 +236,7 @@ unsafe impl Graphs for CudaDevice {
         let api = self.enter()?;
         let (graph, null) = (graph_of(graph), ptr::null_mut());
         let (mut nodes, mut edges) = (0, 0);
-        // SAFETY: null arrays ask for the numbers alone, which go to locals; the caller vouches for the graph.
+        // SAFETY: with null arrays the driver only counts, and writes the counts to locals; the caller vouches for the graph.
         unsafe {
             api.cuGraphGetNodes(graph, null, &raw mut nodes).ok()?;
             let answer = if api.cuGraphGetEdges_v2.is_some() {
@@ -288,9 +287,9 @@ unsafe impl Graphs for CudaDevice {
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         let answer = unsafe { api.cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), info.as_mut_ptr()) };
         if answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE) {
-            // SAFETY: the first field is a C enum, zeroed at least, and read as the integer that it is.
+            // SAFETY: the first field is a C enum. It is at least zeroed, and we read it as an integer.
             let result = unsafe { info.as_ptr().cast::<u32>().read() };
-            // Each value beyond "described by the return code" says that this graph needs an executable of its own.
+            // Every value beyond "described by the return code" says that this graph needs its own executable.
             if result > 1 {
                 return Ok(GraphUpdate::TopologyChanged);
             }
@@ -300,12 +299,12 @@ unsafe impl Graphs for CudaDevice {
     }
 
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
-        // Without a current context the driver was seen to crash here.
+        // Without a current context we saw the driver crash here.
         let api = self.enter()?;
         let _together = graph_calls::together();
         let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);
-        // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
-        // for handles, arguments and what the work refers to.
+        // SAFETY: the driver copies each parameter block, which is a local, before it returns. The caller vouches for handles,
+        // arguments and what the work refers to.
         unsafe {
             match *work {
                 Work::Kernel { function, config, args } => {

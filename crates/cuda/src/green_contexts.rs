@@ -1,4 +1,4 @@
-//! Green contexts: parts of a device, each a group of multiprocessors, in which streams can be made.
+//! Green contexts: parts of a device. Each is a group of multiprocessors, and you can make streams in it.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -16,16 +16,16 @@ use crate::declarations::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 use crate::declarations::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM;
 use crate::declarations::{CUdevResource, CUgreenCtx};
 
-/// Multiprocessors of a device, as the driver describes them.
+/// Some multiprocessors of a device, as the driver describes them.
 #[derive(Clone, Copy)]
 pub(crate) struct SmGroup(MaybeUninit<CUdevResource>);
 
 impl SmGroup {
-    /// Newer drivers have fields behind the ones that are known here: zero, or null.
+    /// Newer drivers have fields after the ones that we know: zero, or null.
     const EMPTY: Self = Self(MaybeUninit::zeroed());
 
-    /// Splits a device into groups of at least so many multiprocessors; the driver rounds the number up. There is at least
-    /// one group: the whole device where no smaller one has that size.
+    /// Splits a device into groups with at least this many multiprocessors; the driver may round the number up. There is always
+    /// at least one group: if no smaller one is large enough, it is the whole device.
     pub(crate) fn split(api: &Api, device: CUdevice, least: u32) -> Result<Vec<Self>> {
         let (mut all, mut count) = (Self::EMPTY, 0);
         let (no_list, no_rest) = (ptr::null_mut(), ptr::null_mut());
@@ -54,27 +54,27 @@ impl SmGroup {
     }
 
     pub(crate) fn multiprocessors(&self) -> u32 {
-        // SAFETY: every byte was zero or the driver's, and any number is one of this field.
+        // SAFETY: every byte was zero or came from the driver, and this field can hold any number.
         unsafe { (&raw const (*self.0.as_ptr()).__bindgen_anon_1.sm.smCount).read() }
     }
 }
 
-/// A green context. Modules, memory and events are the primary context's, of which it is a part.
+/// A green context. It is a part of the primary context, which owns modules, memory and events.
 #[derive(Clone, Copy)]
 pub(crate) struct GreenContext(CUgreenCtx);
 
-// SAFETY: a handle, which the driver accepts from any thread.
+// SAFETY: the driver accepts this handle from any thread.
 unsafe impl Send for GreenContext {}
 
-/// The green contexts of a device, by the number of multiprocessors and of the group among those of this size.
+/// A device's green contexts, by the number of multiprocessors and by the group's index among those of that size.
 ///
-/// They are kept until the process ends, and streams of one group share a context, because driver 580 never gives back the
-/// 4 MiB of device memory that a green context takes. A stream in one takes nothing. Measured on an H100.
+/// We keep them until the process ends, and all streams on a group share its context, because driver 580 never returns the 4 MiB
+/// of device memory that a green context takes. A stream in one takes nothing. We measured this on an H100.
 #[derive(Default)]
 pub(crate) struct GreenContexts(Mutex<HashMap<(u32, usize), GreenContext>>);
 
 impl GreenContexts {
-    /// Returns the context of a group of the device, made on first use.
+    /// Returns the context for a group. The first call makes it.
     pub(crate) fn of(
         &self,
         api: &Api,
@@ -87,7 +87,7 @@ impl GreenContexts {
             return Ok(known);
         }
         let (mut descriptor, mut raw) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the pointers are to locals; the group is one that the driver made.
+        // SAFETY: the pointers are to locals; the driver made the group.
         unsafe {
             api.cuDevResourceGenerateDesc(&raw mut descriptor, group.0.as_mut_ptr(), 1).ok()?;
             api.cuGreenCtxCreate(&raw mut raw, descriptor, device, CU_GREEN_CTX_DEFAULT_STREAM as u32)
@@ -100,7 +100,7 @@ impl GreenContexts {
 impl GreenContext {
     pub(crate) fn stream(self, api: &Api, priority: i32) -> Result<RawStream> {
         let mut stream = ptr::null_mut();
-        // SAFETY: the pointer is to a local; the context is never destroyed.
+        // SAFETY: the pointer is to a local; we never destroy the context.
         unsafe {
             api.cuGreenCtxStreamCreate(&raw mut stream, self.0, CU_STREAM_NON_BLOCKING as u32, priority)
         }

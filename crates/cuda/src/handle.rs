@@ -1,4 +1,4 @@
-//! The handles of [`gpustream_hal`] as CUDA's own.
+//! Turns [`gpustream_hal`]'s handles into CUDA's.
 
 use cudarc::driver::sys::{
     CUarray, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream,
@@ -17,7 +17,7 @@ handles_of_driver! {
     node_of: RawGraphNode => CUgraphNode;
 }
 
-/// Returns whether this is the legacy default stream: the null handle, or `CU_STREAM_LEGACY`.
+/// Returns true for the legacy default stream: the null handle, or `CU_STREAM_LEGACY`.
 pub(crate) fn is_legacy(stream: RawStream) -> bool {
     stream.0 <= 1
 }

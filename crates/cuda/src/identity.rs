@@ -9,7 +9,7 @@ use gpustream_hal::{Identity, Result};
 
 use crate::api::Api;
 
-/// Returns the names by which NVIDIA's tools know a device of this product name; needs no context.
+/// Returns the names by which NVIDIA's tools know a device with this product name. Needs no context.
 pub(crate) fn identity(api: &Api, device: CUdevice, name: &str) -> Identity {
     // SAFETY: the pointers are to a local.
     let of_gpu = uuid(|to| unsafe { api.cuDeviceGetUuid(to, device) });
@@ -19,9 +19,9 @@ pub(crate) fn identity(api: &Api, device: CUdevice, name: &str) -> Identity {
     let prefix = if is_instance { "MIG-" } else { "GPU-" };
     let mut text: [c_char; 32] = [0; 32];
     let room = text.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
+    // SAFETY: the buffer is that large, and a zero follows.
     let placed = unsafe { api.cuDeviceGetPCIBusId(text.as_mut_ptr(), room, device) }.ok().is_ok();
-    // SAFETY: the last byte is zero whatever was written before it.
+    // SAFETY: the last byte is zero, whatever the driver wrote before it.
     let place = unsafe { CStr::from_ptr(text.as_ptr()) };
     Identity {
         uuid: own.map(|bytes| uuid_text(prefix, bytes)),
@@ -38,8 +38,8 @@ fn uuid<'a>(ask: impl FnOnce(*mut CUuuid) -> Answer<'a, Api>) -> Option<[u8; 16]
 pub(crate) fn name(api: &Api, device: CUdevice) -> Result<String> {
     let mut name: [c_char; 256] = [0; 256];
     let room = name.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
+    // SAFETY: the buffer is that large, and a zero follows.
     unsafe { api.cuDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
-    // SAFETY: the last byte is zero whatever was written before it.
+    // SAFETY: the last byte is zero, whatever the driver wrote before it.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! Checking an image's header, before the driver reads on and trusts the lengths inside.
+//! Checks an image's header, because the driver trusts the lengths inside.
 
 use gpustream_hal::{ErrorKind, Result};
 
@@ -7,13 +7,13 @@ use crate::error::error;
 const ELF: [u8; 4] = *b"\x7fELF";
 const FATBIN: u32 = 0xba55_ed50;
 
-/// An image in the form that the driver takes: aligned, and followed by a NUL, which ends PTX.
+/// An image in the form that the driver takes: aligned, and with a NUL after it, which ends PTX.
 pub(crate) struct Aligned {
     words: Vec<u64>,
 }
 
 impl Aligned {
-    /// Copies `image`, after a look at its header.
+    /// Checks the header of `image`, and copies it.
     pub(crate) fn new(image: &[u8]) -> Result<Self> {
         if let Some(expected) = expected_len(image)
             && expected > image.len() as u64
@@ -27,7 +27,7 @@ impl Aligned {
         if image.is_empty() {
             return Err(error(ErrorKind::InvalidModule, "the image is empty; build the kernels again"));
         }
-        // The words have at least one byte beyond the image, and those bytes are zero.
+        // The words have at least one byte more than the image, and the extra bytes are zero.
         let mut words = vec![0u64; image.len() / 8 + 1];
         for (word, bytes) in words.iter_mut().zip(image.chunks(8)) {
             let mut padded = [0; 8];
@@ -42,7 +42,7 @@ impl Aligned {
     }
 }
 
-/// Returns the length that a cubin or fatbin gives itself; `None` for PTX, which is text.
+/// Returns the length that a cubin or fatbin states; `None` for PTX, which is text.
 fn expected_len(image: &[u8]) -> Option<u64> {
     if image.starts_with(&ELF) {
         // A 64-bit ELF ends with the section headers: e_shnum entries of e_shentsize bytes, at e_shoff.
@@ -112,7 +112,7 @@ mod tests {
         for len in 1..20 {
             let text = vec![b'x'; len];
             let image = Aligned::new(&text).unwrap();
-            // SAFETY: the copy is at least one byte longer than the text.
+            // SAFETY: the copy has at least one byte more than the text.
             let copy = unsafe { std::slice::from_raw_parts(image.as_ptr(), len + 1) };
             assert_eq!(&copy[..len], &text[..]);
             assert_eq!(copy[len], 0);

@@ -1,4 +1,4 @@
-//! Reading a device's name, limits and abilities.
+//! Reads a device's name, limits, features and quirks.
 
 use std::ffi::c_int;
 
@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::identity::{identity, name};
 use crate::version::Version;
 
-/// Reads everything once. The device's context is current, which the priority range needs.
+/// Reads everything once. The device's context must be current, because the priority range needs it.
 pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result<DeviceInfo> {
     let &Context { ref api, device, .. } = context;
     let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
@@ -62,18 +62,18 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     info.features.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
     info.features.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
     info.features.early_dependent_launch = major >= 9;
-    // GPUs from compute capability 7.0 on, and drivers from 12.1 on, take more than 4096 bytes.
+    // From compute capability 7.0 and driver 12.1 on, a launch can take more than 4096 bytes.
     if major >= 7 && driver.version >= Version(12_010) {
         info.limits.parameter_bytes = 32_764;
     }
     info.quirks.free_synchronizes = true;
     info.limits.inline_copies = if api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
-    // Every device does, by these functions; only the older ones of the same names had an attribute.
+    // Every device can, through these functions. Only the older functions with the same names had an attribute for it.
     info.features.stream_wait_value = true;
     info.features.textures = true;
     info.features.shared_memory = api.cuMemCreate.is_some()
         && ability(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?;
-    // Before 12.4 a body could hold kernels alone.
+    // Before 12.4 a body could only hold kernels.
     info.features.conditional_nodes = driver.version >= Version(12_040)
         && api.cuGraphAddNode.is_some()
         && api.cuGraphConditionalHandleCreate.is_some();
@@ -82,8 +82,8 @@ pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result
     Ok(info)
 }
 
-/// The size up to which a copy's bytes go along with the command. On an H200 such a copy takes 1.0 µs for a byte, 1.7
-/// µs for 4 KiB and 2.3 µs for 16 KiB; one through page-locked memory takes 2.3 to 3 µs, and less from 64 KiB on.
+/// Up to this size, a copy's bytes travel with the command. On an H200 such a copy takes 1.0 µs for a byte, 1.7 µs for 4 KiB and
+/// 2.3 µs for 16 KiB. One through page-locked memory takes 2.3 to 3 µs, and is faster from 64 KiB on.
 const INLINE_COPIES: usize = 32 << 10;
 
 fn total_memory(api: &Api, device: CUdevice) -> Result<u64> {
@@ -104,7 +104,7 @@ fn any_peer(driver: &Driver, context: &Context, ordinal: usize) -> Result<bool> 
     let &Context { ref api, device, .. } = context;
     for other in (0..driver.contexts.len()).filter(|&other| other != ordinal) {
         let (mut peer, mut can): (CUdevice, c_int) = (0, 0);
-        // SAFETY: both pointers are to locals; the ordinals are ones that the driver counted.
+        // SAFETY: both pointers are to locals; the driver counted the ordinals.
         unsafe {
             api.cuDeviceGet(&raw mut peer, other as c_int).ok()?;
             api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok()?;
@@ -118,16 +118,16 @@ fn any_peer(driver: &Driver, context: &Context, ordinal: usize) -> Result<bool> 
 
 fn attribute_of(api: &Api, which: Attribute, device: CUdevice) -> Result<c_int> {
     let mut value: c_int = 0;
-    // SAFETY: the pointer is to a local; the device was counted by the driver.
+    // SAFETY: the pointer is to a local; the driver counted the device.
     let answer = unsafe { api.cuDeviceGetAttribute(&raw mut value, which, device) };
-    // An attribute that the driver does not know is an ability that the driver does not have.
+    // If the driver does not know an attribute, it does not have the feature either.
     if !matches!(answer.status, Some(Status::INVALID_VALUE | Status::NOT_SUPPORTED)) {
         answer.ok()?;
     }
     Ok(value)
 }
 
-/// Returns the kernel module's version, such as `580.159.03`, where the system shows it.
+/// Returns the kernel module's version, such as `580.159.03`, if the system shows it.
 pub(crate) fn kernel_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue …

@@ -19,7 +19,7 @@ use crate::api::{Api, functions};
 use crate::device::CudaDevice;
 use crate::handle::function_of;
 
-// SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
+// SAFETY: the CUDA driver makes the launch, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {
     unsafe fn launch(
         &self,
@@ -41,8 +41,7 @@ unsafe impl Launch for CudaDevice {
             cold_path();
             return Ok(None);
         }
-        // It takes 2 to 3 % less time than `cuLaunchKernel` (driver 580).
-        // SAFETY: the assertions below compare the fields.
+        // This takes 2 to 3 % less time than `cuLaunchKernel` (driver 580). SAFETY: the assertions below compare the fields.
         Ok(self.enter()?.cuLaunchKernelEx.map(|launch| unsafe { PlainLaunch::with_config(launch) }))
     }
 
@@ -75,8 +74,8 @@ unsafe impl Launch for CudaDevice {
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         let api = self.enter()?;
         let (mut grid, mut block) = (0, 0);
-        // SAFETY: both pointers are to locals; the caller vouches for the function. No callback: the shared
-        // memory does not depend on the block size. Limit 0 is the kernel's own.
+        // SAFETY: both pointers are to locals; the caller vouches for the function. We need no callback, because the shared
+        // memory does not depend on the block size. Limit 0 means the kernel's own.
         let answer = unsafe {
             api.cuOccupancyMaxPotentialBlockSize(
                 &raw mut grid,
@@ -104,7 +103,7 @@ const _: () = {
     assert!(offset_of!(DriverConfig, attribute_count) == offset_of!(CUlaunchConfig, numAttrs));
 };
 
-/// Launches with more than a grid of blocks.
+/// Launches with more than a grid and blocks.
 ///
 /// # Safety
 /// The same as of [`Launch::launch`].
@@ -119,7 +118,7 @@ unsafe fn launch_with_attributes(
     let mut launch = DriverConfig::new(config, stream);
     launch.attributes = attributes.list.as_mut_ptr().cast();
     launch.attribute_count = attributes.count as u32;
-    // SAFETY: `launch` and its attributes live on this stack beyond the call; the rest as the caller vouches.
+    // SAFETY: `launch` and its attributes live on this stack until after the call; the caller vouches for the rest.
     let answer = unsafe {
         api.cuLaunchKernelEx(
             (&raw const launch).cast(),
@@ -131,7 +130,7 @@ unsafe fn launch_with_attributes(
     answer.launched()
 }
 
-/// A launch's attributes as the driver wants them.
+/// A launch's attributes, as the driver wants them.
 pub(crate) struct Attributes {
     list: [CUlaunchAttribute; 3],
     count: usize,

@@ -1,51 +1,50 @@
 //! The CUDA backend: the traits of [`gpustream_hal`] on NVIDIA's driver API.
 //!
-//! Nothing of the CUDA toolkit is needed to build this crate, and nothing of NVIDIA's is linked: `libcuda` is
-//! opened when the first device is asked for, NVRTC when the first source is compiled, and CUPTI when the first trace
-//! begins. A machine without them gets an [`Error`](gpustream_hal::Error) that lists the names tried.
+//! You need nothing from the CUDA toolkit to build this crate, and it links nothing of NVIDIA's. We open `libcuda` when you ask
+//! for the first device, NVRTC when you compile the first source, and CUPTI when the first trace begins. If a machine lacks one,
+//! you get an [`Error`](gpustream_hal::Error) that lists the names we tried.
 //!
 //! # cudarc
 //!
-//! Types, constants and prototypes come from [`cudarc`]'s `sys` layer; its functions are not called. They
-//! return `CUresult` as a Rust enum, so that a code from a newer driver would be undefined behaviour, and
-//! they panic where the library or a symbol is missing. The module `api` holds a table of function pointers that
-//! return a plain integer instead, each checked against cudarc's prototype when this crate is compiled.
+//! Types, constants and prototypes come from [`cudarc`]'s `sys` layer, but we do not call its functions. They return `CUresult`
+//! as a Rust enum, so a new code from a newer driver would be undefined behaviour, and they panic if the library or a symbol is
+//! missing. Instead, the module `api` holds a table of function pointers that return a plain integer. The compiler checks each
+//! one against cudarc's prototype.
 //!
-//! cudarc compiles its bindings for one version of CUDA, which all crates of an application share, and does not compile if two
-//! are chosen. So this crate chooses none. The application may, in one of these ways:
+//! cudarc compiles its bindings for one version of CUDA, which all crates in an application share, and it does not compile if two
+//! are chosen. So this crate chooses none. Your application can choose in one of these ways:
 //!
-//! * It does nothing. cudarc takes the version of the `nvcc` on the path, or its newest one without an `nvcc`.
-//! * It depends on cudarc with a feature such as `cuda-12080`:
-//!   `cudarc = { version = "0.19", default-features = false, features = ["cuda-12080"] }`.
-//! * It is built with the environment variable `CUDARC_CUDA_VERSION=12080`, and no crate has such a feature. This also helps if
-//!   cudarc does not know the version of the `nvcc` that it finds, and refuses to compile.
+//! * Do nothing. cudarc takes the version of the `nvcc` on the path, or its newest one if there is no `nvcc`.
+//! * Depend on cudarc with a feature such as `cuda-12080`: `cudarc = { version = "0.19", default-features = false, features =
+//!   ["cuda-12080"] }`.
+//! * Build with the environment variable `CUDARC_CUDA_VERSION=12080`, if no crate has such a feature. This also helps if cudarc
+//!   finds an `nvcc` whose version it does not know, and refuses to compile.
 //!
-//! The version must be 12.0 or newer, in any cudarc of 0.19. It makes no difference to what this crate can do: newer functions
-//! are called if the driver has them, by our own declarations if the bindings do not (the module `declarations`). How an
-//! application has cudarc linked (`dynamic-linking`, `static-linking` or `dynamic-loading`) is its choice too: this crate asks
-//! for `fallback-dynamic-loading`, which only counts if nothing else is chosen, and refers to none of NVIDIA's symbols.
+//! The version must be 12.0 or newer, in any cudarc 0.19. Your choice does not limit what this crate can do: if the driver has a
+//! newer function, we call it, if necessary by our own declarations (the module `declarations`). You also choose how cudarc is
+//! linked (`dynamic-linking`, `static-linking` or `dynamic-loading`). This crate asks for `fallback-dynamic-loading`, which only
+//! counts if nothing else is chosen, and refers to none of NVIDIA's symbols.
 //!
 //! # Reading order
 //!
-//! `library` says where the driver may be, `api` lists its functions with the types of `declarations`, `driver` opens it and keeps a `context` for each
-//! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
-//! that crate's handles into the driver's, `error` and `log` its failures into errors. `trace` says when operations ran, by
-//! `cupti`, and shows them to profilers, by `nvtx`.
-//! `gpustream-hip` has the same files with the same functions in the same order.
+//! `library` says where the driver can be. `api` lists its functions with the types of `declarations`, `driver` opens it and
+//! keeps a `context` for each device, and `device` ties them together. Then comes one file per noun, with the names of the trait
+//! crate. `handle` turns that crate's handles into the driver's; `error` and `log` turn its failures into errors. `trace` says
+//! when operations ran, through `cupti`, and shows them to profilers, through `nvtx`. `gpustream-hip` has the same files with the
+//! same functions in the same order.
 //!
 //! # Errors
 //!
-//! The message of an error has the driver's words for the code, the last reason that the driver's own log gives for this
-//! function and code, and advice. The log is there from CUDA 12.9 on, and is read after a failure alone (`log.rs`); its
-//! other entries are not carried, nor are its warnings. `CUDA_LOG_FILE=stderr` prints all of it.
+//! An error's message has the driver's words for the code, the last reason that the driver's own log gives for this function and
+//! code, and advice. The log exists from CUDA 12.9 on, and we only read it after a failure (`log.rs`). We do not pass on its
+//! other entries or its warnings. If you want all of it, set `CUDA_LOG_FILE=stderr`.
 //!
 //! # Environment
 //!
-//! * `GPUSTREAM_CUDA_LIBRARY`: the driver library to open instead of searching (a path, or a name for the
-//!   dynamic linker).
+//! * `GPUSTREAM_CUDA_LIBRARY`: the driver library to open, instead of a search (a path, or a name for the dynamic linker).
 //! * `GPUSTREAM_NVRTC_LIBRARY`: the same for the run-time compiler.
 //! * `GPUSTREAM_CUPTI_LIBRARY`: the same for CUPTI, which measures when operations run.
-//! * `NVTX_INJECTION64_PATH`: the library of a profiler, set by the profiler.
+//! * `NVTX_INJECTION64_PATH`: a profiler's library. The profiler sets it.
 #![warn(clippy::missing_errors_doc)]
 
 mod api;

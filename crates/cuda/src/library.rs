@@ -1,8 +1,8 @@
-//! The places where NVIDIA's libraries may be.
+//! Where NVIDIA's libraries can be.
 
 use cfg_if::cfg_if;
 
-// Each system's names are compiled on all, so that none is broken unseen.
+// We compile each system's names on all systems, so that we notice if one breaks.
 #[cfg_attr(windows, allow(dead_code))]
 mod unix;
 #[cfg_attr(not(windows), allow(dead_code))]

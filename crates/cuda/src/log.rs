@@ -1,12 +1,12 @@
-//! The driver's own words about a failure, from the log of errors that it keeps (CUDA 12.9 and later).
+//! The driver's own words about a failure, from the error log that it keeps (CUDA 12.9 and later).
 //!
-//! A code such as `CUDA_ERROR_INVALID_VALUE` does not say which argument was wrong; the log often does. It is the
-//! process's: it holds the last hundred entries of all threads, and of all libraries that call the driver. So an entry is
-//! taken for a failure's only if it names the same function and the same code. Where two such failures happen at one
-//! moment, or the driver notes only one of two, one may get the reason of the other.
+//! A code such as `CUDA_ERROR_INVALID_VALUE` does not say which argument was wrong, but the log often does. The log belongs to
+//! the process: it holds the last hundred entries from all threads, and from all libraries that call the driver. So we only use
+//! an entry if it names the same function and the same code. If two such failures happen at one moment, or the driver notes only
+//! one of them, one may get the other's reason.
 //!
-//! The log is read after a failure alone, so that it costs nothing where calls succeed. The driver's other way, a
-//! callback, would be called for the failures of every library, on any thread, until the end of the process.
+//! We read the log only after a failure, so it costs nothing if calls succeed. The driver also offers a callback, but it would
+//! call us for every library's failures, on any thread, until the process ends.
 
 use std::ptr;
 
@@ -14,17 +14,17 @@ use gpustream_hal::driver::Status;
 
 use crate::api::Api;
 
-/// The most bytes that the driver keeps.
+/// The driver keeps at most this many bytes.
 const ROOM: usize = 25_600;
-/// The most bytes of a reason that go into an error.
+/// We put at most this many bytes of a reason into an error.
 const LONGEST: usize = 240;
 
-/// Returns the reason that the driver's log has for the failure of `function` with `status`; `None` where the driver
-/// keeps no log, or the log no reason.
+/// Returns the reason in the driver's log for the failure of `function` with `status`. `None` if the driver keeps no log, or the
+/// log has no reason.
 pub(crate) fn reason_for(api: &Api, function: &str, status: Status) -> Option<String> {
     api.cuLogsDumpToMemory?;
     let (mut log, mut size) = (vec![0_u8; ROOM + 1], ROOM);
-    // SAFETY: the buffer has that room and a byte for the terminator; without an iterator all of the log is read.
+    // SAFETY: the buffer is that large, plus a byte for the terminator; without an iterator the driver reads the whole log.
     let answer =
         unsafe { api.cuLogsDumpToMemory(ptr::null_mut(), log.as_mut_ptr().cast(), &raw mut size, 0) };
     if answer.status != Some(Status::SUCCESS) {
@@ -35,7 +35,7 @@ pub(crate) fn reason_for(api: &Api, function: &str, status: Status) -> Option<St
     find(&log, function, status).map(cut)
 }
 
-/// An entry of the log: `[time][thread][CUDA][E] message`, or with the function's name as a fifth mark.
+/// An entry of the log: `[time][thread][CUDA][E] message`, or with the function's name as a fifth field.
 struct LogEntry<'a> {
     thread: &'a str,
     function: Option<&'a str>,
@@ -56,15 +56,15 @@ impl<'a> LogEntry<'a> {
         (severity == "E").then(|| Self { thread, function, message: rest.trim() })
     }
 
-    /// Returns the code and function of `Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuLaunchKernel`, the last entry of a
-    /// failure.
+    /// Returns the code and function from `Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuLaunchKernel`, which is a failure's last
+    /// entry.
     fn end(&self) -> Option<(&'a str, &'a str)> {
         let (code, rest) = self.message.strip_prefix("Returning ")?.split_once(' ')?;
         Some((code, rest.rsplit_once(" from ")?.1))
     }
 }
 
-/// Returns the reason of the last failure in `log` that is of `function` with `status`.
+/// Returns the reason for the last failure of `function` with `status` in `log`.
 fn find<'a>(log: &'a str, function: &str, status: Status) -> Option<&'a str> {
     let code = status.0.to_string();
     let mut entries = log.lines().rev().filter_map(LogEntry::read);
@@ -81,7 +81,7 @@ fn find<'a>(log: &'a str, function: &str, status: Status) -> Option<&'a str> {
     None
 }
 
-/// Returns whether two symbols are one function, whatever their version.
+/// Returns true if two symbols are versions of one function.
 fn is_same(one: &str, other: &str) -> bool {
     one.split('_').next() == other.split('_').next()
 }

@@ -16,10 +16,10 @@ use crate::error::error;
 use crate::handle::{function_of, module_of};
 use crate::image::Aligned;
 
-/// Room for the words of the driver's compiler about PTX that it refuses.
+/// Room for what the driver's compiler says about PTX that it refuses.
 const LOG_BYTES: usize = 8 << 10;
 
-// SAFETY: handles and parameters are the CUDA driver's, or read from the image that it loaded.
+// SAFETY: handles and parameters come from the CUDA driver, or from the image that it loaded.
 unsafe impl Modules for CudaDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
         rank(&self.info.arch, target)
@@ -31,11 +31,11 @@ unsafe impl Modules for CudaDevice {
         let mut log = vec![0u8; LOG_BYTES];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver takes the size itself in a pointer's place, and writes the size used there.
+        // The driver takes the size itself instead of a pointer, and writes back the size that it used.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         let mut module = ptr::null_mut();
-        // SAFETY: all pointers are to locals that outlive the call; the image is aligned, NUL-terminated and as
-        // long as its header says.
+        // SAFETY: all pointers are to locals that outlive the call. The image is aligned, ends with a NUL and is as long as its
+        // header says.
         let answer = unsafe {
             api.cuModuleLoadDataEx(
                 &raw mut module,
@@ -102,7 +102,7 @@ unsafe impl Modules for CudaDevice {
             // SAFETY: both pointers are to locals; the caller vouches for the function.
             let answer = unsafe { api.cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size) };
             match answer.status {
-                // The index is one beyond the last.
+                // The index is one more than the last.
                 Some(Status::INVALID_VALUE) => return Ok(Some(params)),
                 Some(Status::NOT_SUPPORTED) => return Ok(None),
                 _ => answer.ok()?,

@@ -1,11 +1,11 @@
-//! NVTX: the way in which a tool, such as Nsight Systems, learns of a program's ranges.
+//! NVTX, which tells a tool such as Nsight Systems about a program's ranges.
 //!
-//! NVTX is not a library that a program links. NVIDIA's headers put a few functions into each program; these open the
-//! library that a tool names in the environment, and hand it tables of slots, into which the tool writes the functions that it
-//! wants to have called. This module does the same, and opens nothing without a tool.
+//! NVTX is not a library that you link. NVIDIA's headers put a few functions into each program. These open the library that a
+//! tool names in the environment, and pass it tables of slots. The tool then writes the functions that it wants us to call into
+//! the slots. This module does the same. If there is no tool, it opens nothing.
 //!
-//! The crate `nvtx` compiles the headers, so that every user's machine would need a C compiler and libclang. cudarc's
-//! bindings call `libnvToolsExt`, which CUDA 12.9 dropped.
+//! We do not use the crate `nvtx`, because it compiles the headers, so you would need a C compiler and libclang. Nor can we use
+//! cudarc's bindings: they call `libnvToolsExt`, which CUDA 12.9 dropped.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, ManuallyDrop};
@@ -19,19 +19,19 @@ use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::error::error;
 
-/// The variable in which a tool names its library.
+/// A tool names its library in this variable.
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
-/// The function of that library through which the tool attaches itself.
+/// A tool attaches itself through this function of its library.
 const INITIALIZE: &str = "InitializeInjectionNvtx2";
 
-/// The version of the headers that the tables are those of.
+/// The version of the headers that we took the tables from.
 const NVTX_VERSION: u32 = 3;
 /// `NvtxExportTableID`.
 const ETID_CALLBACKS: u32 = 1;
 const ETID_VERSION_INFO: u32 = 3;
 
-/// The sizes of the tables of each `NvtxCallbackModule`, by its number: none, core, CUDA, `OpenCL`, CUDA's run time, domains,
-/// synchronisation. The first place of a table has no function.
+/// How long the table of each `NvtxCallbackModule` is, by its number: none, core, CUDA, `OpenCL`, CUDA's run time, domains,
+/// synchronisation. The first slot of a table has no function.
 const SIZES: [usize; MODULES] = [0, 16, 9, 15, 7, 16, 7];
 const MODULES: usize = 7;
 const MOST: usize = 16;
@@ -46,15 +46,15 @@ type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
 type RangePushA = unsafe extern "C" fn(*const c_char) -> c_int;
 type RangePop = unsafe extern "C" fn() -> c_int;
 
-/// The place for a function of the tool's; null where the tool wants no calls.
+/// A slot for one of the tool's functions; null if the tool wants no calls.
 type Slot = AtomicPtr<c_void>;
 
 static SLOTS: [[Slot; MOST]; MODULES] = [const { [const { Slot::new(ptr::null_mut()) }; MOST] }; MODULES];
 
-/// The slots' addresses, and a null behind the last one of a module.
+/// The slots' addresses, with a null after the last one of a module.
 struct Tables([[*const Slot; MOST + 1]; MODULES]);
 
-// SAFETY: the addresses never change, and belong to atomics that live for the whole program.
+// SAFETY: the addresses never change, and point to atomics that live as long as the program.
 unsafe impl Sync for Tables {}
 
 static TABLES: Tables = {
@@ -99,7 +99,7 @@ static VERSION_INFO: VersionInfo = VersionInfo {
 
 extern "C" fn ignore(_: u32) {}
 
-/// `nvtxGetExportTable`, which a tool calls with the number of a table.
+/// `nvtxGetExportTable`. A tool calls it with a table's number.
 unsafe extern "C" fn export_table(table: u32) -> *const c_void {
     match table {
         ETID_CALLBACKS => (&raw const CALLBACKS).cast(),
@@ -108,10 +108,10 @@ unsafe extern "C" fn export_table(table: u32) -> *const c_void {
     }
 }
 
-/// Gives a tool the slots of a module; returns 0 for a module that does not exist.
+/// Gives a tool the slots of a module. Returns 0 if there is no such module.
 ///
 /// # Safety
-/// The pointers are null or may be written to.
+/// The pointers must be null or writable.
 unsafe extern "C" fn module_function_table(
     module: u32,
     table: *mut *const *const Slot,
@@ -123,7 +123,7 @@ unsafe extern "C" fn module_function_table(
     if functions == 0 {
         return 0;
     }
-    // SAFETY: not null, and so the caller's to be written to.
+    // SAFETY: it is not null, so the caller says that we may write to it.
     unsafe {
         if !table.is_null() {
             *table = slots.as_ptr();
@@ -139,14 +139,14 @@ fn slot(function: usize) -> *mut c_void {
     SLOTS[MODULE_CORE][function].load(Ordering::Acquire)
 }
 
-/// Lets the tool that watches the process, if any does, attach itself.
+/// If a tool watches the process, lets it attach itself.
 ///
 /// # Errors
-/// `Unsupported` where none does, or not to ranges.
+/// `Unsupported` if there is no tool, or if it does not want ranges.
 pub(crate) fn attach() -> Result<()> {
     static TOOL: OnceLock<Result<()>> = OnceLock::new();
     TOOL.get_or_init(|| {
-        // SAFETY: the environment is trusted to name a tool's library.
+        // SAFETY: we trust the environment to name a tool's library.
         let search = unsafe { Search::open(VARIABLE, []) };
         let library = match search.library {
             Some(library) => ManuallyDrop::new(library),
@@ -162,11 +162,11 @@ pub(crate) fn attach() -> Result<()> {
             }
         };
         let name = search.tried.last().map_or(VARIABLE, String::as_str);
-        // SAFETY: the prototype is that of NVTX's headers, and the library is never closed.
+        // SAFETY: the prototype comes from NVTX's headers, and we never close the library.
         let Some(initialize) = (unsafe { symbol::<Initialize>(&library, INITIALIZE) }) else {
             return Err(unsupported(format!("{name} is no library of a profiler's: it lacks {INITIALIZE}")));
         };
-        // SAFETY: the tool gets tables as the headers lay them out, which live for the whole program.
+        // SAFETY: the tool gets tables in the headers' layout, which live as long as the program.
         if unsafe { initialize(export_table) } == 0 {
             return Err(unsupported(format!("the profiler of {name} did not start")));
         }
@@ -182,19 +182,19 @@ fn unsupported(message: String) -> Error {
     error(ErrorKind::Unsupported, message)
 }
 
-/// Begins a range of this thread (`nvtxRangePushA`). Does nothing where no tool is attached.
+/// Begins a range on this thread (`nvtxRangePushA`). Does nothing if no tool is attached.
 pub(crate) fn push(label: &str) {
-    // SAFETY: the slot is null or has a function of this prototype, from the tool.
+    // SAFETY: the slot is null, or the tool wrote a function with this prototype there.
     if let Some(push) = unsafe { mem::transmute::<*mut c_void, Option<RangePushA>>(slot(RANGE_PUSH_A)) } {
         let label = c_label(label);
-        // SAFETY: the label is a C string, of which the tool makes a copy.
+        // SAFETY: the label is a C string, which the tool copies.
         unsafe { push(label.as_ptr()) };
     }
 }
 
-/// Ends the range that this thread began last (`nvtxRangePop`).
+/// Ends this thread's newest range (`nvtxRangePop`).
 pub(crate) fn pop() {
-    // SAFETY: the slot is null or has a function of this prototype, from the tool.
+    // SAFETY: the slot is null, or the tool wrote a function with this prototype there.
     if let Some(pop) = unsafe { mem::transmute::<*mut c_void, Option<RangePop>>(slot(RANGE_POP)) } {
         // SAFETY: the function takes nothing.
         unsafe { pop() };

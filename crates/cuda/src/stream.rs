@@ -23,7 +23,7 @@ const _: () = {
 };
 
 impl CudaDevice {
-    /// Makes a stream in a green context, on at least `least` multiprocessors.
+    /// Makes a stream in a green context with at least `least` multiprocessors.
     fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
         if options.blocking_with_default {
             let message = "CUDA has no stream on a part of a device that waits for the legacy default stream; ask for \
@@ -41,7 +41,7 @@ impl CudaDevice {
     }
 }
 
-// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+// SAFETY: each method makes the CUDA call that it names, and returns what the driver said.
 unsafe impl Streams for CudaDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         if let Some(least) = options.multiprocessors {
@@ -67,7 +67,7 @@ unsafe impl Streams for CudaDevice {
     }
 
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream> {
-        // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD, which are macros and so not in the bindings.
+        // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are macros, so the bindings do not have them.
         Ok(RawStream(match which {
             DefaultStream::Legacy => 1,
             DefaultStream::PerThread => 2,
@@ -88,7 +88,7 @@ unsafe impl Streams for CudaDevice {
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
         let api = self.enter_for(stream)?;
-        // SAFETY: the caller vouches for both handles; the event may be of another device.
+        // SAFETY: the caller vouches for both handles; the event may belong to another device.
         unsafe { api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0) }.ok()
     }
 

@@ -17,7 +17,7 @@ use gpustream_hal::{
 use crate::device::CudaDevice;
 use crate::handle::{address_of, array_of};
 
-// SAFETY: the device clamps every fetch, and ends a kernel whose surface access is beside the array.
+// SAFETY: the device clamps every fetch. If a surface access misses the array, the device ends the kernel.
 unsafe impl Textures for CudaDevice {
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
         let api = self.enter()?;
@@ -141,7 +141,7 @@ fn resource_of(array: RawArray) -> CUDA_RESOURCE_DESC {
     resource(CUresourcetype::CU_RESOURCE_TYPE_ARRAY, |res| res.array = array)
 }
 
-/// Returns the description of memory of this kind, zero but for what `set` writes.
+/// Returns a description for this kind of memory. Only what `set` writes is not zero.
 fn resource(
     kind: CUresourcetype,
     set: impl FnOnce(&mut CUDA_RESOURCE_DESC_st__bindgen_ty_1),

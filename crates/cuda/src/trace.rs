@@ -1,4 +1,4 @@
-//! Traces: when operations ran, by CUPTI's activity records; ranges, by NVTX.
+//! Traces: CUPTI's activity records say when operations ran, and NVTX shows ranges.
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 

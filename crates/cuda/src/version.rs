@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 use std::fmt;
 
-/// A version of CUDA, as `cuDriverGetVersion` writes it: 12080 is 12.8.
+/// A version of CUDA, as `cuDriverGetVersion` returns it: 12080 is 12.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(pub(crate) c_int);
 
 impl Version {
-    /// The oldest version whose required functions and behaviour this backend knows.
+    /// The oldest version that has the required functions, and whose behaviour we know.
     pub(crate) const OLDEST: Self = Self(12_000);
 
     pub(crate) const fn major(self) -> u32 {

@@ -1,16 +1,16 @@
-//! The proof that CUPTI's records of CUDA 13 have the fields that this crate reads where those of 12 have them.
+//! Proves that CUPTI's records in CUDA 13 have the fields that we read in the same places as those of 12.
 //!
-//! The sources compare the places of fields with the structs of cudarc's bindings for the version that it is built with.
-//! Its file has those of all others too, behind features of which a build has one. So their texts are compared: structs with
-//! the same fields in the same order have them in the same places, up to the last that is read.
+//! The sources compare the places of fields with cudarc's structs, but only for the version that a build chooses, because the
+//! others hide behind features. So here we compare the texts. If two structs have the same fields in the same order, the fields
+//! have the same places, up to the last one that we read.
 #![allow(clippy::unwrap_used)] // Also in the tests' helpers.
 
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// Returns the text of cudarc's bindings of CUPTI. Cargo names their place only once it has the packages of all platforms, and
-/// fetches those that no build on this one has asked for.
+/// Returns the text of cudarc's bindings for CUPTI. Cargo tells us the folder only once it has the packages for all platforms, so
+/// it may fetch some that no build here has needed.
 fn bindings() -> String {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1"])
@@ -25,8 +25,8 @@ fn bindings() -> String {
     fs::read_to_string(manifest.with_file_name("src").join("cupti/sys/mod.rs")).unwrap()
 }
 
-/// Returns the fields of each definition of a struct, up to the field `last`. The name of the struct is left out of
-/// the types that are named after it.
+/// Returns the fields of each definition of a struct, up to the field `last`. If a type is named after the struct, we leave that
+/// name out.
 fn fields<'a>(bindings: &'a str, name: &str, last: &str) -> Vec<Vec<String>> {
     let begin = format!("pub struct {name} {{\n");
     let definitions = bindings.split(begin.as_str()).skip(1);
@@ -45,7 +45,7 @@ fn fields<'a>(bindings: &'a str, name: &str, last: &str) -> Vec<Vec<String>> {
 #[test]
 fn newer_records_begin_as_those_that_the_sources_are_compared_with() {
     let bindings = bindings();
-    // The name without its number, the number in the sources, the newest in the bindings, and the last field that is read.
+    // The name without its number, the number in the sources, the newest in the bindings, and the last field that we read.
     for (record, ours, newest, last) in [
         ("CUpti_ActivityKernel", 9, 13, "name"),
         ("CUpti_ActivityMemcpy", 6, 7, "correlationId"),

@@ -1,4 +1,4 @@
-//! The real CUPTI on a real device, where both are here. One test, since a process has one CUPTI.
+//! The real CUPTI on a real device, if both are here. It is one test, because a process has one CUPTI.
 #![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const SPIN: &[u8] = b".version 7.0\n.target sm_50\n.address_size 64\n\
     LOOP:\nmov.u64 %now, %globaltimer;\nsub.u64 %past, %now, %begin;\n\
     setp.lt.u64 %more, %past, %limit;\n@%more bra LOOP;\nret;\n}\n\0";
 
-/// The time in nanoseconds by which a device's time, brought to the host's clock, may be wrong.
+/// How many nanoseconds a device's time can be wrong after conversion to the host's clock.
 const SLACK: u64 = 100_000;
 
 /// A measurement of one operation.
@@ -61,7 +61,7 @@ impl Scene {
         self.device.synchronize().unwrap();
     }
 
-    /// Returns what was measured by operation, and how much was lost.
+    /// Returns what was measured for each operation, and how much was lost.
     fn take(&self, flush: bool) -> (BTreeMap<u64, Vec<Measured>>, u64) {
         let mut all = BTreeMap::<_, Vec<_>>::new();
         let mut each = |ran: &Ran<'_>| {
@@ -73,7 +73,7 @@ impl Scene {
         (all, lost)
     }
 
-    /// Returns the time that a launch of an empty kernel takes on the host, in nanoseconds.
+    /// Returns how many nanoseconds the launch of an empty kernel takes on the host.
     fn launch_cost(&self, operation: Option<u64>) -> f64 {
         const LAUNCHES: u32 = 20_000;
         self.synchronize();
@@ -120,7 +120,7 @@ fn times_of_real_work_belong_to_its_operations() {
         scene.device.trace_end();
     }
     scene.device.trace_begin().unwrap();
-    // SAFETY: the stream is alive, and what is captured is a kernel with its argument.
+    // SAFETY: the stream is alive, and we capture a kernel with its argument.
     let graph = unsafe {
         scene.device.capture_begin(stream).unwrap();
         (0..3).for_each(|_| scene.spin(20_000));
@@ -149,7 +149,7 @@ fn times_of_real_work_belong_to_its_operations() {
     scene.take(true);
     eprintln!("a launch takes {plain:.0} ns, measured {traced:.0} ns");
 
-    // A kernel that runs at the end is measured, too.
+    // A kernel that runs at the end is measured too.
     scene.operation(90, || scene.spin(3_000_000));
     scene.device.trace_end();
     scene.synchronize();
@@ -170,7 +170,7 @@ fn each_kind_is_measured(scene: &Scene) {
     let pinned = device.pinned_alloc(BYTES, PinnedOptions::default()).unwrap();
     scene.synchronize();
     let before = trace::now();
-    // SAFETY: all memory has as many bytes, and lives until the device has finished.
+    // SAFETY: all memory has this many bytes, and lives until the device has finished.
     unsafe {
         scene.operation(1, || scene.spin(200_000));
         scene.operation(2, || device.fill(memory, FillPattern::U8(7), BYTES, *stream).unwrap());

@@ -1,10 +1,10 @@
-//! The one list of HIP functions that this backend calls, with their prototypes, by the HIP version of each.
+//! The HIP functions that this backend calls, with their prototypes, sorted by the HIP version that brought them. There is no
+//! other list.
 //!
-//! `required` functions exist in every version from 5.0 on; a library without one is refused when it is opened.
-//! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
-//! `unbound` ones are optional, and hip-runtime-sys lacks them; `dropped` ones are optional, and ROCm's headers no
-//! longer have them, though its libraries do. A test compares all but the dropped ones with newer bindings
-//! (`tests/newer_bindings.rs`).
+//! Every version from 5.0 on has the `required` functions; if a library lacks one, we refuse to open it. An `optional` one can be
+//! missing. If you call it then, you get `Unsupported`, unless the caller knows another way. `unbound` ones are optional, and
+//! hip-runtime-sys lacks them. `dropped` ones are optional too: ROCm's headers no longer have them, but its libraries do. A test
+//! compares all but the dropped ones with newer bindings (`tests/newer_bindings.rs`).
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -13,8 +13,8 @@ use gpustream_hal::functions;
 #[allow(clippy::wildcard_imports)] // The prototypes below use most of it, under HIP's own names.
 use crate::ffi::*;
 
-/// Compares prototypes with hip-runtime-sys's: the same words, resolved among that crate's types. The constants are
-/// never used, so that no reference to a symbol reaches the linker.
+/// Compares our prototypes with hip-runtime-sys's: the same words, but resolved among that crate's types. We never use the
+/// constants, so that the linker sees no reference to a symbol.
 macro_rules! prove {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[cfg(feature = "hip-runtime-sys")]
@@ -37,8 +37,8 @@ macro_rules! prove_one {
         const _: unsafe extern "C" fn($($ty),*) -> $result = $name;
     };
 }
-/// Compares with newer bindings as a call: ROCm 7 takes some pointers as `const` that were not before, and a call may
-/// pass either.
+/// Compares with newer bindings by a call, because ROCm 7 takes some pointers as `const` that were not before, and you can pass
+/// either to a call.
 #[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
 macro_rules! prove_one {
     ($result:ident dropped $name:ident($($arg:ident: $ty:ty),*)) => {};
@@ -51,7 +51,7 @@ macro_rules! prove_one {
 pub(crate) use prove_one;
 
 functions! {
-    /// libamdhip64's functions, as found in one library.
+    /// libamdhip64's functions, as we found them in one library.
     Api -> hipError_t, proved by prove;
     texts { hipGetErrorName, hipGetErrorString }
     required "4.2" {
@@ -134,8 +134,8 @@ functions! {
         hipStreamWriteValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint);
     }
 
-    // One of the two answers. In 6 and 7 the first keeps its old layout and is exported only: in their headers its
-    // name stands for the second.
+    // HIP 5 has only the first. HIP 6 and 7 still export it, with its old layout, but in their headers its name stands for the
+    // second.
     dropped "4.2" {
         hipGetDeviceProperties(properties: *mut hipDeviceProp_t, device: c_int);
     }

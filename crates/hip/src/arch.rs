@@ -1,13 +1,13 @@
-//! AMD's names for devices and for the targets of code: `gfx90a:sramecc+:xnack-`, `gfx11-generic`.
+//! AMD's names for devices and code targets: `gfx90a:sramecc+:xnack-`, `gfx11-generic`.
 
-/// A device's name, as the driver gives it: a processor and the settings of its features.
+/// A device's name, as the driver gives it: a processor and its feature settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arch {
     full: String,
 }
 
 impl Arch {
-    /// Takes the driver's string, if it can be one: `gfx`, then a name; features after colons, each with a sign.
+    /// Accepts the driver's string if it looks like one: `gfx` and a name, then features after colons, each with a sign.
     pub(crate) fn parse(full: &str) -> Option<Self> {
         let mut parts = full.split(':');
         let name = parts.next()?.strip_prefix("gfx")?;
@@ -21,13 +21,13 @@ impl Arch {
         (full.len() < 256 && word(name) && parts.all(feature)).then(|| Self { full: full.to_owned() })
     }
 
-    /// Returns the processor alone, for which code is built.
+    /// Returns only the processor, because we build code for that.
     pub(crate) fn processor(&self) -> &str {
         self.full.split(':').next().unwrap_or(&self.full)
     }
 
-    /// Returns how well code built for `target` suits: the exact processor best, more so the more features it was built
-    /// for; then the family's generic processor. Code built for a feature's other setting does not run.
+    /// Returns how well code built for `target` suits. The exact processor is best, and better with each feature that the code
+    /// was built for. Then comes the family's generic processor. Code built for a feature's other setting does not run.
     pub(crate) fn rank(&self, target: &str) -> Option<u32> {
         const EXACT: u32 = 100;
         const GENERIC: u32 = 10;
@@ -51,7 +51,7 @@ impl Arch {
     }
 }
 
-/// Returns the generic processor whose code `processor` runs.
+/// Returns the generic processor whose code can run on `processor`.
 fn generic(processor: &str) -> Option<&'static str> {
     Some(match processor {
         "gfx900" | "gfx902" | "gfx904" | "gfx906" | "gfx909" | "gfx90c" => "gfx9-generic",

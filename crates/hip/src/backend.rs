@@ -14,7 +14,7 @@ use crate::identity::identity;
 use crate::info::kernel_driver;
 use crate::rocprofiler::{self, Rocprofiler};
 
-/// HIP, as one libamdhip64 offers it. The library is opened on first use and never closed.
+/// HIP, as one libamdhip64 offers it. We open the library on first use and never close it.
 pub struct Hip {
     choice: Option<PathBuf>,
     found: OnceLock<Found>,
@@ -27,17 +27,17 @@ pub fn backend() -> &'static dyn Backend {
 }
 
 impl Hip {
-    /// Returns HIP through the library at `path` alone.
+    /// Returns HIP through the library at `path`, and no other.
     ///
     /// # Safety
-    /// `path` names a libamdhip64, or something that behaves as one. Devices of two libraries carry the same name and
-    /// do not understand each other's handles, so they are not used together.
+    /// `path` must name a libamdhip64, or something that behaves like it. Do not use devices from two libraries together: they
+    /// carry the same name, but do not understand each other's handles.
     pub unsafe fn at(path: impl Into<PathBuf>) -> Self {
         Self { choice: Some(path.into()), found: OnceLock::new() }
     }
 
     fn found(&self) -> &Found {
-        // SAFETY: a choice comes from `at`, whose caller vouches for it.
+        // SAFETY: only `at` makes a choice, and its caller vouches for it.
         self.found.get_or_init(|| unsafe { Found::open(self.choice.as_deref()) })
     }
 
@@ -57,7 +57,7 @@ impl Hip {
     }
 }
 
-// SAFETY: each opening makes a device of its own, under this name.
+// SAFETY: each call makes its own device, under this name.
 unsafe impl Backend for Hip {
     fn name(&self) -> BackendName {
         BackendName::HIP
@@ -84,7 +84,7 @@ unsafe impl Backend for Hip {
     }
 
     fn expect_traces(&self) {
-        // Too late once the library has been opened, which starts HIP.
+        // Too late once we have opened the library, because that starts HIP.
         if self.found.get().is_none() {
             rocprofiler::set_up();
         }

@@ -17,7 +17,7 @@ use crate::handle::{address_of, array_of, is_default, stream_of};
 use crate::version::Version;
 
 impl HipDevice {
-    /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.
+    /// Refuses if the device has no memory pool: HIP 5 exports the functions, but they do not work.
     fn need_pool(&self) -> Result<()> {
         if gpustream_hal::Device::info(self).features.memory_pools {
             return Ok(());
@@ -27,7 +27,7 @@ impl HipDevice {
     }
 }
 
-// SAFETY: addresses are the HIP driver's, for at least as many bytes as asked for.
+// SAFETY: the addresses come from the HIP driver, which allocated at least as many bytes as we asked for.
 unsafe impl Buffers for HipDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         let api = self.enter()?;
@@ -58,8 +58,8 @@ unsafe impl Buffers for HipDevice {
         unsafe { api.hipFreeAsync(address_of(buffer), stream_of(stream)) }.ok()
     }
 
-    /// Coherence is asked for: portable memory has it only by an environment variable. Write-combining is
-    /// accepted and ignored by HIP.
+    /// We ask for coherence, because otherwise portable memory only has it if an environment variable says so. HIP accepts
+    /// write-combining and ignores it.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr> {
         let api = self.enter()?;
         let mut flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
@@ -216,13 +216,13 @@ unsafe impl Buffers for HipDevice {
         let (here, there) = (self.ordinal(), src_ordinal as c_int);
         let api = self.enter()?;
         let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
-        // SAFETY: the caller vouches for both ranges and for the devices that they are on.
+        // SAFETY: the caller vouches for both ranges and for their devices.
         unsafe { api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// No attributes are passed: up to ROCm 7.2 calls with some are refused, and without them the order is the stream's.
+    /// We pass no attributes. Up to ROCm 7.2 calls with some are refused, and without them the copies follow the stream's order.
     unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
-        /// Some versions of HIP 7.15 fault in batches of more than 8192 copies.
+        /// Some versions of HIP 7.15 crash on batches with more than 8192 copies.
         const MOST: usize = 8192;
 
         let api = self.enter()?;
@@ -236,8 +236,8 @@ unsafe impl Buffers for HipDevice {
             let mut srcs: Vec<_> = copies.iter().map(|copy| address_of(copy.src.address())).collect();
             let mut sizes: Vec<_> = copies.iter().map(|copy| copy.bytes).collect();
             let mut failed = 0;
-            // SAFETY: the lists are of equal length; the caller vouches for all ranges until the copies are done, and
-            // for the stream.
+            // SAFETY: the lists have the same length; the caller vouches for all ranges until the copies are done, and for the
+            // stream.
             let answer = unsafe {
                 api.hipMemcpyBatchAsync(
                     dsts.as_mut_ptr(),
@@ -255,17 +255,17 @@ unsafe impl Buffers for HipDevice {
         })
     }
 
-    /// Copies through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by
+    /// We copy through `hipMemcpy3DAsync`, because its copy kinds kept their numbers. `hipDrvMemcpy3DAsync` names its ends by
     /// `hipMemoryType`, which HIP 6 renumbered.
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         let copy = copy_params(copy);
-        // SAFETY: `copy` is a local that the driver reads before it returns; the caller vouches for the rows.
+        // SAFETY: `copy` is a local, which the driver reads before it returns; the caller vouches for the rows.
         unsafe { api.hipMemcpy3DAsync(&raw const copy, stream_of(stream)) }.ok()
     }
 }
 
-/// Returns a strided copy as HIP describes it.
+/// Returns a strided copy, as HIP describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> hipMemcpy3DParms {
     let nowhere = (ptr::null_mut(), hipPos { x: 0, y: 0, z: 0 });
     let end = |end: CopyEnd, pitch, rows| {
@@ -281,7 +281,7 @@ pub(crate) fn copy_params(copy: &Copy3d) -> hipMemcpy3DParms {
     };
     let ((src_array, src_at), src) = end(copy.src, copy.src_pitch, copy.src_rows);
     let ((dst_array, dst_at), dst) = end(copy.dst, copy.dst_pitch, copy.dst_rows);
-    // Beside an array the width counts texels.
+    // If one end is an array, the width counts texels.
     let unit = match (copy.src, copy.dst) {
         (CopyEnd::Array { texel, .. }, _) | (_, CopyEnd::Array { texel, .. }) => texel,
         _ => 1,

@@ -1,7 +1,6 @@
-//! HIPRTC: AMD's compiler at run time.
+//! HIPRTC, AMD's run-time compiler.
 //!
-//! From HIP 7.0 on HIPRTC is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
-//! libamdhip64.
+//! From HIP 7.0 on HIPRTC is a separate library, `libhiprtc.so.N`; up to 5.x libamdhip64 has its functions too.
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
@@ -27,7 +26,7 @@ const INVALID_PROGRAM: u32 = 4;
 const INVALID_OPTION: u32 = 5;
 const COMPILATION: u32 = 6;
 
-// Compared with newer bindings alone: hip-runtime-sys has nothing of HIPRTC.
+// We compare these only with newer bindings, because hip-runtime-sys has nothing from HIPRTC.
 #[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
 const _: () = {
     use hip_runtime_sys::hiprtcResult as Bound;
@@ -98,18 +97,18 @@ impl Codes for Api {
     }
 }
 
-/// The opened compiler. One for each libamdhip64.
+/// The opened compiler. There is one for each libamdhip64.
 pub(crate) struct Hiprtc {
     api: Api,
     major: c_int,
     minor: c_int,
     library: PathBuf,
-    /// The version of the HIP that it belongs to.
+    /// The version of the HIP that it came with.
     runtime: Version,
 }
 
 impl Hiprtc {
-    /// Opens the HIPRTC that belongs to the libamdhip64 `driver`, which is at `path` and of this version.
+    /// Opens the HIPRTC that came with the libamdhip64 `driver`, which is at `path` and has this version.
     ///
     /// # Errors
     /// `Unsupported`, with each name tried.
@@ -117,7 +116,7 @@ impl Hiprtc {
         // SAFETY: the names are HIPRTC's.
         let search = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", compiler_names(path, version)) };
         if let Some(library) = search.library.map(ManuallyDrop::new)
-            // SAFETY: it is opened as HIPRTC, and never closed.
+            // SAFETY: we open it as HIPRTC and never close it.
             && let (api, missing) = unsafe { Api::load(&library) }
             && missing.is_empty()
         {
@@ -141,20 +140,20 @@ impl Hiprtc {
 
     fn new(api: Api, library: PathBuf, runtime: Version) -> Self {
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: both pointers are to locals; on failure they stay zero.
+        // SAFETY: both pointers are to locals, which stay zero if this fails.
         let _ = unsafe { api.hiprtcVersion(&raw mut major, &raw mut minor) };
         Self { api, major, minor, library, runtime }
     }
 
-    /// Returns name, version and file, enough to tell two compilers' outputs apart.
+    /// Returns name, version and file, so that you can tell two compilers' outputs apart.
     pub(crate) fn description(&self) -> String {
         format!("HIPRTC {}.{} of HIP {} ({})", self.major, self.minor, self.runtime, self.library.display())
     }
 
-    /// Compiles `source` for `processor` into a code object.
+    /// Compiles `source` into a code object for `processor`.
     ///
     /// # Safety
-    /// The options are harmless: some make the compiler load and run a library.
+    /// The options must be harmless, because some make the compiler load and run a library.
     pub(crate) unsafe fn compile(&self, source: &Source<'_>, processor: &str) -> Result<Compiled> {
         if let Some(reason) = refusal(self.runtime, processor) {
             return Err(error(ErrorKind::Unsupported, reason));
@@ -163,7 +162,7 @@ impl Hiprtc {
         let mut options = vec![target, "-O3".to_owned(), "-std=c++17".to_owned()];
         options.extend(source.options.iter().map(|&option| option.to_owned()));
         let title = format!("HIPRTC refused {} for {processor}", source.name);
-        // SAFETY: the functions are this library's; the options are harmless by this function's contract.
+        // SAFETY: the functions come from this library; the options are harmless by this function's contract.
         let compile = |source| unsafe { COMPILER.run(&self.api, source, &options, &CODE, &title) };
         let compiled = compile(source);
         let spelled: Vec<String> = source.kernels.iter().map(|(_, address)| demangled(address)).collect();
@@ -176,8 +175,8 @@ impl Hiprtc {
     }
 }
 
-/// Returns the address of a template's instance with the arguments that the instance has once its symbol is demangled.
-/// The HIPRTC of ROCm 5 finds instances by that text, in which no typedef's name stands.
+/// Returns the address of a template's instance, with its arguments written as a demangled symbol shows them. ROCm 5's HIPRTC
+/// finds instances by that text, in which typedefs do not appear.
 fn demangled(address: &str) -> String {
     let Some((path, arguments)) = address.strip_suffix('>').and_then(|rest| rest.split_once('<')) else {
         return address.to_owned();
@@ -189,7 +188,7 @@ fn demangled(address: &str) -> String {
     format!("{path}<{}>", arguments.collect::<Vec<_>>().join(", "))
 }
 
-/// Typedefs, and types with several names: as sources write these, and as they are demangled.
+/// Typedefs, and types with several names: as you write them, and as a demangler does.
 const TYPEDEFS: [(&str, &str); 11] = [
     ("gs::half", "__half"),
     ("unsigned", "unsigned int"),
@@ -204,12 +203,12 @@ const TYPEDEFS: [(&str, &str); 11] = [
     ("size_t", "unsigned long"),
 ];
 
-/// Returns why this compiler is not asked for this target, if so.
+/// If we must not ask this compiler for this target, returns why.
 ///
-/// A HIPRTC of 5.x that meets a processor younger than its compiler ends the process with a segmentation fault
-/// instead of an error (seen with 5.2.3 and gfx940, gfx942, gfx1100, gfx1201). Running it in a child process
-/// would turn the crash into the same refusal, but a library cannot start its host program again, so it does
-/// not call it at all. From 6.0 on an unknown processor is an error like any other.
+/// If a HIPRTC 5.x meets a processor that is newer than the compiler, it ends the process with a segmentation fault instead of an
+/// error. We saw this with 5.2.3 and gfx940, gfx942, gfx1100 and gfx1201. A child process could turn the crash into a refusal,
+/// but a library cannot start its host program again. So we do not call the compiler at all. From 6.0 on you get an ordinary
+/// error for an unknown processor.
 fn refusal(version: Version, processor: &str) -> Option<String> {
     let since = match processor {
         "gfx900" | "gfx906" | "gfx908" | "gfx90a" | "gfx1030" => Version::new(5, 0),
@@ -248,8 +247,8 @@ mod tests {
         assert!(refusal(Version::new(6, 4), "gfx1201").is_none());
     }
 
-    /// The real compiler works without a GPU: it makes a code object of the processor asked for, explains a refusal,
-    /// and is not asked for a processor that would crash it.
+    /// The real compiler works without a GPU: it makes a code object for the processor you ask for and explains a refusal. If a
+    /// processor would crash it, we do not ask.
     #[test]
     fn real_compiler_compiles_and_refuses_where_one_is_installed() {
         // SAFETY: no choice is made.
@@ -292,7 +291,7 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(hiprtc, &integers, "gfx90a").unwrap();
 
-        // Source that the bindings embed does not compile with other types than were parsed.
+        // The bindings embed the source, so it must not compile with types other than the parsed ones.
         let text = include_str!("../fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(hiprtc, &asserted, "gfx90a").unwrap();
@@ -318,11 +317,11 @@ mod tests {
         assert!(hiprtc.description().starts_with("HIPRTC "), "{}", hiprtc.description());
     }
 
-    /// Uses the test-only HIPRTC that forwards to NVRTC. A recorder of CUDA must not be in the process: NVRTC asks any
-    /// libcuda in the process for private tables.
+    /// Uses the test-only HIPRTC that forwards to NVRTC. The process must not contain the CUDA recorder, because NVRTC asks any
+    /// libcuda that it finds for private tables.
     #[test]
     fn shims_compiler_compiles_where_nvrtc_is_installed() {
-        // The folder is this process's own: another user could not write where one has built before.
+        // The folder belongs to this process, because otherwise one user's build would keep another user from writing there.
         let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
         if !tests.exists() {

@@ -13,14 +13,14 @@ use crate::arch::Arch;
 use crate::driver::Driver;
 use crate::info;
 
-/// A device, and the library that it is used through.
+/// A device, and the library that we use it through.
 pub(crate) struct HipDevice {
     pub(crate) driver: Arc<Driver>,
     /// The driver's functions, for calls on this device.
     pub(crate) api: Api,
     pub(crate) arch: Arch,
     pub(crate) info: DeviceInfo,
-    /// Images of loaded modules: HIP keeps pointing into the memory it was given until the module is unloaded.
+    /// The images of loaded modules. HIP keeps pointers into our memory until the module is unloaded.
     pub(crate) images: Mutex<HashMap<usize, Box<[u8]>>>,
     pub(crate) shares: DeviceParts,
 }
@@ -34,27 +34,27 @@ impl HipDevice {
         Ok(Self { driver, api, arch, info, images: Mutex::default(), shares: DeviceParts::default() })
     }
 
-    /// Makes this the calling thread's device: the first thing that nearly every method does.
+    /// Makes this the calling thread's device. Nearly every method must do this first.
     #[inline]
     pub(crate) fn enter(&self) -> Result<&Api> {
         self.api.make_current(self.ordinal())?;
         Ok(&self.api)
     }
 
-    /// Returns the number by which HIP knows the device.
+    /// Returns HIP's number for the device.
     pub(crate) fn ordinal(&self) -> c_int {
         self.info.ordinal as c_int
     }
 }
 
-// SAFETY: the facts and answers are the HIP driver's, for this device.
+// SAFETY: the facts and answers come from the HIP driver, for this device.
 unsafe impl Device for HipDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn context(&self) -> usize {
-        // One for each device of a library, which is larger than there are devices.
+        // One for each device in a library. It is larger than any number of devices.
         Arc::as_ptr(&self.driver).addr() + self.info.ordinal
     }
 
@@ -73,7 +73,7 @@ unsafe impl Device for HipDevice {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: both pointers are to locals.
         unsafe { api.hipMemGetInfo(&raw mut free, &raw mut total) }.ok()?;
-        // HIP takes the two from different places: an emulated device had more free than it has.
+        // HIP takes the two from different places: we saw an emulated device with more free memory than it has.
         Ok(MemoryInfo { free: free.min(total) as u64, total: total as u64 })
     }
 

@@ -21,38 +21,39 @@ use crate::library::driver_names;
 use crate::memset::MemsetOrder;
 use crate::version::Version;
 
-/// The advice where there is no library.
+/// What we advise if there is no library.
 const INSTALL: &str = "install ROCm's HIP runtime (package hip-runtime-amd from AMD, libamdhip64-5 or later \
                        from Debian and Ubuntu), or set GPUSTREAM_HIP_LIBRARY to its path";
 
-/// An opened and initialised libamdhip64. It is never closed: HIP keeps threads of its own.
+/// An opened and initialised libamdhip64. We never close it, because HIP has threads of its own.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
     pub(crate) path: PathBuf,
     pub(crate) library: ManuallyDrop<Library>,
     pub(crate) memset_order: MemsetOrder,
-    /// The outcome of `hipInit(0)`: a machine without a device fails here on some versions, later on others.
+    /// What `hipInit(0)` returned. On a machine without a device, some versions fail here and others later.
     initialised: Result<()>,
     hiprtc: OnceLock<Result<Hiprtc>>,
     /// The faults of devices, by their ordinals.
     faults: Mutex<HashMap<usize, Fault>>,
 }
 
-/// The outcome of looking for libamdhip64; kept for [`Probe`](gpustream_hal::Probe).
+/// What we found when we looked for libamdhip64; we keep it for [`Probe`](gpustream_hal::Probe).
 pub(crate) struct Found {
     pub(crate) driver: Result<Arc<Driver>>,
-    /// Each name tried, in order, with the reason why it was not opened.
+    /// Each name that we tried, in order, and why we could not open it.
     pub(crate) tried: Vec<String>,
 }
 
 impl Found {
-    /// Opens the library at `choice`, or the one that the environment names, or the newest that is installed.
+    /// Opens the library at `choice`. Without one, opens the library that the environment names, or else the newest one
+    /// installed.
     ///
     /// # Safety
     /// `choice` names a libamdhip64.
     pub(crate) unsafe fn open(choice: Option<&Path>) -> Self {
-        // SAFETY: the names are HIP's, and `choice` as this function's caller vouches.
+        // SAFETY: the names are HIP's; this function's caller vouches for `choice`.
         let search = unsafe {
             match choice {
                 Some(path) => Search::only(path),
@@ -74,7 +75,7 @@ impl Found {
 impl Driver {
     fn initialise(library: Library, name: &str) -> Result<Self> {
         let library = ManuallyDrop::new(library);
-        // SAFETY: it is opened as libamdhip64, and never closed.
+        // SAFETY: we open it as libamdhip64 and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         let path = api.hipInit.and_then(|function| file_of(function as usize));
         let path = path.unwrap_or_else(|| PathBuf::from(name));
@@ -106,7 +107,7 @@ impl Driver {
         Ok(Self { api, version, path, library, memset_order, initialised, hiprtc, faults })
     }
 
-    /// Returns the number of devices, which is not zero.
+    /// Returns the number of devices, which is never zero.
     pub(crate) fn device_count(&self) -> Result<usize> {
         self.initialised.clone().map_err(|failure| self.without_device(failure))?;
         let mut count: c_int = 0;
@@ -119,13 +120,13 @@ impl Driver {
         }
     }
 
-    /// Returns the run-time compiler, opened on first use.
+    /// Returns the run-time compiler. The first call opens it.
     pub(crate) fn hiprtc(&self) -> Result<&Hiprtc> {
         let open = || Hiprtc::open(&self.library, &self.path, self.version);
         self.hiprtc.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
-    /// Returns the functions for calls on device `ordinal`; all handles of the device share its fault.
+    /// Returns the functions for calls on device `ordinal`. All handles to the device share its fault.
     pub(crate) fn api_of(&self, ordinal: usize) -> Api {
         let mut faults = lock(&self.faults);
         self.api.for_device(faults.entry(ordinal).or_insert_with(|| Fault::of(BACKEND, ordinal)).clone())
@@ -153,20 +154,20 @@ impl Driver {
     }
 }
 
-/// The file of the kernel's driver, which every process with an AMD GPU opens.
+/// The kernel driver's file, which every process with an AMD GPU opens.
 const KFD: &str = "/dev/kfd";
 
-/// Returns whether there is such a file, and this process may not open it. HIP then counts no device, as if there were none.
+/// Returns true if the file exists but this process may not open it. HIP then counts no devices, as if there were none.
 fn is_forbidden(file: &Path) -> bool {
     let opened = File::options().read(true).write(true).open(file);
     opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 impl Api {
-    /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
+    /// Makes `device` the calling thread's device: `hipGetDevice`, then `hipSetDevice` if it is another one.
     ///
-    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device
-    /// pays that alone.
+    /// HIP needs this before nearly every call. The question reads a thread-local variable, so a thread that stays with one
+    /// device pays only for that.
     #[inline]
     pub(crate) fn make_current(&self, device: c_int) -> Result<()> {
         let mut current: c_int = -1;
@@ -189,7 +190,7 @@ mod tests {
     fn only_a_file_that_is_there_is_forbidden() {
         assert!(!is_forbidden(Path::new("/nowhere/kfd")));
         assert!(!is_forbidden(Path::new("/dev/null")));
-        // Root may open everything but an executable that runs, which is another error.
+        // Root can open everything except an executable that runs, and that is another error.
         let forbidden = std::env::temp_dir().join(format!("gpustream-kfd-{}", std::process::id()));
         std::fs::write(&forbidden, "").unwrap();
         let mut permissions = std::fs::metadata(&forbidden).unwrap().permissions();

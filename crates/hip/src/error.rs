@@ -1,4 +1,4 @@
-//! From HIP's return codes to errors.
+//! Turns HIP's return codes into errors.
 
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::{BackendName, Error, ErrorKind, Fault};
@@ -57,7 +57,7 @@ impl Codes for Api {
     }
 }
 
-/// Returns an error of this backend that no driver call caused.
+/// Returns an error from this backend, for a failure that no driver call caused.
 #[cold]
 pub(crate) fn error(kind: ErrorKind, message: impl Into<String>) -> Error {
     Error::new(kind, message).with_backend(BACKEND)

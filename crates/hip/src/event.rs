@@ -1,4 +1,4 @@
-//! Events. An event knows its device, so that only making and recording one depend on the thread's current device.
+//! Events. An event knows its device, so only two calls depend on the thread's current device: to make one and to record one.
 
 use std::ptr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::device::HipDevice;
 use crate::ffi::{hipEventBlockingSync, hipEventDefault, hipEventDisableTiming};
 use crate::handle::{event_of, stream_of};
 
-// SAFETY: each method is the HIP call that it names, and answers what the driver answered.
+// SAFETY: each method makes the HIP call that it names, and returns what the driver said.
 unsafe impl Events for HipDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         let api = self.enter()?;
@@ -17,7 +17,7 @@ unsafe impl Events for HipDevice {
         if !options.timing {
             flags |= hipEventDisableTiming;
         }
-        // HIP's other way of waiting polls, yielding or not as the device is set up.
+        // HIP's other way to wait polls. Whether it yields depends on the device's settings.
         if options.wait == WaitPolicy::Block {
             flags |= hipEventBlockingSync;
         }
@@ -56,7 +56,7 @@ unsafe impl Events for HipDevice {
         let mut milliseconds = 0_f32;
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         unsafe { api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;
-        // Negative where `end` came first: no duration can say so, and zero is the nearest.
+        // Negative if `end` came first. A duration cannot be negative, and zero is the nearest.
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
     }
 }

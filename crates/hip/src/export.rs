@@ -1,4 +1,4 @@
-//! Memory that other processes map: the driver's virtual memory, whose handles travel as file descriptors.
+//! Memory that other processes can map: the driver's virtual memory, because its handles travel as file descriptors.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::ffi::*;
 use crate::handle::address_of;
 use crate::version::Version;
 
-// SAFETY: the driver keeps memory while a process maps it, and knows its length.
+// SAFETY: the driver keeps the memory while any process maps it, and knows its length.
 unsafe impl Exports for HipDevice {
     fn uuid(&self) -> Result<[u8; 16]> {
         let api = self.enter()?;
@@ -39,7 +39,7 @@ unsafe impl Exports for HipDevice {
         let api = self.enter()?;
         let mut descriptor: c_int = -1;
         let to = (&raw mut descriptor).cast();
-        // SAFETY: for this type of handle the driver writes a descriptor, to a local; the caller vouches for the mapping.
+        // SAFETY: with this handle type the driver writes a descriptor, here to a local; the caller vouches for the mapping.
         unsafe {
             api.hipMemExportToShareableHandle(
                 to,
@@ -56,7 +56,7 @@ unsafe impl Exports for HipDevice {
     fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let (len, mut handle) = (self.mapped(bytes)?, ptr::null_mut());
-        // HIP maps whatever length it is asked for.
+        // HIP maps whatever length you ask for, so we check it.
         let there = length(descriptor);
         if there < len as u64 {
             let message =
@@ -69,7 +69,7 @@ unsafe impl Exports for HipDevice {
         } else {
             (&raw mut number).cast()
         };
-        // SAFETY: the pointers are to locals; later versions take a descriptor's number for the second.
+        // SAFETY: the pointers are to locals; later versions take a descriptor's number as the second.
         let imported = unsafe {
             api.hipMemImportFromShareableHandle(&raw mut handle, from, hipMemHandleTypePosixFileDescriptor)
         };
@@ -80,7 +80,7 @@ unsafe impl Exports for HipDevice {
     unsafe fn shared_unmap(&self, mapping: SharedMapping) -> Result<()> {
         let api = self.enter()?;
         let address = address_of(mapping.address);
-        // SAFETY: the mapping and the handle are this value's own, and out of use by the caller's promise.
+        // SAFETY: this value owns the mapping and the handle, and the caller promises that they are out of use.
         unsafe {
             let unmapped = api.hipMemUnmap(address, mapping.mapped).ok();
             let freed = unmapped.and_then(|()| api.hipMemAddressFree(address, mapping.mapped).ok());
@@ -101,7 +101,7 @@ impl HipDevice {
         }
     }
 
-    /// Returns how many bytes the driver maps for so many.
+    /// Returns how many bytes the driver maps if you ask for this many.
     fn mapped(&self, bytes: usize) -> Result<usize> {
         let (mut granularity, properties) = (0, self.properties());
         let minimum = hipMemAllocationGranularityMinimum;
@@ -115,13 +115,12 @@ impl HipDevice {
         })
     }
 
-    /// Maps memory for this device and those that can reach its memory. The mapping owns the handle, which is released on
-    /// failure.
+    /// Maps memory for this device and for those that can reach its memory. The mapping owns the handle; if this fails, we
+    /// release the handle.
     fn map(&self, handle: hipMemGenericAllocationHandle_t, len: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let mut address = ptr::null_mut();
-        // SAFETY: the pointer is to a local; the handle is the caller's, and everything made is undone where a later
-        // call fails.
+        // SAFETY: the pointer is to a local and the handle is the caller's. If a later call fails, we undo everything made here.
         unsafe {
             let reserved = api.hipMemAddressReserve(&raw mut address, len, 0, ptr::null_mut(), 0).ok();
             let mapped = reserved.and_then(|()| {
@@ -139,7 +138,7 @@ impl HipDevice {
             let flags = hipMemAccessFlagsProtReadWrite;
             let access = |&device: &c_int| hipMemAccessDesc { location: location(device), flags };
             let all: Vec<_> = devices.iter().map(access).collect();
-            // SAFETY: the list has so many entries, and the range was mapped above.
+            // SAFETY: the list has this many entries, and we mapped the range above.
             unsafe { api.hipMemSetAccess(address, len, all.as_ptr(), all.len()) }.ok()
         });
         if let Err(error) = access {
@@ -150,8 +149,8 @@ impl HipDevice {
         Ok(mapping)
     }
 
-    /// Returns the devices that can reach this one's memory, this one among them. Peer access that is turned on later does
-    /// not hold for such memory.
+    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later, it does not
+    /// hold for this memory.
     fn reachers(&self, api: &Api) -> Result<Vec<c_int>> {
         let here = self.ordinal();
         let mut reachers = vec![here];
@@ -178,7 +177,7 @@ fn handle_of(handle: u64) -> hipMemGenericAllocationHandle_t {
     ptr::with_exposed_provenance_mut(handle as usize)
 }
 
-/// Returns the length of a descriptor's memory, as buffers of the system's own (`dma_buf`) tell it; 0 for other things.
+/// Returns how much memory a descriptor stands for, as the system's own buffers (`dma_buf`) state it; 0 for other things.
 fn length(descriptor: BorrowedFd<'_>) -> u64 {
     let file = descriptor.try_clone_to_owned().map(File::from);
     file.and_then(|mut file| file.seek(SeekFrom::End(0))).unwrap_or(0)

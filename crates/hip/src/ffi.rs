@@ -1,11 +1,10 @@
-//! The part of HIP's C interface that gpustream uses: handles, structs and constants, named as HIP names them.
+//! The part of HIP's C interface that we use: handles, structs and constants, with HIP's names.
 //!
-//! They are declared here rather than imported, so that a user who turns HIP on needs neither ROCm nor a cargo
-//! configuration to build. With the feature `hip-runtime-sys` each declaration is compared with that crate's
-//! while this one compiles: every constant's value, every struct's size and its fields' offsets and sizes, and (in
-//! [`api`](crate::api)) every prototype. That crate ends with HIP 5.4: `tests/newer_bindings.rs` compiles this one with
-//! the bindings of later versions in its place, under the configuration `newer_bindings`. Enumerations are plain
-//! integers, because newer versions of ROCm return values that older declarations lack.
+//! We declare them here rather than import them, so that you can turn HIP on without ROCm and without a cargo configuration. With
+//! the feature `hip-runtime-sys`, the compiler compares each declaration with that crate's: every constant's value, every
+//! struct's size and its fields' offsets and sizes, and (in [`api`](crate::api)) every prototype. That crate ends with HIP 5.4.
+//! So `tests/newer_bindings.rs` compiles this crate with later bindings instead, under the configuration `newer_bindings`. We use
+//! plain integers for enumerations, because newer versions of ROCm return values that older declarations lack.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -29,7 +28,7 @@ pub(crate) type hipDevice_t = c_int;
 pub(crate) type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, hipError_t, *mut c_void)>;
 
-/// The attributes of a batch's copies, which HIP's headers up to 7.14 call unsupported.
+/// The attributes for a batch's copies. HIP's headers up to 7.14 call them unsupported.
 pub(crate) enum hipMemcpyAttributes {}
 
 /// The part of its memory that a texture reads; nothing here asks for one.
@@ -85,7 +84,7 @@ macro_rules! structure {
     };
 }
 
-// No number here moved between HIP 5.2 and 7.15, and hardly one equals CUDA's.
+// No number here changed between HIP 5.2 and 7.15, and hardly any equals CUDA's.
 enumeration!(hipDeviceAttribute_t {
     hipDeviceAttributeAsyncEngineCount = 2,
     hipDeviceAttributeConcurrentKernels = 8,
@@ -197,9 +196,9 @@ flags! {
     hipStreamWaitValueAnd = 0x2,
 }
 
-/// Stands for the host where a device number is asked for (a macro in C, which the bindings lack).
+/// Means the host if a call asks for a device number (a macro in C, so the bindings lack it).
 pub(crate) const hipCpuDeviceId: c_int = -1;
-/// The handle of each thread's own default stream (a macro in C, which the bindings lack).
+/// The handle for each thread's own default stream (a macro in C, so the bindings lack it).
 pub(crate) const hipStreamPerThread: usize = 2;
 
 enumeration!(hipMemLocationType { hipMemLocationTypeDevice = 1 });
@@ -212,7 +211,7 @@ structure!(hipUUID { bytes: [u8; 16] });
 structure!(hipMemLocation { type_: hipMemLocationType, id: c_int });
 structure!(hipMemAccessDesc { location: hipMemLocation, flags: hipMemAccessFlags });
 
-/// The properties of memory. HIP 6 gave the second field two names, so that the fields are not compared.
+/// The properties of memory. HIP 6 gave the second field two names, so we do not compare the fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct hipMemAllocationProp {
@@ -267,8 +266,8 @@ structure!(HIP_TEXTURE_DESC {
     reserved: [c_int; 12],
 });
 structure!(
-    /// The memory of a texture. `res` is a union: of an array its handle; of linear memory the address, format and number of
-    /// channels in one word, and the length.
+    /// A texture's memory. `res` is a union: for an array its handle; for linear memory one word with the address, format and
+    /// number of channels, and the length.
     HIP_RESOURCE_DESC {
         resType: hipResourceType,
         res: [u64; 16],
@@ -276,7 +275,7 @@ structure!(
     }
 );
 structure!(
-    /// The memory of a surface, for which `res` is the handle of an array.
+    /// A surface's memory. `res` is an array's handle.
     hipResourceDesc {
         resType: hipResourceType,
         res: [u64; 7],
@@ -292,7 +291,7 @@ structure!(hipKernelNodeParams {
     sharedMemBytes: c_uint,
 });
 structure!(
-    /// The order of 5 and 6, and of AMD's headers of 7: see [`memset`](crate::memset).
+    /// The field order in 5 and 6, and in AMD's headers for 7: see [`memset`](crate::memset).
     hipMemsetParams {
         dst: *mut c_void,
         elementSize: c_uint,
@@ -303,8 +302,8 @@ structure!(
     }
 );
 
-/// `hipMemsetParams` in the order that AMD's documentation gives it from HIP 7.0 on, which is CUDA's, and as long as in
-/// the other.
+/// `hipMemsetParams` in the order that AMD's documentation gives from HIP 7.0 on. It is CUDA's order, and the struct has the same
+/// size in both.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct hipMemsetParamsDocumented {
@@ -318,7 +317,7 @@ pub(crate) struct hipMemsetParamsDocumented {
 }
 const _: () = assert!(size_of::<hipMemsetParamsDocumented>() == size_of::<hipMemsetParams>());
 
-/// A kernel node's attribute: a union that grew to 64 bytes and reads its first four for every flag.
+/// A kernel node's attribute: a union that grew to 64 bytes. For every flag, HIP reads the first four.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(crate) struct hipKernelNodeAttrValue {
@@ -331,13 +330,13 @@ const _: () = assert!(
         && std::mem::offset_of!(hip_runtime_sys::hipKernelNodeAttrValue, cooperative) == 0
 );
 
-/// Room for a device's properties in any version: 792 bytes up to 5.7, 1472 from 6.0 on, more by then.
+/// Room for a device's properties in any version: they take 792 bytes up to 5.7 and 1472 from 6.0 on, and we leave room for more.
 ///
-/// Only the answers that no attribute gives are read from it, at the offsets in [`PropertyLayout`].
+/// We read only what no attribute tells, at the offsets in [`PropertyLayout`].
 #[repr(C, align(16))]
 pub(crate) struct hipDeviceProp_t(pub(crate) [u8; 4096]);
 
-/// The offsets of the fields that gpustream reads from a version of `hipDeviceProp_t`.
+/// The offsets of the fields that we read from a version of `hipDeviceProp_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PropertyLayout {
     pub(crate) total_global_mem: usize,
@@ -347,7 +346,7 @@ pub(crate) struct PropertyLayout {
 }
 
 impl PropertyLayout {
-    /// The layout of HIP 5, which the plain `hipGetDeviceProperties` still fills in 6 and 7.
+    /// HIP 5's layout. The plain `hipGetDeviceProperties` still fills it in 6 and 7.
     pub(crate) const R0000: Self =
         Self { total_global_mem: 256, warp_size: 276, multiprocessors: 336, arch_name: 396 };
     /// The layout that `hipGetDevicePropertiesR0600` fills.
@@ -359,7 +358,7 @@ impl PropertyLayout {
 const _: () = {
     use hip_runtime_sys::hipDeviceProp_t as Bound;
     use std::mem::offset_of;
-    // Headers from 6.0 on give the newer layout this name.
+    // Headers from 6.0 on give this name to the newer layout.
     let layout = if cfg!(newer_bindings) { PropertyLayout::R0600 } else { PropertyLayout::R0000 };
     assert!(size_of::<Bound>() <= size_of::<hipDeviceProp_t>());
     assert!(align_of::<Bound>() <= align_of::<hipDeviceProp_t>());

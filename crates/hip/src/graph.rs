@@ -19,7 +19,7 @@ use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_
 use crate::launch::check;
 use crate::memset::Fill;
 
-/// Returns a kernel node's parameters; `args` is read while the node is made.
+/// Returns a kernel node's parameters. HIP reads `args` while it makes the node.
 fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {
     let shape = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
     hipKernelNodeParams {
@@ -32,7 +32,7 @@ fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_vo
     }
 }
 
-/// Returns destination, source, size and direction of a plain copy; `None` for other work.
+/// Returns a plain copy's destination, source, size and direction; `None` for other work.
 fn work_params(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
     Some(match *work {
         Work::CopyToDevice { dst, src, bytes } => (address_of(dst), src.cast(), bytes, hipMemcpyHostToDevice),
@@ -60,11 +60,11 @@ unsafe fn set_attributes(api: &Api, node: hipGraphNode_t, config: &LaunchConfig)
     }
     let (which, value) =
         (hipKernelNodeAttributeCooperative, hipKernelNodeAttrValue { cooperative: 1, rest: [0; 31] });
-    // SAFETY: the caller vouches for the node; the value is larger than any version's.
+    // SAFETY: the caller vouches for the node; the value is larger than in any version.
     unsafe { api.hipGraphKernelNodeSetAttribute(node, which, &raw const value) }.ok()
 }
 
-// SAFETY: each method is the HIP call that it names, and answers what the driver answered.
+// SAFETY: each method makes the HIP call that it names, and returns what the driver said.
 unsafe impl Graphs for HipDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
@@ -84,23 +84,23 @@ unsafe impl Graphs for HipDevice {
         Ok(RawGraph(graph as usize))
     }
 
-    /// ROCm 6 returns from a failed `hipStreamEndCapture` with the stream's status as it was, and every later use of
-    /// the stream fails. It accepts a new capture, though, unless the status is "active", and a capture that ends
-    /// well resets this stream and those that had joined. So this breaks an active capture, then captures nothing.
+    /// If `hipStreamEndCapture` fails on ROCm 6, it leaves the stream's status as it was, and every later use of the stream
+    /// fails. But HIP still accepts a new capture, unless the status is "active". If that capture ends well, it resets this
+    /// stream and those that had joined. So we break an active capture, and then capture nothing.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         let stream = stream_of(stream);
         let mut status = hipStreamCaptureStatusNone;
         let mut graph = ptr::null_mut();
-        // SAFETY: the pointers are to locals; the caller vouches for the stream, which was captured on this thread;
-        // no other owner of the graph exists.
+        // SAFETY: the pointers are to locals. The caller vouches for the stream, which this thread captured; the graph has no
+        // other owner.
         unsafe {
             api.hipStreamIsCapturing(stream, &raw mut status).ok()?;
             if status == hipStreamCaptureStatusNone {
                 return Ok(());
             }
             if status == hipStreamCaptureStatusActive {
-                // The query is not allowed in a capture, and invalidates it.
+                // A capture does not allow the query, and the query would invalidate it.
                 let _ = api.hipStreamQuery(stream);
             }
             api.hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed).ok()?;
@@ -138,7 +138,7 @@ unsafe impl Graphs for HipDevice {
     ) -> Result<RawGraphNode> {
         let api = self.enter()?;
         let graph = graph_of(graph);
-        // A node handle is a pointer-sized integer in both worlds.
+        // To both sides a node handle is an integer as large as a pointer.
         let (deps, count): (*const hipGraphNode_t, _) = (dependencies.as_ptr().cast(), dependencies.len());
         let mut added = ptr::null_mut();
         let out = &raw mut added;
@@ -149,8 +149,8 @@ unsafe impl Graphs for HipDevice {
             unsafe { api.hipGraphAddMemcpyNode1D(out, graph, deps, count, dst, src, bytes, kind) }.ok()?;
             return Ok(RawGraphNode(added as usize));
         }
-        // SAFETY: `out` is a local; each parameter block is a local that HIP copies before it returns;
-        // the caller vouches for handles, arguments and what the node refers to.
+        // SAFETY: `out` is a local. HIP copies each parameter block, also a local, before it returns. The caller vouches for
+        // handles, arguments and what the node refers to.
         unsafe {
             match *node {
                 GraphNode::Empty => api.hipGraphAddEmptyNode(out, graph, deps, count).ok()?,
@@ -159,7 +159,7 @@ unsafe impl Graphs for HipDevice {
                     let params = kernel_params(function, config, args);
                     api.hipGraphAddKernelNode(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
-                        // The caller never hears of the node, and the next launch would run it.
+                        // The caller never learns about this node, and the next launch would run it, so we remove it.
                         let _ = api.hipGraphDestroyNode(added);
                     })?;
                 }
@@ -189,7 +189,7 @@ unsafe impl Graphs for HipDevice {
         let api = &self.api;
         let (graph, null) = (graph_of(graph), ptr::null_mut());
         let (mut nodes, mut edges) = (0, 0);
-        // SAFETY: null arrays ask for the numbers alone, which go to locals; the caller vouches for the graph.
+        // SAFETY: with null arrays the driver only counts, and writes the counts to locals; the caller vouches for the graph.
         unsafe {
             api.hipGraphGetNodes(graph, null, &raw mut nodes).ok()?;
             api.hipGraphGetEdges(graph, null, null, &raw mut edges).ok()?;
@@ -219,7 +219,7 @@ unsafe impl Graphs for HipDevice {
         unsafe { api.hipGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
     }
 
-    /// Does nothing before HIP 5.3, which brought `hipGraphUpload`: the first launch then prepares.
+    /// Does nothing before HIP 5.3, which brought `hipGraphUpload`. Then the first launch prepares the graph.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
         if self.api.hipGraphUpload.is_none() {
             return Ok(());
@@ -240,7 +240,7 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointers are to locals; the caller vouches for both handles.
         let answer =
             unsafe { api.hipGraphExecUpdate(exec_of(exec), graph_of(graph), &raw mut node, &raw mut result) };
-        // Each value beyond "described by the return code" says that this graph needs an executable of its own.
+        // Every value beyond "described by the return code" says that this graph needs its own executable.
         let refused = answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE);
         if refused && result > hipGraphExecUpdateError {
             return Ok(GraphUpdate::TopologyChanged);
@@ -257,8 +257,8 @@ unsafe impl Graphs for HipDevice {
             let answer = unsafe { api.hipGraphExecMemcpyNodeSetParams1D(exec, node, dst, src, bytes, kind) };
             return answer.ok();
         }
-        // SAFETY: each parameter block is a local that HIP copies before it returns; the caller vouches
-        // for handles, arguments and what the work refers to.
+        // SAFETY: HIP copies each parameter block, which is a local, before it returns. The caller vouches for handles, arguments
+        // and what the work refers to.
         unsafe {
             match *work {
                 Work::Kernel { function, config, args } => {

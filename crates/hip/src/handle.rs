@@ -1,4 +1,4 @@
-//! The handles of [`gpustream_hal`] as HIP's own.
+//! Turns [`gpustream_hal`]'s handles into HIP's.
 
 use gpustream_hal::{RawStream, handles_of_driver};
 
@@ -19,7 +19,7 @@ handles_of_driver! {
     node_of: RawGraphNode => hipGraphNode_t;
 }
 
-/// Returns whether this is one of the driver's own streams: null, `hipStreamLegacy` or `hipStreamPerThread`.
+/// Returns true for the driver's own streams: null, `hipStreamLegacy` and `hipStreamPerThread`.
 pub(crate) fn is_default(stream: RawStream) -> bool {
     stream.0 <= 2
 }

@@ -15,9 +15,9 @@ pub(crate) fn identity(api: &Api, device: c_int) -> Identity {
     let numbered = unsafe { api.hipDeviceGetUuid(&raw mut uuid, device) }.ok().is_ok();
     let mut text: [c_char; 32] = [0; 32];
     let room = text.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
+    // SAFETY: the buffer is that large, and a zero follows.
     let placed = unsafe { api.hipDeviceGetPCIBusId(text.as_mut_ptr(), room, device) }.ok().is_ok();
-    // SAFETY: the last byte is zero whatever was written before it.
+    // SAFETY: the last byte is zero, whatever the driver wrote before it.
     let place = unsafe { CStr::from_ptr(text.as_ptr()) };
     Identity {
         uuid: Some(uuid.bytes).filter(|_| numbered).and_then(uuid_of),
@@ -25,8 +25,8 @@ pub(crate) fn identity(api: &Api, device: c_int) -> Identity {
     }
 }
 
-/// Returns the UUID that HIP's bytes stand for. AMD's runtime has the last 16 letters of `GPU-0123456789abcdef`, and `XX` for a
-/// device without a number; another vendor's has numbers.
+/// Returns the UUID for HIP's bytes. AMD's runtime writes the last 16 letters of `GPU-0123456789abcdef`, or `XX` if the device
+/// has no number. Other vendors write numbers.
 fn uuid_of(bytes: [u8; 16]) -> Option<String> {
     match bytes {
         bytes if bytes.iter().all(u8::is_ascii_hexdigit) => {
@@ -40,9 +40,9 @@ fn uuid_of(bytes: [u8; 16]) -> Option<String> {
 pub(crate) fn name(api: &Api, device: c_int) -> Result<String> {
     let mut name: [c_char; 256] = [0; 256];
     let room = name.len() as c_int - 1;
-    // SAFETY: the buffer has that room, and a zero after it.
+    // SAFETY: the buffer is that large, and a zero follows.
     unsafe { api.hipDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
-    // SAFETY: the last byte is zero whatever was written before it.
+    // SAFETY: the last byte is zero, whatever the driver wrote before it.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 

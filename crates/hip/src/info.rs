@@ -1,4 +1,4 @@
-//! Reading a device's name, limits and abilities.
+//! Reads a device's name, limits, features and quirks.
 
 use std::ffi::{CStr, c_int};
 
@@ -45,10 +45,10 @@ pub(crate) fn read(
     ];
     info.limits.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
 
-    // An attribute that a version does not know is the least ability, not a failure.
+    // If a version does not know an attribute, we assume the least. That is not a failure.
     let number = |which| attribute(which).unwrap_or(0);
     let ability = |which| number(which) != 0;
-    // RDNA devices report workgroup processors, of two compute units each, and count occupancy per compute unit.
+    // RDNA devices report workgroup processors, which have two compute units each, but they count occupancy per compute unit.
     info.multiprocessors = info.multiprocessors.max(number(hipDeviceAttributePhysicalMultiProcessorCount));
     info.limits.max_threads_per_multiprocessor =
         number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.limits.max_threads_per_block);
@@ -64,7 +64,7 @@ pub(crate) fn read(
     info.features.managed_memory =
         ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
     info.features.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
-    // HIP states no limit: a code object says how many bytes its kernels take.
+    // HIP states no limit, because a code object says how many bytes its kernels take.
     info.limits.parameter_bytes = u32::MAX;
     info.features.textures = api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
     info.features.shared_memory =
@@ -105,13 +105,13 @@ fn any_peer(api: &Api, ordinal: usize, count: usize) -> bool {
     })
 }
 
-/// Returns how many queues HIP gives its streams, by the variable `GPU_MAX_HW_QUEUES`: HIP has no call that tells.
+/// Returns how many queues HIP gives its streams. We read the variable `GPU_MAX_HW_QUEUES`, because no HIP call tells it.
 fn hardware_queues(variable: Option<&str>) -> u32 {
     const USUAL: u32 = 4;
     variable.and_then(|text| text.trim().parse().ok()).filter(|&queues| queues > 0).unwrap_or(USUAL)
 }
 
-/// Returns the number of units that masks of streams have a bit for: compute units, or workgroup processors on RDNA.
+/// Returns how many bits a stream's mask has. Each stands for a compute unit, or on RDNA for a workgroup processor.
 pub(crate) fn maskable_units(api: &Api, device: c_int) -> Result<u32> {
     attribute_of(api, hipDeviceAttributeMultiprocessorCount, device)
         .map(|units| u32::try_from(units).unwrap_or(0).max(1))
@@ -124,10 +124,10 @@ fn attribute_of(api: &Api, which: hipDeviceAttribute_t, device: c_int) -> Result
     Ok(value)
 }
 
-/// Reads the processor's name, which no attribute tells, out of the device's properties.
+/// Reads the processor's name from the device's properties, because no attribute tells it.
 ///
-/// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, `hipGetDeviceProperties` the old
-/// one in every version. A layout is believed only if two numbers read through it equal the attributes.
+/// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, and `hipGetDeviceProperties` the old one in
+/// every version. We trust a layout only if two numbers that we read through it equal the attributes.
 pub(crate) fn read_arch(driver: &Driver, api: &Api, device: c_int) -> Result<Arch> {
     let warp_size = attribute_of(api, hipDeviceAttributeWarpSize, device)?;
     let multiprocessors = attribute_of(api, hipDeviceAttributeMultiprocessorCount, device)?;
@@ -139,7 +139,7 @@ pub(crate) fn read_arch(driver: &Driver, api: &Api, device: c_int) -> Result<Arc
     for layout in layouts {
         let mut properties = Box::new(hipDeviceProp_t([0; 4096]));
         let target: *mut hipDeviceProp_t = &raw mut *properties;
-        // SAFETY: the buffer is larger than the struct of any version, and as aligned.
+        // SAFETY: the buffer is larger than any version's struct, and aligned like it.
         let answer = unsafe {
             if *layout == PropertyLayout::R0600 {
                 api.hipGetDevicePropertiesR0600(target, device)
@@ -174,7 +174,7 @@ fn text(bytes: &[u8], offset: usize) -> Option<&str> {
     CStr::from_bytes_until_nul(bytes.get(offset..)?).ok()?.to_str().ok()
 }
 
-/// Returns the version of the kernel's driver, where HIP tells it.
+/// Returns the kernel driver's version, if HIP tells it.
 pub(crate) fn kernel_driver(api: &Api) -> Option<String> {
     let mut version: c_int = 0;
     // SAFETY: the pointer is to a local.

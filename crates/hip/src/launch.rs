@@ -13,10 +13,10 @@ use crate::device::HipDevice;
 use crate::error::error;
 use crate::handle::{function_of, stream_of};
 
-/// Refuses a launch that HIP cannot make, before HIP is asked.
+/// If HIP cannot make a launch, refuses it before we ask HIP.
 ///
-/// HIP counts a launch's threads in 32 bits per dimension, and AMD devices have no clusters. Early dependent
-/// launch needs nothing: plain stream order is a correct answer.
+/// HIP counts a launch's threads in 32 bits per dimension, and AMD devices have no clusters. For an early dependent launch we do
+/// nothing, because plain stream order is correct too.
 pub(crate) fn check(config: &LaunchConfig) -> Result<()> {
     if config.cluster != [1, 1, 1] {
         return Err(error(ErrorKind::Unsupported, "AMD devices have no block clusters"));
@@ -33,7 +33,7 @@ pub(crate) fn check(config: &LaunchConfig) -> Result<()> {
     Ok(())
 }
 
-// SAFETY: the launch is the HIP driver's, with the shape and arguments given.
+// SAFETY: the HIP driver makes the launch, with the shape and arguments given.
 unsafe impl Launch for HipDevice {
     unsafe fn launch(
         &self,
@@ -50,8 +50,8 @@ unsafe impl Launch for HipDevice {
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
         let params = args.as_ptr().cast_mut();
-        // SAFETY: the caller vouches for handles and arguments; HIP reads the argument values, and through the array
-        // nothing else, before it returns.
+        // SAFETY: the caller vouches for handles and arguments. HIP reads the argument values before it returns, and nothing else
+        // through the array.
         let answer = unsafe {
             api.hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
         };
@@ -95,7 +95,7 @@ unsafe impl Launch for HipDevice {
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         let api = self.enter()?;
         let (mut grid, mut block) = (0, 0);
-        // SAFETY: both pointers are to locals; the caller vouches for the function. Limit 0 is the kernel's own.
+        // SAFETY: both pointers are to locals; the caller vouches for the function. Limit 0 means the kernel's own.
         let answer = unsafe {
             api.hipModuleOccupancyMaxPotentialBlockSize(
                 &raw mut grid,

@@ -1,35 +1,32 @@
-//! The HIP backend of gpustream: AMD GPUs, through a libamdhip64 that is opened at run time.
+//! The HIP backend: AMD GPUs, through a libamdhip64 that we open at run time.
 //!
-//! Nothing is linked: a program that contains this backend starts on a machine without ROCm, where
-//! [`backend`](mod@backend) answers [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm
-//! 5, 6 and 7: [`api`] lists every function with the version that brought it, and a meaning or layout that changed
-//! between versions is handled at its use.
+//! We link nothing, so your program also starts on a machine without ROCm; there [`backend`](mod@backend) returns
+//! [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm 5, 6 and 7: [`api`] lists every
+//! function with the version that brought it. If a meaning or a layout changed between versions, the code that uses it copes with
+//! both.
 //!
-//! The files have the names of the traits they implement, as in the other backends: [`device`], [`stream`], [`event`],
-//! [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them [`ffi`] declares HIP's types, [`api`] its
-//! functions, [`handle`] turns handles into HIP's, [`version`] reads version numbers, [`library`] says where
-//! libamdhip64 may be, [`driver`] opens the library, [`backend`](mod@backend) finds devices, [`info`] describes one, [`memset`]
-//! writes a fill's parameters in the order that HIP reads, [`compiler`] compiles at run time, [`rocprofiler`] measures
-//! when operations run, [`roctx`] shows operations to rocprof, and [`arch`] compares processor names. `gpustream-cuda`
-//! has the same files with the same functions in the same order.
+//! The files are named after the traits they implement, as in the other backends: [`device`], [`stream`], [`event`], [`buffer`],
+//! [`module`], [`launch`], [`graph`], [`error`]. Besides them [`ffi`] declares HIP's types, [`api`] its functions, [`handle`]
+//! turns handles into HIP's, [`version`] reads version numbers, [`library`] says where libamdhip64 can be, [`driver`] opens the
+//! library, [`backend`](mod@backend) finds devices, [`info`] describes one, [`memset`] writes a fill's parameters in the order
+//! that HIP reads, [`compiler`] compiles at run time, [`rocprofiler`] measures when operations run, [`roctx`] shows operations to
+//! rocprof, and [`arch`] compares processor names. `gpustream-cuda` has the same files with the same functions in the same order.
 //!
 //! # Environment
 //!
-//! * `GPUSTREAM_HIP_LIBRARY`: path of the libamdhip64 to open, instead of searching for
-//!   `libamdhip64.so.7`, `.6`, `.5`, the plain name, and those in `ROCM_PATH/lib`, `HIP_PATH/lib` and
-//!   `/opt/rocm/lib`.
+//! * `GPUSTREAM_HIP_LIBRARY`: path of the libamdhip64 to open. Otherwise we search for `libamdhip64.so.7`, `.6`, `.5`, the plain
+//!   name, and those in `ROCM_PATH/lib`, `HIP_PATH/lib` and `/opt/rocm/lib`.
 //! * `GPUSTREAM_HIPRTC_LIBRARY`: the same for HIPRTC.
 //! * `GPUSTREAM_ROCPROFILER_LIBRARY`: the same for rocprofiler-sdk, which tells traces when operations ran.
-//! * `GPUSTREAM_ROCTX_LIBRARY`: the same for roctx, through which rocprof learns of ranges.
+//! * `GPUSTREAM_ROCTX_LIBRARY`: the same for roctx, which tells rocprof about ranges.
 //!
 //! # hip-runtime-sys
 //!
-//! The declarations in [`ffi`] and the prototypes in [`api`] are proved equal to those of the crate
-//! hip-runtime-sys while this one compiles, under the feature of that name (on by default here, off in
-//! `gpustream`'s feature `hip`). They are not imported from it because its build script fails where ROCm is
-//! not installed, and only the configuration of the workspace that is built can keep cargo from running it:
-//! every user who turns HIP on would have to write that configuration. A test proves them equal to those of HIP 6.2 to
-//! 7.14 as well (`tests/newer_bindings.rs`).
+//! With the feature `hip-runtime-sys`, the compiler proves that the declarations in [`ffi`] and the prototypes in [`api`] equal
+//! those of that crate (the feature is on by default here, and off in `gpustream`'s feature `hip`). We do not import them,
+//! because that crate's build script fails if ROCm is not installed. Only the configuration of the workspace that you build can
+//! keep cargo from running it, so you would have to write that configuration to turn HIP on. A test proves that they equal those
+//! of HIP 6.2 to 7.14 as well (`tests/newer_bindings.rs`).
 #![warn(clippy::missing_errors_doc)]
 #![allow(rustdoc::private_intra_doc_links)]
 

@@ -1,4 +1,4 @@
-//! The places where AMD's libraries may be.
+//! Where AMD's libraries can be.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use gpustream_hal::environment;
 
 use crate::version::Version;
 
-/// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes
-/// with ROCm 10, still is `.so.7`; an `.so.8` that appeared would be an interface nobody here has read.
+/// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes with ROCm 10, is
+/// still `.so.7`. If an `.so.8` appears, we do not try it, because we have not read its interface.
 const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
 
-/// Returns the names of libamdhip64: those for the dynamic linker, then the folders where ROCm installs it.
+/// Returns the names of libamdhip64: first those for the dynamic linker, then the folders that ROCm installs it into.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     let installed = rocm_roots().into_iter().flat_map(|root| NAMES.map(|name| root.join("lib").join(name)));
     NAMES.into_iter().map(PathBuf::from).chain(installed).collect()
 }
 
-/// Returns the names of the HIPRTC that belongs to the libamdhip64 at `driver`, of this version: beside it first, for two
-/// of different versions do not mix.
+/// Returns the names of the HIPRTC that came with the libamdhip64 at `driver`, which has this version. We look beside that
+/// library first, because two versions do not mix.
 pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
     let name = format!("libhiprtc.so.{}", version.major());
     let beside = driver.parent().map(|folder| folder.join(&name));
@@ -25,13 +25,13 @@ pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
 
-/// Returns the names of rocprofiler-sdk: version 1 comes with ROCm 7, version 0 with ROCm 6.
+/// Returns the names of rocprofiler-sdk. Version 1 comes with ROCm 7, version 0 with ROCm 6.
 pub(crate) fn rocprofiler_names() -> Vec<PathBuf> {
     installed(&["librocprofiler-sdk.so.1", "librocprofiler-sdk.so.0", "librocprofiler-sdk.so"])
 }
 
-/// Returns the names of roctx: that of rocprofiler-sdk, which rocprofv3 listens to, then that of roctracer, for rocprof before
-/// ROCm 6.2.
+/// Returns the names of roctx: first rocprofiler-sdk's, which rocprofv3 listens to, then roctracer's, for rocprof before ROCm
+/// 6.2.
 pub(crate) fn roctx_names() -> Vec<PathBuf> {
     installed(&[
         "librocprofiler-sdk-roctx.so.1",
@@ -41,7 +41,7 @@ pub(crate) fn roctx_names() -> Vec<PathBuf> {
     ])
 }
 
-/// Returns each name for the dynamic linker, then in the folders where ROCm installs it.
+/// Returns each name for the dynamic linker, then in the folders that ROCm installs it into.
 fn installed(names: &[&str]) -> Vec<PathBuf> {
     let roots = rocm_roots();
     let places = names.iter().flat_map(|name| {
@@ -51,7 +51,7 @@ fn installed(names: &[&str]) -> Vec<PathBuf> {
     places.collect()
 }
 
-/// Returns the folders in which ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
+/// Returns the folders that ROCm can be in: `ROCM_PATH`, `HIP_PATH`, the default.
 fn rocm_roots() -> Vec<PathBuf> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(environment::trusted);
     let mut roots: Vec<PathBuf> = named.map(PathBuf::from).collect();

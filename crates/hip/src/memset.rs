@@ -1,11 +1,10 @@
-//! A fill node's parameters, in the order of fields that the library reads.
+//! A fill node's parameters, with the fields in the order that the library reads.
 //!
-//! AMD's page on the changes of HIP 7.0 gives `hipMemsetParams` CUDA's order of fields. AMD's headers from 7.0 to 7.14
-//! have the order of 5 and 6. So the library is asked: in the header's order first, and from 7.0 on, if it answers
-//! "invalid value", in the documented one. The order that it took is remembered. The answer can be trusted, because
-//! each order is invalid where the other is read: the size of an element is then 0, and HIP refuses a size that is not
-//! 1, 2 or 4 (`ihipGraphAddMemsetNode` in AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp`
-//! for nodes of executable graphs).
+//! AMD's page on the changes in HIP 7.0 gives `hipMemsetParams` CUDA's field order, but AMD's headers from 7.0 to 7.14 have the
+//! order of 5 and 6. So we ask the library: first in the header's order and, from 7.0 on, if it returns "invalid value", in the
+//! documented one. We remember the order that it took. We can trust the answer, because each order is invalid to a library that
+//! reads the other one: the element size is then 0, and HIP refuses a size that is not 1, 2 or 4 (`ihipGraphAddMemsetNode` in
+//! AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp` for nodes of executable graphs).
 
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -26,7 +25,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Writes the header's order. The documented one has the size in place of the height's upper half, which is 0.
+    /// Writes the header's order. The documented order has the size at the height's upper half, which is 0 here.
     fn header(&self) -> hipMemsetParams {
         hipMemsetParams {
             dst: address_of(self.dst),
@@ -38,8 +37,8 @@ impl Fill {
         }
     }
 
-    /// Writes the documented order. The header's one has the size in place of the pitch's lower half. So the pitch may
-    /// not be the row's length, which may be 1, 2 or 4; HIP does not use the pitch of a single row.
+    /// Writes the documented order. The header's order has the size at the pitch's lower half. So the pitch must not be the row's
+    /// length, which can be 1, 2 or 4. HIP does not use the pitch of a single row.
     fn documented(&self) -> hipMemsetParamsDocumented {
         hipMemsetParamsDocumented {
             dst: address_of(self.dst),
@@ -62,7 +61,7 @@ enum Order {
     Documented,
 }
 
-/// The order that a library reads, as far as it is known. It goes from unknown to known once.
+/// The order that a library reads, if we know it yet. It changes once, from unknown to known.
 pub(crate) struct MemsetOrder(AtomicU8);
 
 impl MemsetOrder {
@@ -71,7 +70,8 @@ impl MemsetOrder {
         Self(AtomicU8::new(order as u8))
     }
 
-    /// Makes a call with the parameters of `fill`; a second one, where the order is not known and the first is refused.
+    /// Makes a call with the parameters of `fill`. If we do not know the order and the library refuses the first, makes a second
+    /// call.
     pub(crate) fn call<'a>(
         &self,
         fill: &Fill,
@@ -82,7 +82,7 @@ impl MemsetOrder {
         let learn = |order, answer: &Answer<'_, Api>| {
             let success = answer.status == Some(Status::SUCCESS);
             if success {
-                // Relaxed: nothing else is published, and threads that learn at once learn the same.
+                // Relaxed is enough: we publish nothing else, and threads that learn at the same time learn the same.
                 self.0.store(order as u8, Ordering::Relaxed);
             }
             success
@@ -99,7 +99,7 @@ impl MemsetOrder {
             return first;
         }
         let second = documented();
-        // A fill that is refused in both orders is itself invalid.
+        // If the library refuses a fill in both orders, the fill itself is invalid.
         if learn(Order::Documented, &second) { second } else { first }
     }
 }
@@ -152,13 +152,13 @@ mod tests {
         }
     }
 
-    /// Returns the statuses with which a library of this version that reads in this order answered, fill by fill.
+    /// Returns what a library with this version and this order answered, fill by fill.
     fn asked(version: Version, reads: Order, fills: &[Fill]) -> Vec<Vec<u32>> {
         static FUNCTION: DriverFunction =
             DriverFunction { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
-        // SAFETY: it is this process, which is loaded already.
+        // SAFETY: it is this process, which is already loaded.
         let library = Library::from(libloading::os::unix::Library::this());
-        // SAFETY: none of the library's functions is called.
+        // SAFETY: we call none of the library's functions.
         let (api, _) = unsafe { Api::load(&library) };
         let order = MemsetOrder::of(version);
         let ask = |fill: &Fill| {

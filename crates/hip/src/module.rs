@@ -17,19 +17,19 @@ use crate::ffi::{
 };
 use crate::handle::{function_of, module_of};
 
-// SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
+// SAFETY: handles and parameters come from the HIP driver, or from the image that it loaded.
 unsafe impl Modules for HipDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
         self.arch.rank(target)
     }
 
-    /// `hipModuleLoadData` is told no length and copies nothing, and builds the module on first use: the image is
-    /// kept until the module is unloaded, with a zero after it for a reader that takes it for a text.
+    /// `hipModuleLoadData` gets no length, copies nothing, and builds the module on first use. So we keep the image until the
+    /// module is unloaded, with a zero after it in case HIP reads it as text.
     unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         let api = self.enter()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
-        // SAFETY: the pointer is to a local; the caller vouches for the image, which is kept as long as the module.
+        // SAFETY: the pointer is to a local; the caller vouches for the image, which we keep as long as the module.
         unsafe { api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
         lock(&self.images).insert(module as usize, image);
         Ok(RawModule(module as usize))
@@ -74,7 +74,7 @@ unsafe impl Modules for HipDevice {
         Ok((RawBuffer(address as usize), bytes))
     }
 
-    /// HIP cannot be asked; `gpustream-build` has compared the table with the code object's notes.
+    /// We cannot ask HIP; `gpustream-build` has compared the table with the code object's notes.
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {
         let _ = function;
         Ok(None)

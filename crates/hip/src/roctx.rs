@@ -1,4 +1,4 @@
-//! roctx: the library through which rocprof learns of a program's ranges.
+//! roctx, the library that tells rocprof about a program's ranges.
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
@@ -11,7 +11,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use crate::error::error;
 use crate::library::roctx_names;
 
-/// The functions of a roctx, which is never closed.
+/// A roctx's functions. We never close the library.
 struct Roctx {
     /// `roctxRangePushA`
     push: unsafe extern "C" fn(*const c_char) -> c_int,
@@ -33,16 +33,16 @@ fn opened() -> Option<&'static Roctx> {
     ROCTX.get()?.as_ref().ok()
 }
 
-/// Begins a range of this thread (`roctxRangePushA`). Does nothing where the library was not opened.
+/// Begins a range on this thread (`roctxRangePushA`). Does nothing if we did not open the library.
 pub(crate) fn push(label: &str) {
     if let Some(roctx) = opened() {
         let label = c_label(label);
-        // SAFETY: the label is a C string, of which the library makes a copy.
+        // SAFETY: the label is a C string, which the library copies.
         unsafe { (roctx.push)(label.as_ptr()) };
     }
 }
 
-/// Ends the range that this thread began last (`roctxRangePop`).
+/// Ends this thread's newest range (`roctxRangePop`).
 pub(crate) fn pop() {
     if let Some(roctx) = opened() {
         // SAFETY: the function takes nothing.
@@ -62,7 +62,7 @@ impl Roctx {
             );
             return Err(error(ErrorKind::Unsupported, message));
         };
-        // SAFETY: the prototypes are those of roctx's header, and the library is never closed.
+        // SAFETY: the prototypes come from roctx's header, and we never close the library.
         let functions = unsafe { (symbol(&library, "roctxRangePushA"), symbol(&library, "roctxRangePop")) };
         let (Some(push), Some(pop)) = functions else {
             let message = format!("{tried} is no roctx: it lacks roctxRangePushA or roctxRangePop");

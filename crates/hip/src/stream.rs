@@ -25,13 +25,13 @@ const _: () = {
     assert!(WaitValue::AnyBit(0).comparison().0 == hipStreamWaitValueAnd);
 };
 
-/// Bits of a mask that are set together. HIP spreads the bits over a device's dies and shader engines in turn, and a die
-/// without any would not do its part of a kernel: eight bits reach each of them.
+/// How many mask bits we set together. HIP spreads the bits over a device's dies and shader engines in turn, and a die without a
+/// bit would not do its part of a kernel. With eight bits we reach each of them.
 const TOGETHER: u32 = 8;
 
 impl HipDevice {
-    /// Makes a stream with a mask of at least `least` compute units. The stream and the legacy default stream wait for each
-    /// other, and its priority is the ordinary one: the call has no parameter for either.
+    /// Makes a stream with a mask of at least `least` compute units. The call has no parameter for the priority or for the
+    /// default stream. So the priority is the ordinary one, and the stream and the legacy default stream wait for each other.
     fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
         let refused = |message: String| Err(error(ErrorKind::Unsupported, message));
         if self.driver.version < Version::MASKS {
@@ -49,7 +49,7 @@ impl HipDevice {
         }
         let api = self.enter()?;
         let units = info::maskable_units(&self.api, self.ordinal())?;
-        // RDNA's units are workgroup processors, of two compute units each.
+        // RDNA's units are workgroup processors, with two compute units each.
         let in_unit = (self.info.multiprocessors / units).max(1);
         let group = least.div_ceil(in_unit).next_multiple_of(TOGETHER).min(units);
         self.shares.add(group * in_unit, (units / group) as usize, |number| {
@@ -59,7 +59,7 @@ impl HipDevice {
                 mask[(unit / u32::BITS) as usize] |= 1 << (unit % u32::BITS);
             }
             let mut stream = ptr::null_mut();
-            // SAFETY: the pointers are to locals, a list of so many words.
+            // SAFETY: the pointers are to locals; the list has this many words.
             unsafe { api.hipExtStreamCreateWithCUMask(&raw mut stream, mask.len() as u32, mask.as_ptr()) }
                 .ok()?;
             Ok(RawStream(stream as usize))
@@ -92,8 +92,8 @@ unsafe impl Streams for HipDevice {
         unsafe { api.hipStreamDestroy(stream_of(stream)) }.ok()
     }
 
-    /// The legacy stream is the null handle: `hipStreamLegacy` is younger, and waiting for an event recorded on
-    /// it crashed in one release.
+    /// For the legacy stream we use the null handle. `hipStreamLegacy` is newer, and in one release a wait for an event recorded
+    /// on it crashed.
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream> {
         Ok(RawStream(match which {
             DefaultStream::Legacy => 0,
@@ -115,7 +115,7 @@ unsafe impl Streams for HipDevice {
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the caller vouches for both handles; the event may be of another device.
+        // SAFETY: the caller vouches for both handles; the event may belong to another device.
         unsafe { api.hipStreamWaitEvent(stream_of(stream), event_of(event), 0) }.ok()
     }
 
@@ -145,27 +145,27 @@ unsafe impl Streams for HipDevice {
             // SAFETY: the caller vouches for the handle, and for `data` until the function has run.
             return unsafe { api.hipLaunchHostFunc(stream, Some(function), data) }.ok();
         }
-        // Before HIP 5.3 there is a callback with another signature, which cannot be captured into a graph.
+        // Before HIP 5.3 there is only a callback with another signature, and you cannot capture it into a graph.
         let call = Box::into_raw(Box::new(HostCall { function, data })).cast();
-        // SAFETY: the caller vouches for the handle; the trampoline takes the box that is passed.
+        // SAFETY: the caller vouches for the handle; the trampoline takes the box that we pass.
         let answer = unsafe { api.hipStreamAddCallback(stream, Some(run_host_call), call, 0) };
         if answer.status != Some(Status::SUCCESS) {
-            // SAFETY: a refused callback is never called, so the box is still this function's.
+            // SAFETY: HIP never calls a callback that it refused, so this function still owns the box.
             drop(unsafe { Box::from_raw(call.cast::<HostCall>()) });
         }
         answer.ok()
     }
 }
 
-/// The call that [`run_host_call`] is to make.
+/// What [`run_host_call`] has to call.
 struct HostCall {
     function: HostFn,
     data: *mut c_void,
 }
 
-/// Calls a host function the way `hipStreamAddCallback` calls.
+/// Calls a host function with the signature that `hipStreamAddCallback` wants.
 unsafe extern "C" fn run_host_call(_: hipStream_t, _: Status, call: *mut c_void) {
-    // SAFETY: `call` is the box made for this one call.
+    // SAFETY: we made the box `call` for this one call.
     let call = unsafe { Box::from_raw(call.cast::<HostCall>()) };
     // SAFETY: the caller of `stream_host_fn` vouches for the function and its data.
     unsafe { (call.function)(call.data) };

@@ -12,9 +12,9 @@ use crate::device::HipDevice;
 use crate::ffi::*;
 use crate::handle::array_of;
 
-// SAFETY: the device clamps every fetch, and drops a surface access that is beside the array.
+// SAFETY: the device clamps every fetch. If a surface access misses the array, the device drops it.
 unsafe impl Textures for HipDevice {
-    /// Creates an array through the function of the driver's manner: `hipMalloc3DArray` takes channels by their bits.
+    /// Creates an array through the driver-style function, because `hipMalloc3DArray` takes channels by their bits.
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
         let api = self.enter()?;
         let has = |dimension: u32, extent| if shape.dimensions() >= dimension { extent } else { 0 };

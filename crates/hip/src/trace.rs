@@ -1,4 +1,4 @@
-//! Traces: when operations ran, by rocprofiler-sdk's records; ranges, by roctx.
+//! Traces: rocprofiler-sdk's records say when operations ran, and roctx shows ranges.
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 

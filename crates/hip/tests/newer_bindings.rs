@@ -1,8 +1,8 @@
-//! The proof of our declarations against versions of HIP that hip-runtime-sys, which ends with 5.4, does not know.
+//! Proves our declarations against HIP versions that hip-runtime-sys does not know, because it ends with 5.4.
 //!
-//! The crate cubecl-hip-sys carries bindings from 6.2 to 7.14, which bindgen wrote from AMD's headers. It is not built:
-//! its build script depends on the ROCm that is installed. Each of its files is made into a crate that stands in for
-//! hip-runtime-sys, and gpustream-hip is compiled with that: the proof in its sources compares every declaration.
+//! The crate cubecl-hip-sys carries bindings from 6.2 to 7.14, which bindgen wrote from AMD's headers. We cannot build that
+//! crate, because its build script depends on the installed ROCm. So we make each of its files into a crate that replaces
+//! hip-runtime-sys, and compile gpustream-hip with it. The proof in its sources then compares every declaration.
 #![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-/// The definitions that AMD's headers make by macros, which bindgen does not see.
+/// What AMD's headers define by macros, because bindgen does not see macros.
 const MACROS: &str = "
 pub use hipDeviceProp_tR0600 as hipDeviceProp_t;
 pub use hipLaunchAttributeID as hipKernelNodeAttrID;
@@ -21,7 +21,7 @@ impl hipKernelNodeAttrID {
 }
 ";
 
-/// The functions that some of the versions compared with do not have yet, as we declare them.
+/// The functions that some of these versions do not have yet, as we declare them.
 const YOUNGER: [(&str, &str); 1] = [(
     "pub fn hipMemcpyBatchAsync(",
     "
@@ -36,8 +36,7 @@ extern \"C\" {
 ",
 )];
 
-/// A crate that depends on gpustream-hip, outside of the workspace, and the crate `bindings` in hip-runtime-sys's
-/// place.
+/// A crate outside the workspace that depends on gpustream-hip, with the crate `bindings` instead of hip-runtime-sys.
 struct Proof(PathBuf);
 
 impl Proof {
@@ -48,7 +47,7 @@ impl Proof {
             fs::create_dir_all(folder.join(part)).unwrap();
             fs::write(folder.join(part).join("lib.rs"), "").unwrap();
         }
-        // The lock file has cubecl-hip-sys's version, as every dependency's.
+        // The lock file has cubecl-hip-sys's version, as for every dependency.
         let manifest = format!(
             "[package]\nname = 'proof'\nversion = '0.0.0'\nedition = '2024'\n\n[workspace]\n\n\
              [dependencies]\ngpustream-hip.path = '{}'\n\n\
@@ -77,8 +76,8 @@ impl Proof {
             .unwrap()
     }
 
-    /// Returns the bindings of the last version of each minor one, with its number, the oldest first. Where the sources
-    /// are not on this machine, cargo fetches them.
+    /// Returns the bindings of each minor version's last release, with its number, the oldest first. If the sources are not on
+    /// this machine, cargo fetches them.
     fn bindings(&self) -> Vec<(u32, String)> {
         let question = ["metadata", "--format-version", "1", "--offline"];
         let mut answer = self.cargo(&question);
@@ -105,7 +104,7 @@ impl Proof {
         last.into_values().collect()
     }
 
-    /// Compiles gpustream-hip with these bindings; returns the compiler's words if it refuses.
+    /// Compiles gpustream-hip with these bindings. If the compiler refuses, returns what it says.
     fn check(&self, bindings: &str) -> Result<(), String> {
         let adapted = like_hip_runtime_sys(bindings);
         fs::write(self.0.join("bindings/src/lib.rs"), &adapted).unwrap();
@@ -114,7 +113,7 @@ impl Proof {
             return Ok(());
         }
         let mut errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The compiler names only the place where a function differs.
+        // The compiler only names the place at which a function differs.
         let places: Vec<_> = errors.split("bindings/src/lib.rs:").skip(1).map(str::to_owned).collect();
         for place in places {
             let line: usize = place.split(':').next().unwrap().parse().unwrap();
@@ -124,7 +123,7 @@ impl Proof {
     }
 }
 
-/// Writes enumerations as hip-runtime-sys has them: their values are found in their types, not beside them.
+/// Writes enumerations as hip-runtime-sys has them, with their values inside their types.
 fn like_hip_runtime_sys(bindings: &str) -> String {
     let mut adapted = String::from("#![allow(warnings)]\n");
     let mut enumerations = Vec::new();
@@ -178,7 +177,7 @@ fn declarations_equal_those_of_every_later_version() {
     assert_eq!(versions, [602, 603, 604, 700, 701, 702, 714]);
 }
 
-/// Bindings that differ in one place are refused there, so each kind of declaration is compared.
+/// Bindings that differ in one place are refused there. So we know that each kind of declaration is compared.
 #[test]
 fn difference_of_any_kind_is_found() {
     let proof = Proof::new("changed");

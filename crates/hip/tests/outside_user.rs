@@ -1,4 +1,4 @@
-//! A user's crate that turns HIP on, in a folder of its own: no ROCm, no cargo configuration, one line in Cargo.toml.
+//! Your crate with HIP turned on, in a folder of its own: no ROCm, no cargo configuration, one line in Cargo.toml.
 #![allow(clippy::unwrap_used)] // Also in the tests' helpers.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn main() {
             other => panic!("{other:?}: {error}"),
         },
     }
-    // Without a GPU the same program runs on the CPU; but not because a library that was named is not there.
+    // Without a GPU the same program runs on the CPU, but not if you named a library and it is missing.
     match Device::best() {
         Ok(device) => println!("best {device}"),
         Err(error) => println!("none {:?}: {error}", error.kind()),
@@ -26,7 +26,7 @@ fn main() {
 }
 "#;
 
-/// A user's crate outside of the workspace, whose configuration and features the crate must not inherit.
+/// A user's crate outside the workspace, because it must not inherit the workspace's configuration and features.
 struct UserCrate(PathBuf);
 
 impl UserCrate {
@@ -41,7 +41,7 @@ impl UserCrate {
         );
         fs::write(folder.join("Cargo.toml"), manifest).unwrap();
         fs::write(folder.join("src/main.rs"), PROGRAM).unwrap();
-        // The versions that are here already: nothing is downloaded.
+        // We use the versions that are already here, so nothing is downloaded.
         fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
         Self(folder)
     }
@@ -52,7 +52,7 @@ impl UserCrate {
             .arg("--offline")
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-user"))
-            // Unset, so that they do not help hip-runtime-sys's build script.
+            // We unset these, because they could help hip-runtime-sys's build script.
             .env_remove("ROCM_PATH")
             .env_remove("HIP_PATH")
             .env_remove("GPUSTREAM_DEVICE")
@@ -81,7 +81,7 @@ fn turning_hip_on_needs_nothing_else() {
     let tree = text(&tree.stdout);
     assert!(tree.contains("gpustream-hip") && !tree.contains("hip-runtime-sys"), "{tree}");
 
-    // The program runs with the libraries of this machine, and with none.
+    // The program runs with this machine's libraries, and with none.
     let output = user.cargo(&["run", "--quiet"], &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);

@@ -1,4 +1,4 @@
-//! The same work makes the same calls on CUDA and on HIP, method by method, in number, order and sizes.
+//! The same work makes the same calls on CUDA and on HIP, method by method: the same number, order and sizes.
 #![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 mod scene;
@@ -6,7 +6,7 @@ mod scene;
 use fake_hip::Call;
 use scene::every_method;
 
-/// The calls of CUDA for which HIP has no counterpart, or no need.
+/// The CUDA calls that HIP has no counterpart for, or does not need.
 const CUDA_ONLY: &[&str] = &[
     "DeviceGet",              // HIP's devices are their numbers.
     "DevicePrimaryCtxRetain", // and have no contexts.
@@ -14,15 +14,15 @@ const CUDA_ONLY: &[&str] = &[
     "FuncSetAttribute",       // Shared memory needs no opt-in.
 ];
 
-/// Returns the word for what a call does, unless CUDA alone needs the call.
+/// Returns the word for what a call does, unless only CUDA needs the call.
 fn word(call: &Call) -> Option<&'static str> {
     Some(call.word()).filter(|word| !CUDA_ONLY.contains(word))
 }
 
-/// Returns the sizes, counts and values that `other` has too, by name; those of the two calls must agree.
+/// Returns the sizes, counts and values that `other` has too, by name. The two calls must agree on them.
 fn shared_sizes(call: &Call, other: &Call) -> Vec<(&'static str, u64)> {
     const NAMES: [&str; 4] = ["bytes", "count", "priority", "value"];
-    // An answer's address is only the caller's and is not compared.
+    // We do not compare the address of an answer, because only the caller uses it.
     let compared = |name: &str| NAMES.contains(&name) && !call.name.contains("Get");
     let known = |name: &str| other.args.iter().any(|(other, _)| *other == name);
     call.args.iter().copied().filter(|(name, _)| compared(name) && known(name)).collect()
@@ -47,7 +47,7 @@ fn hip_makes_the_calls_that_cuda_makes() {
         for (cuda, hip) in counted.zip(hip) {
             assert_eq!(shared_sizes(cuda, hip), shared_sizes(hip, cuda), "{method}: {cuda}, {hip}");
         }
-        // One driver call for one method, where the driver has one.
+        // One driver call for one method, if the driver has one.
         let several = ["memory", "function_info", "graph_size", "graph_add_node"];
         assert!(hip.len() <= 1 || several.contains(method), "{method}: {hip:?}");
     }

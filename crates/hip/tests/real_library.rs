@@ -1,10 +1,10 @@
-//! The real libamdhip64, where one is installed and there is no AMD GPU.
+//! The real libamdhip64, if it is installed and there is no AMD GPU.
 
 use std::path::Path;
 
 use gpustream_hal::ErrorKind;
 
-/// Returns whether the test can run here, and says why where it cannot.
+/// Returns true if the test can run here. If it cannot, says why.
 fn installed() -> bool {
     let probe = gpustream_hip::backend().probe();
     if probe.library.is_none() {

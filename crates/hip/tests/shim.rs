@@ -1,5 +1,5 @@
-//! The HIP-over-CUDA shim, over a recorder of CUDA: the backend's calls arrive in libcuda, mean the same there, and
-//! work. On a machine with an NVIDIA GPU the conformance suite goes the same way for real.
+//! The HIP-over-CUDA shim, over a CUDA recorder: the backend's calls arrive in libcuda, mean the same there, and work. On a
+//! machine with an NVIDIA GPU the conformance suite goes the same way for real.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Also in the tests' helpers.
 
 mod scene;
@@ -28,7 +28,7 @@ fn shim() -> &'static Path {
     })
 }
 
-/// Runs a test through the shim of each version.
+/// Runs a test through each version's shim.
 fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
     let recorder = fake_cuda::load();
     let libraries = [
@@ -38,7 +38,7 @@ fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
         (7, "libamdhip64-documented-memset.so.7"),
     ];
     for (major, library) in libraries {
-        // SAFETY: the shim behaves as a libamdhip64.
+        // SAFETY: the shim behaves like a libamdhip64.
         let hip = unsafe { Hip::at(shim().join(library)) };
         let device = hip.open(0).unwrap_or_else(|error| panic!("{library}: {error:?}"));
         recorder.clear();
@@ -75,7 +75,7 @@ fn device_is_the_nvidia_one_under_a_name_of_its_own() {
 #[test]
 fn calls_arrive_as_cudas() {
     each_version(|recorder, device, _| {
-        // SAFETY: everything is alive until it is destroyed.
+        // SAFETY: everything is alive until we destroy it.
         unsafe {
             let ((), calls) = recorder.record(|| {
                 let stream = device.stream_create(StreamOptions::default().priority(-3)).unwrap();
@@ -118,7 +118,7 @@ fn host_functions_run_in_order_and_callbacks_are_not_captured() {
     each_version(|_, device, major| {
         let counter = AtomicU32::new(0);
         let data: *mut c_void = (&raw const counter).cast_mut().cast();
-        // SAFETY: everything is alive until it is destroyed; the counter outlives the work.
+        // SAFETY: everything is alive until we destroy it; the counter outlives the work.
         unsafe {
             let stream = device.stream_create(StreamOptions::default()).unwrap();
             device.stream_host_fn(stream, add_one, data).unwrap();
@@ -137,11 +137,11 @@ fn host_functions_run_in_order_and_callbacks_are_not_captured() {
 #[test]
 fn work_of_two_devices_stays_apart() {
     let _recorder = fake_cuda::load();
-    // SAFETY: the shim behaves as a libamdhip64.
+    // SAFETY: the shim behaves like a libamdhip64.
     let hip = unsafe { Hip::at(shim().join("libamdhip64.so.6")) };
     assert_eq!(hip.device_count().unwrap(), 2);
     let [first, second] = [0, 1].map(|ordinal| hip.open(ordinal).unwrap());
-    // SAFETY: everything is alive until it is destroyed.
+    // SAFETY: everything is alive until we destroy it.
     unsafe {
         let stream = second.stream_create(StreamOptions::default()).unwrap();
         let (a, b) = (first.alloc(16).unwrap(), second.alloc(16).unwrap());
@@ -152,7 +152,7 @@ fn work_of_two_devices_stays_apart() {
         second.enable_peer_access(0).unwrap();
         second.enable_peer_access(0).unwrap();
 
-        // HIP refuses a launch into a stream of another device than the current one; so does the shim.
+        // If a stream belongs to another device than the current one, HIP refuses the launch, and so does the shim.
         let module = first.module_load(&fake_cuda::image(&[("nothing", &[])])).unwrap();
         let function = first.module_function(module, "nothing").unwrap();
         let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]);
@@ -175,7 +175,7 @@ fn failures_come_through_with_their_codes() {
             let error = device.alloc(16).unwrap_err();
             assert_eq!((error.kind(), error.call()), (kind, Some("hipMalloc")));
         }
-        // SAFETY: the driver is a fake, which reads images safely.
+        // SAFETY: the driver is a fake, so it can read any image safely.
         assert_eq!(unsafe { device.module_load(b"damaged") }.unwrap_err().kind(), ErrorKind::InvalidModule);
     });
 }

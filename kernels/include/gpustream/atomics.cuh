@@ -1,12 +1,12 @@
-// Atomic updates that one vendor has and another lacks, under one name. All return the value from before, order no
-// other accesses, and work on global and shared memory.
+// Atomic updates that one vendor has and another lacks, under one name. All return the value from before. They
+// order no other accesses, and you can use them on global and shared memory.
 //
 //   gs::atomic_add(p, v)                        int, u32, u64, float, double, gs::half, gs::bfloat16
 //   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
 //   gs::shared_add(p, v)                        the same as atomic_add, for shared memory alone: cheap on the CPU
 //
-// An update that the hardware lacks is a compare-and-swap loop. Sums of floating-point numbers depend on the order in
-// which threads arrive, which differs between runs.
+// If the hardware lacks an update, we use a compare-and-swap loop. A sum of floating-point numbers depends on the
+// order in which threads arrive, so it can differ between runs.
 #ifndef GPUSTREAM_ATOMICS_CUH
 #define GPUSTREAM_ATOMICS_CUH
 
@@ -15,7 +15,7 @@
 
 namespace gs {
 
-// Replaces *address by step(*address), for types of 4 and 8 bytes.
+// Replaces *address by step(*address), for types with 4 or 8 bytes.
 template <class Word, class T, class Step>
 GS_INLINE T atomic_update(T* address, Step step) {
     Word* place = reinterpret_cast<Word*>(address);
@@ -28,7 +28,7 @@ GS_INLINE T atomic_update(T* address, Step step) {
     }
 }
 
-// Replaces *address by step(*address), for types of 2 bytes, within the 4-byte word around them.
+// Replaces *address by step(*address), for types with 2 bytes, within the 4-byte word around them.
 template <class T, class Step>
 GS_INLINE T atomic_update_16(T* address, Step step) {
     const size_t at = (size_t)address;
@@ -60,7 +60,7 @@ GS_INLINE bfloat16 atomic_add(bfloat16* address, bfloat16 value) {
 template <class T>
 GS_INLINE T shared_add(T* address, T value) {
 #if defined(GS_CPU)
-    // A block runs on one OS thread, which switches between the block's threads at barriers only.
+    // A block runs on one OS thread, which switches between the block's threads only at barriers.
     const T old = *address;
     *address = old + value;
     return old;

@@ -1,8 +1,8 @@
-// The compiler that reads this file, and the few keywords that depend on it.
+// Finds out which compiler reads this file, and defines the few keywords that depend on it.
 #ifndef GPUSTREAM_BACKEND_CUH
 #define GPUSTREAM_BACKEND_CUH
 
-// One of GS_CPU, GS_HIP, GS_CUDA is defined.
+// Exactly one of GS_CPU, GS_HIP, GS_CUDA is defined.
 #if defined(GPUSTREAM_CPU)
 #define GS_CPU 1
 #elif defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
@@ -16,8 +16,9 @@
 #error "gpustream kernels are compiled by nvcc, hipcc, NVRTC, HIPRTC, or a host compiler after <gpustream/cpu/prelude.cuh>"
 #endif
 
-// int8_t to uint64_t have the same names everywhere. The run-time compilers have no <stdint.h>; the 64-bit types are
-// the ones that HIPRTC before 7 declares itself, and libcu++ for NVRTC, so a second declaration is no conflict.
+// You can use int8_t to uint64_t everywhere. The run-time compilers have no <stdint.h>, so we declare these types
+// ourselves. HIPRTC before 7 declares the same 64-bit types, and so does libcu++ for NVRTC, so the second
+// declaration does no harm.
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -31,20 +32,21 @@ typedef unsigned long long uint64_t;
 #include <stdint.h>
 #endif
 
-// Threads run one after another, so each should have a contiguous share, and barriers are expensive. A CPU kernel
-// compiled with GPUSTREAM_LIKE_A_GPU uses the GPUs' code instead, to test that code without a GPU.
+// Here threads run one after another, so each should have a contiguous share, and barriers are expensive. If you
+// compile a CPU kernel with GPUSTREAM_LIKE_A_GPU, it uses the GPUs' code instead. So you can test that code
+// without a GPU.
 #if defined(GS_CPU) && !defined(GPUSTREAM_LIKE_A_GPU)
 #define GS_SERIAL 1
 #endif
 
-// The qualifiers of every function in these headers. Inlining is forced, because on the CPU a call in a kernel keeps
-// the kernel's loops from being vectorised. There is no `static` here, because it would mean something else before a member
-// function: an `operator()` could not be one. `inline`, which every compiler's __forceinline__ implies, lets several
-// files define the function just as well, and no compiler warns if it is not used.
+// The qualifiers for every function in these headers. We force inlining, because on the CPU a call in a kernel keeps the
+// compiler from vectorising the kernel's loops. We do not write `static`, because before a member function it means
+// something else: an `operator()` could not be static. `inline` lets several files define the function just as well, every
+// compiler's __forceinline__ implies it, and no compiler warns if the function is not used.
 #define GS_INLINE __device__ __forceinline__
 
-// Stands before a loop with a constant count whose arrays must end up in registers. The CPU has fewer registers, and
-// its vectoriser does better with the loop unchanged.
+// Put this before a loop with a constant count if its arrays must end up in registers. It does nothing on the CPU,
+// which has fewer registers and vectorises the loop better unchanged.
 #if defined(GS_CPU)
 #define GS_UNROLL
 #else
@@ -65,8 +67,8 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// The address of shared memory, which a kernel takes once before loops over that memory. On the CPU shared memory is
-// thread-local, and g++ would otherwise ask for the address, by a function call, at every access.
+// The address of shared memory. Take it once before you loop over that memory. On the CPU shared memory is
+// thread-local, and g++ would otherwise call a function for the address at every access.
 template <class T>
 GS_INLINE T* shared_address(T* shared) {
 #if defined(GS_CPU)

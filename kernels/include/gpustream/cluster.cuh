@@ -1,14 +1,14 @@
-// Blocks that a launch groups into clusters: they are on the device at once, meet at a barrier of their own, and reach
-// each other's shared memory.
+// Clusters of blocks. You group blocks in a launch: they are on the device at once, meet at their own barrier, and can
+// reach each other's shared memory.
 //
 //   gs::blocks_in_cluster()           the number of blocks in this block's cluster
 //   gs::block_in_cluster()            this block's number in its cluster
 //   gs::cluster_barrier()             every thread of the cluster meets here
 //   gs::cluster_shared(address, b)    the place in block b's shared memory that corresponds to this block's `address`
 //
-// Without clusters (before sm_90, on AMD, on the CPU, in a launch that asks for none) a block is a cluster by itself,
-// and these functions behave accordingly. A block may read another's shared memory only between two barriers: after the
-// first, the other block has written the memory; before the second, the memory still exists.
+// Without clusters (before sm_90, on AMD, on the CPU, or if your launch asks for none) each block is its own cluster,
+// and these functions behave that way. You may read another block's shared memory only between two cluster barriers:
+// after the first, because then the other block has written it, and before the second, because then it still exists.
 #ifndef GPUSTREAM_CLUSTER_CUH
 #define GPUSTREAM_CLUSTER_CUH
 

@@ -1,4 +1,5 @@
-// CUDA's <cuComplex.h>, for compilers without that header: numbers of two floats, or of two doubles.
+// CUDA's <cuComplex.h>, for compilers without that header: complex numbers from two floats or two
+// doubles.
 #ifndef GPUSTREAM_COMPLEX_CUH
 #define GPUSTREAM_COMPLEX_CUH
 

@@ -1,9 +1,9 @@
-// Loops that share work among all threads of a grid or of a block. They give the right result in any launch shape.
+// Loops that share work among all threads of a grid or of a block. You get the right result with any launch shape.
 //
 //   GS_FOR_EACH(i, n) y[i] += a * x[i];
 //
 // On a GPU neighbouring threads take neighbouring indices, so that their accesses coalesce. On the CPU a thread takes
-// one contiguous range, which suits the caches and the vector units.
+// one contiguous range, because that suits the caches and the vector units.
 #ifndef GPUSTREAM_FOR_EACH_CUH
 #define GPUSTREAM_FOR_EACH_CUH
 
@@ -11,7 +11,7 @@
 
 namespace gs {
 
-// Numbers of threads and blocks, over all three dimensions, x fastest.
+// How many threads and blocks there are, over all three dimensions, x fastest.
 GS_INLINE u32 threads_in_block() { return blockDim.x * blockDim.y * blockDim.z; }
 GS_INLINE u32 thread_in_block() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -25,15 +25,15 @@ GS_INLINE size_t thread_in_grid() { return block_in_grid() * threads_in_block() 
 
 GS_INLINE size_t smaller(size_t a, size_t b) { return b < a ? b : a; }
 
-// Returns the begin of contiguous share number `worker` of 0..n, out of `workers` shares of nearly equal size; the next
-// share's begin is its end. All shares but the last have a multiple of `grain` elements.
+// Returns where share number `worker` begins, if `workers` workers split 0..n into contiguous shares with nearly equal
+// size. The next share's begin is its end. All shares but the last have a multiple of `grain` elements.
 GS_INLINE size_t share_begin(size_t n, size_t worker, size_t workers, size_t grain) {
     const size_t share = ((n - (n > 0)) / workers / grain + 1) * grain;
     return worker <= n / share ? worker * share : n;
 }
 
 #if defined(GS_SERIAL)
-// Two workers should not write to one cache line: 64 elements are a line or more.
+// Two workers should not write to one cache line, and 64 elements are a line or more.
 GS_INLINE size_t grid_begin(size_t n) { return share_begin(n, thread_in_grid(), threads_in_grid(), 64); }
 GS_INLINE size_t grid_end(size_t n) { return share_begin(n, thread_in_grid() + 1, threads_in_grid(), 64); }
 GS_INLINE size_t rows_begin(size_t n) { return share_begin(n, thread_in_grid(), threads_in_grid(), 1); }
@@ -42,7 +42,7 @@ GS_INLINE size_t block_begin(size_t n) { return share_begin(n, thread_in_block()
 GS_INLINE size_t block_end(size_t n) { return share_begin(n, thread_in_block() + 1, threads_in_block(), 1); }
 GS_INLINE size_t tiles_begin(size_t n) { return share_begin(n, block_in_grid(), blocks_in_grid(), 1); }
 GS_INLINE size_t tiles_end(size_t n) { return share_begin(n, block_in_grid() + 1, blocks_in_grid(), 1); }
-// The step is a constant, so that the compiler sees loops over neighbouring elements.
+// The step is a constant, so the compiler sees loops over neighbouring elements.
 #define GS_STEP_(step) 1
 #else
 GS_INLINE size_t grid_begin(size_t) { return thread_in_grid(); }
@@ -53,7 +53,7 @@ GS_INLINE size_t tiles_begin(size_t) { return block_in_grid(); }
 GS_INLINE size_t tiles_end(size_t n) { return n; }
 #define GS_STEP_(step) (step)
 
-// Rows that are cut into strips of one block's width; a block goes from strip to strip.
+// Rows are cut into strips as wide as a block, and a block goes from strip to strip.
 struct Strips {
     size_t per_row, strips, at;
     __device__ __forceinline__ Strips(size_t width, size_t height)
@@ -84,14 +84,14 @@ struct Strips {
     for (size_t i##_n = (n), i = ::gs::block_begin(i##_n), i##_end = ::gs::block_end(i##_n); i < i##_end;      \
          i += GS_STEP_(::gs::threads_in_block()))
 
-// Visits each tile of 0..tiles once, over the blocks of the grid. All threads of a block go through the same tiles, so
-// the body may use barriers.
+// Visits each tile of 0..tiles once, over the grid's blocks. All threads in a block go through the same tiles, so you
+// can use barriers in the body.
 #define GS_FOR_EACH_TILE(tile, tiles)                                                                          \
     for (size_t tile##_n = (tiles), tile = ::gs::tiles_begin(tile##_n), tile##_end = ::gs::tiles_end(tile##_n); \
          tile < tile##_end; tile += GS_STEP_(::gs::blocks_in_grid()))
 
 // Visits each (x, y) of 0..width, 0..height once, over all threads of the grid; neighbouring threads have neighbouring
-// x. The body may use `continue`, but neither `break` nor barriers.
+// x. You can use `continue` in the body, but neither `break` nor barriers.
 #if defined(GS_SERIAL)
 #define GS_FOR_EACH_2D(x, y, width, height)                                                                    \
     for (size_t x##_end = (width), y##_n = (height), y = ::gs::rows_begin(y##_n), y##_end = ::gs::rows_end(y##_n); \

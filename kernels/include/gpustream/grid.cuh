@@ -1,4 +1,5 @@
-// A barrier for all blocks of a grid, and kernels that start before their predecessor has ended.
+// A barrier for all blocks in a grid, and kernels that can start before the kernel before them has
+// ended.
 //
 //   gs::grid_barrier(arrivals)    every thread of the grid meets here
 //   gs::wait_for_predecessor()    in an early dependent launch: waits until the kernels before are done and their
@@ -6,13 +7,13 @@
 //   gs::let_successor_start()     lets an early dependent launch behind this one start; that kernel still calls
 //                                 gs::wait_for_predecessor() before it needs this one's writes
 //
-// The last two do nothing where the device has no early launches (before sm_90, on AMD, on the CPU).
+// If the device has no early launches (before sm_90, on AMD, on the CPU), the last two do nothing.
 //
-// At a grid barrier all blocks must be on the device at once, which only a cooperative launch promises: in any other
-// launch the first blocks wait for ever on a GPU, and the CPU reports an error. A kernel with a grid barrier says
-// `requires: cooperative` in its contract, and its safe launcher then makes every launch cooperative. `arrivals` is one
-// unsigned in device memory, zero before its first use; it needs no clearing between barriers or launches, and belongs
-// to one grid at a time. Writes from before the barrier are visible after it.
+// At a grid barrier all blocks must be on the device at once, and only a cooperative launch promises that. In any other
+// launch, the first blocks can wait for ever on a GPU; the CPU reports an error. So write `requires: cooperative` in
+// the kernel's contract, and its safe launcher makes every launch cooperative. `arrivals` is one unsigned in device
+// memory. It must be zero before its first use, but you need not clear it between barriers or launches. Only one grid
+// may use it at a time. After the barrier you can see what others wrote before it.
 #ifndef GPUSTREAM_GRID_CUH
 #define GPUSTREAM_GRID_CUH
 
@@ -26,7 +27,7 @@ GS_INLINE void grid_barrier(u32*, const char* file = __builtin_FILE(), unsigned 
     gs_cpu_grid_barrier(file, line);
 }
 #else
-// The first block adds a number that makes the top bit flip when all other blocks have added one.
+// The first block adds a number that flips the top bit once all other blocks have added one.
 GS_INLINE void grid_barrier(u32* arrivals) {
     __threadfence();
     __syncthreads();

@@ -1,6 +1,8 @@
-// Cooperative groups on the CPU and on AMD, with CUDA's names. `<cooperative_groups.h>` leads here; nvcc has its own.
+// Cooperative groups on the CPU and on AMD, with CUDA's names. If you include `<cooperative_groups.h>`, you get this
+// file; nvcc has its own.
 //
-// A tile has at most as many threads as a warp. Masks and ballots have 64 bits, because warps of 64 lanes exist.
+// A tile has at most as many threads as a warp. Masks and ballots have 64 bits, because some warps have 64
+// lanes.
 #ifndef GPUSTREAM_GROUPS_CUH
 #define GPUSTREAM_GROUPS_CUH
 
@@ -12,7 +14,7 @@
 
 namespace cooperative_groups {
 
-// The operations of a warp that groups are made of. A mask names the lanes that take part.
+// The warp operations that we build groups from. A mask names the lanes that take part.
 namespace gs_detail {
 
 typedef unsigned int u32;
@@ -30,7 +32,7 @@ GS_INLINE mask_t shuffle_word(mask_t mask, mask_t word, u32 from) {
 GS_INLINE u32 lane() { return __lane_id(); }
 GS_INLINE mask_t active() { return __ballot(1); }
 GS_INLINE mask_t ballot(mask_t mask, bool predicate) { return __ballot(predicate) & mask; }
-// Lanes run in lockstep; only the compiler must be kept from moving memory accesses across this point.
+// Lanes run in lockstep, so we only keep the compiler from moving memory accesses across this point.
 GS_INLINE void sync(mask_t) {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
     __builtin_amdgcn_wave_barrier();
@@ -54,13 +56,13 @@ GS_INLINE T shuffle(mask_t mask, T value, u32 from) {
 GS_INLINE mask_t first_lanes(u32 count) { return count >= 64 ? ~mask_t(0) : (mask_t(1) << count) - 1; }
 GS_INLINE u32 count(mask_t mask) { return (u32)__popcll(mask); }
 
-// Returns the number of the mask's bit that has `rank` others below it.
+// Returns the mask's bit number that has `rank` others below it.
 GS_INLINE u32 lane_of(mask_t mask, u32 rank) {
     for (; rank > 0; --rank) mask &= mask - 1;
     return (u32)__ffsll((long long)mask) - 1;
 }
 
-// Returns the mask's lanes whose value is this one's.
+// Returns the mask's lanes that have the same value as this one.
 template <class T>
 GS_INLINE mask_t same(mask_t mask, T value) {
     mask_t left = mask, mine = 0;
@@ -86,7 +88,7 @@ public:
     GS_GROUP static dim3 thread_index() { return dim3(threadIdx.x, threadIdx.y, threadIdx.z); }
     GS_GROUP static dim3 group_dim() { return dim3(blockDim.x, blockDim.y, blockDim.z); }
     GS_GROUP static dim3 dim_threads() { return group_dim(); }
-    // A barrier in two halves, all of whose waiting is in the second.
+    // A barrier in two halves. Only the second waits.
     struct arrival_token {};
     GS_GROUP static arrival_token barrier_arrive() { return arrival_token(); }
     GS_GROUP static void barrier_wait(arrival_token) { sync(); }
@@ -94,7 +96,7 @@ public:
 };
 GS_GROUP thread_block this_thread_block() { return thread_block(); }
 
-// Memory that tiles of several warps need in CUDA; unused.
+// CUDA needs this memory for tiles that span several warps; we do not use it.
 template <unsigned int Threads = 1024>
 struct block_tile_memory {};
 template <unsigned int Threads>
@@ -102,7 +104,7 @@ GS_GROUP thread_block this_thread_block(block_tile_memory<Threads>&) {
     return thread_block();
 }
 
-// Some threads of a warp, ranked by lane. The base of tiles and of coalesced groups.
+// Some threads in a warp, ranked by lane. Tiles and coalesced groups derive from it.
 class gs_lanes {
 public:
     GS_GROUP void sync() const { gs_detail::sync(mask_); }
@@ -113,12 +115,12 @@ public:
     GS_GROUP unsigned int size() const { return num_threads(); }
     GS_GROUP unsigned int meta_group_rank() const { return meta_rank_; }
     GS_GROUP unsigned int meta_group_size() const { return meta_size_; }
-    // Ranks beyond the group wrap around.
+    // Ranks after the last wrap around.
     template <class T>
     GS_GROUP T shfl(T value, unsigned int rank) const {
         return gs_detail::shuffle(mask_, value, gs_detail::lane_of(mask_, rank % num_threads()));
     }
-    // Where the rank is not in the group, the result is the thread's own value.
+    // If the group has no such rank, you get the thread's own value.
     template <class T>
     GS_GROUP T shfl_up(T value, unsigned int delta) const {
         const unsigned int rank = thread_rank();
@@ -150,7 +152,7 @@ public:
 protected:
     GS_GROUP gs_lanes(unsigned long long mask, unsigned int meta_rank, unsigned int meta_size)
         : mask_(mask), meta_rank_(meta_rank), meta_size_(meta_size) {}
-    // Returns a mask of lanes as one of ranks.
+    // Converts a mask of lanes to a mask of ranks.
     GS_GROUP unsigned long long ranks(unsigned long long lanes) const {
         const unsigned int first = gs_detail::lane_of(mask_, 0);
         if (mask_ >> first == gs_detail::first_lanes(num_threads())) return lanes >> first;
@@ -168,7 +170,7 @@ protected:
     friend class thread_group;
 };
 
-// Threads of a warp that run together.
+// Threads in a warp that run together.
 class coalesced_group : public gs_lanes {
 public:
     GS_GROUP explicit coalesced_group(unsigned long long mask, unsigned int meta_rank = 0, unsigned int meta_size = 1)
@@ -177,7 +179,7 @@ public:
 };
 GS_GROUP coalesced_group coalesced_threads() { return coalesced_group(gs_detail::active()); }
 
-// `Size` threads of a block with neighbouring numbers, the first of which is a multiple of `Size`.
+// `Size` threads in a block with neighbouring numbers. The first number is a multiple of `Size`.
 template <unsigned int Size, class Parent = void>
 class thread_block_tile : public gs_lanes {
     static_assert(Size > 0 && (Size & (Size - 1)) == 0 && Size <= 64, "a tile has 1, 2, 4, ... threads of one warp");
@@ -192,7 +194,7 @@ public:
     GS_GROUP static constexpr unsigned int num_threads() { return Size; }
     GS_GROUP static constexpr unsigned int size() { return Size; }
     GS_GROUP unsigned long long gs_mask() const { return mask_; }
-    // The lane of a rank follows from the tile's first lane, without a look at the mask.
+    // We can compute a rank's lane from the tile's first lane, without a look at the mask.
     template <class T>
     GS_GROUP T shfl(T value, unsigned int rank) const {
         return gs_detail::shuffle(mask_, value, first() | (rank & (Size - 1)));
@@ -220,7 +222,7 @@ private:
     GS_GROUP static unsigned int first() { return gs_detail::lane() & ~(Size - 1); }
 };
 
-// Any group of a block, whose kind only the run knows.
+// Any group in a block, if only the run knows its kind.
 class thread_group {
 public:
     GS_GROUP thread_group(const thread_block&) : mask_(0), size_(thread_block::size()), rank_(thread_block::thread_rank()) {}
@@ -243,7 +245,7 @@ private:
 };
 
 namespace gs_detail {
-// Returns the lanes of a tile of `size` threads, as far as the block has them.
+// Returns the lanes in a tile of `size` threads, as far as the block has them.
 GS_INLINE mask_t tile_mask(u32 size) {
     const u32 first = lane() & ~(size - 1), begin = gs::thread_in_block() - (lane() & (size - 1));
     const u32 left = gs::threads_in_block() - begin;
@@ -270,7 +272,7 @@ GS_GROUP thread_block_tile<Size, thread_block_tile<Outer, Parent>> tiled_partiti
 GS_GROUP thread_group tiled_partition(const thread_group&, unsigned int size) {
     return coalesced_group(gs_detail::tile_mask(size));
 }
-// Ranks of the group, not lanes, make these tiles.
+// These tiles are made from the group's ranks, not from lanes.
 GS_GROUP coalesced_group tiled_partition(const coalesced_group& group, unsigned int size) {
     const unsigned int mine = group.thread_rank() / size;
     unsigned long long mask = 0;
@@ -282,7 +284,7 @@ GS_GROUP coalesced_group tiled_partition(const coalesced_group& group, unsigned 
 }
 GS_GROUP thread_block_tile<1> this_thread() { return tiled_partition<1>(this_thread_block()); }
 
-// Groups of those threads whose labels, or predicates, are the same.
+// Groups the threads whose labels, or predicates, are the same.
 template <class Group, class Label>
 GS_GROUP coalesced_group labeled_partition(const Group& group, Label label) {
     unsigned long long left = group.gs_mask(), mine = 0;
@@ -302,14 +304,14 @@ GS_GROUP coalesced_group binary_partition(const Group& group, bool predicate) {
 }
 
 #if defined(GS_HIP) && HIP_VERSION_MAJOR < 6
-// The device libraries of those versions have no barrier of a grid for newer targets. A device runs one cooperative
-// grid at a time, so one word serves all of a module's.
+// In those versions, the device libraries have no grid barrier for newer targets. A device runs one cooperative
+// grid at a time, so one word is enough for a module.
 namespace gs_detail {
 static __device__ unsigned int grid_arrivals;
 }
 #endif
 
-// All threads of a grid. `sync` needs a cooperative launch.
+// All threads in a grid. You can only `sync` in a cooperative launch.
 class grid_group {
 public:
     GS_GROUP bool is_valid() const {
@@ -344,7 +346,7 @@ public:
 };
 GS_GROUP grid_group this_grid() { return grid_group(); }
 
-// A cluster, which is a block by itself here.
+// A cluster. Here each block is its own cluster.
 class cluster_group {
 public:
     GS_GROUP static void sync() { __syncthreads(); }
@@ -379,7 +381,7 @@ GS_GROUP auto group_size(const Group& group) -> decltype(group.num_threads()) {
     return group.num_threads();
 }
 
-// The operators of reductions and scans.
+// Operators for reductions and scans.
 template <class T = void>
 struct plus {
     template <class V>
@@ -423,7 +425,7 @@ struct bit_xor {
     }
 };
 
-// Returns the combination of all values of a tile or a coalesced group, in every thread.
+// Combines all values in a tile or a coalesced group. Every thread gets the result.
 template <class Group, class T, class Op>
 GS_GROUP T reduce(const Group& group, T value, Op op) {
     const unsigned int rank = group.thread_rank(), size = group.num_threads();
@@ -433,7 +435,7 @@ GS_GROUP T reduce(const Group& group, T value, Op op) {
     }
     return group.shfl(value, 0);
 }
-// Returns the combination of this thread's value and those of all ranks below.
+// Combines this thread's value and those of all lower ranks.
 template <class Group, class T, class Op>
 GS_GROUP T inclusive_scan(const Group& group, T value, Op op) {
     const unsigned int rank = group.thread_rank(), size = group.num_threads();
@@ -447,7 +449,7 @@ template <class Group, class T>
 GS_GROUP T inclusive_scan(const Group& group, T value) {
     return inclusive_scan(group, value, plus<T>());
 }
-// Returns the combination of the values of all ranks below; zero in the first.
+// Combines the values of all lower ranks; zero in the first.
 template <class Group, class T, class Op>
 GS_GROUP T exclusive_scan(const Group& group, T value, Op op) {
     const T before = group.shfl_up(inclusive_scan(group, value, op), 1);
@@ -458,7 +460,7 @@ GS_GROUP T exclusive_scan(const Group& group, T value) {
     return exclusive_scan(group, value, plus<T>());
 }
 
-// Calls a function in one thread of the group.
+// Calls a function in one of the group's threads.
 template <class Group, class F, class... A>
 GS_GROUP void invoke_one(const Group& group, F&& function, A&&... arguments) {
     if (group.thread_rank() == 0) function(static_cast<A&&>(arguments)...);
@@ -471,7 +473,7 @@ GS_GROUP auto invoke_one_broadcast(const Group& group, F&& function, A&&... argu
     return group.shfl(result, 0);
 }
 
-// Copies that are done at once; a wait for them is a barrier of the group.
+// Copies are done at once, so a wait for them is the group's barrier.
 template <class Group, class To, class From>
 GS_GROUP void memcpy_async(const Group& group, To* to, const From* from, size_t bytes) {
     const size_t step = group.num_threads();

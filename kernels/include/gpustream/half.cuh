@@ -3,7 +3,7 @@
 //   gs::half      IEEE binary16   (CUDA and HIP: __half)
 //   gs::bfloat16  upper half of a float   (CUDA: __nv_bfloat16, HIP: __hip_bfloat16 or hip_bfloat16)
 //
-// Kernels should compute in float: gs::to_float(h), and gs::from_float<gs::half>(f), which rounds to nearest even. The
+// You should compute in float: gs::to_float(h), and gs::from_float<gs::half>(f), which rounds to nearest even. The
 // vendors' own operators differ between versions and architectures.
 #ifndef GPUSTREAM_HALF_CUH
 #define GPUSTREAM_HALF_CUH
@@ -15,7 +15,7 @@
 #define GS_VENDOR_BFLOAT16_ __nv_bfloat16
 
 #elif defined(GS_CUDA)
-// At run time NVRTC may find no headers.
+// At run time NVRTC may not find the headers.
 #if __has_include(<cuda_fp16.h>) && __has_include(<cuda_bf16.h>)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -58,7 +58,7 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && alignof(half) == 2, "as Rust's half::f16");
 static_assert(sizeof(bfloat16) == 2 && alignof(bfloat16) == 2, "as Rust's half::bf16");
 
-// Returns the same bits as another type of the same size.
+// Returns the same bits as another type with the same size.
 template <class To, class From>
 GS_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "gs::bit_cast needs types of one size");

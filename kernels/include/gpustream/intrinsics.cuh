@@ -1,12 +1,13 @@
-// Integer intrinsics that CUDA offers without an include, for compilers that lack them: a host compiler, and AMD's.
+// Integer intrinsics that CUDA offers without an include, for compilers that lack them: host compilers, and AMD's.
 //
-// All are templates, so that a function of the vendor's or of the user's own with the same parameters comes first.
+// All are templates. So if the vendor or you have a function with the same parameters, the compiler takes that
+// one.
 #ifndef GPUSTREAM_INTRINSICS_CUH
 #define GPUSTREAM_INTRINSICS_CUH
 
 #define GS_INTRINSIC template <int = 0> static __device__ __forceinline__
 
-// Bits of a double, and doubles of bits.
+// A double's bits, and a double from bits.
 GS_INTRINSIC int __double2hiint(double x) {
     unsigned long long bits;
     __builtin_memcpy(&bits, &x, 8);
@@ -24,7 +25,7 @@ GS_INTRINSIC double __hiloint2double(int high, int low) {
     return x;
 }
 
-// Shifts of the upper (l) or lower (r) half out of a pair; `c` stops at 32.
+// Shifts the upper (l) or lower (r) half out of a pair; `c` stops at 32.
 GS_INTRINSIC unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (unsigned)(((unsigned long long)high << 32 | low) << (shift & 31) >> 32);
 }
@@ -54,7 +55,7 @@ GS_INTRINSIC unsigned long long ullmax(unsigned long long a, unsigned long long 
 
 namespace gs_intrinsics {
 
-// Sign- or zero-extends part `at` of a word that is cut into parts of `Bits` bits.
+// Cuts a word into parts of `Bits` bits, and sign- or zero-extends part `at`.
 template <int Bits, bool Signed>
 static __device__ __forceinline__ int part(unsigned word, int at) {
     const unsigned low = word >> (at * Bits) & ((1u << Bits) - 1);
@@ -86,8 +87,8 @@ static __device__ __forceinline__ unsigned sum_of_differences(unsigned a, unsign
 
 }  // namespace gs_intrinsics
 
-// The instructions on four bytes, or two halves, of a word: __vadd4, __vadd2 and their kin. `s` and `u` stand for signed
-// and unsigned, `ss` and `us` for signed and unsigned saturation.
+// Instructions on a word's four bytes or two halves: __vadd4, __vadd2 and their kin. `s` and `u` mean signed and
+// unsigned, `ss` and `us` signed and unsigned saturation.
 #define GS_SIMD(name, bits, is_signed, expression)                                                  \
     GS_INTRINSIC unsigned name(unsigned a, unsigned b) {                                            \
         return gs_intrinsics::each<bits, is_signed>(a, b, [](int x, int y) -> int { return expression; }); \
@@ -142,7 +143,7 @@ GS_SIMD_ALL(4)
 #undef GS_SIMD_COMPARE
 #undef GS_SIMD_ALL
 
-// c + the scalar product of four bytes, or of two halves and two of the bytes.
+// Adds to c the scalar product of four bytes, or of two halves and two of the bytes.
 GS_INTRINSIC int __dp4a(int a, int b, int c) {
     for (int at = 0; at < 4; ++at) {
         c += gs_intrinsics::part<8, true>((unsigned)a, at) * gs_intrinsics::part<8, true>((unsigned)b, at);
@@ -174,8 +175,9 @@ GS_INTRINSIC unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
 }
 GS_INTRINSIC unsigned __dp2a_hi(unsigned a, unsigned b, unsigned c) { return __dp2a_lo(a, b >> 16, c); }
 
-// The steps of dynamic programming that CUDA calls DPX: the greatest or least of three numbers, or of a sum, which wraps
-// around, and a number; `relu` is no less than zero. Those of two numbers also say which it was, the first if they are equal.
+// The steps for dynamic programming that CUDA calls DPX: the largest or smallest of three numbers, or of a number and a sum,
+// which wraps around. With `relu` the result is never below zero. Those on two numbers also say which it was: the first if
+// they are equal.
 namespace gs_intrinsics {
 template <class T>
 static __device__ __forceinline__ T most(T a, T b) { return a > b ? a : b; }

@@ -1,5 +1,5 @@
-// gpustream's portable device library: one include for kernels that nvcc, hipcc, NVRTC, HIPRTC and a host C++
-// compiler all accept.
+// gpustream's portable device library. Include this one file in your kernels; nvcc, hipcc, NVRTC, HIPRTC and
+// a host C++ compiler all accept it.
 //
 //   for_each.cuh   GS_FOR_EACH and its relatives: loops shared by the threads of a grid or a block
 //   wide.cuh       GS_FOR_EACH_WIDE, gs::fold_wide: sixteen bytes at a time, right at any alignment and length

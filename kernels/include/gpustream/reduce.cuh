@@ -1,8 +1,8 @@
 // Reductions and scans over a warp and over a block, for any block size.
 //
-// An operator is a function object of two values, associative up to rounding; for reductions it must be commutative,
-// too. gs::Sum, gs::Min and gs::Max are ready-made. The order of combination depends on the block's size alone, so
-// results are the same in every run.
+// An operator is a function object that takes two values. It must be associative up to rounding, and for reductions
+// also commutative. You can use gs::Sum, gs::Min and gs::Max. The order in which we combine depends only on the
+// block's size, so you get the same result in every run.
 #ifndef GPUSTREAM_REDUCE_CUH
 #define GPUSTREAM_REDUCE_CUH
 
@@ -19,7 +19,8 @@ struct Sum {
         return a + b;
     }
 };
-// Min and Max skip a NaN in `b`, so a reduction that starts from a number ignores NaN. Of -0 and 0, either may result.
+// Min and Max skip a NaN in `b`, so if you start a reduction from a number, it ignores NaN. From -0 and 0 you can get
+// either.
 struct Min {
     template <class T>
     __device__ __forceinline__ T operator()(T a, T b) const {
@@ -33,10 +34,10 @@ struct Max {
     }
 };
 
-// The most warps of a block: 1024 threads at 32 lanes.
+// How many warps a block can have: 1024 threads at 32 lanes.
 static constexpr int max_warps = 32;
 
-// Returns the combination of all lanes' values, in every lane.
+// Combines all lanes' values. Every lane gets the result.
 template <class T, class Op>
 GS_INLINE T warp_reduce(T value, Op op) {
     const u32 lanes = warp_lanes(), self = lane();
@@ -47,7 +48,7 @@ GS_INLINE T warp_reduce(T value, Op op) {
     return shfl(value, 0);
 }
 
-// Returns the combination of this lane's value and those of all lanes below.
+// Combines this lane's value and those of all lower lanes.
 template <class T, class Op>
 GS_INLINE T warp_inclusive_scan(T value, Op op) {
     const u32 self = lane();
@@ -58,14 +59,14 @@ GS_INLINE T warp_inclusive_scan(T value, Op op) {
     return value;
 }
 
-// The results of a block-wide scan for one thread.
+// What a block-wide scan returns to one thread.
 template <class T>
 struct BlockScan {
     T before;  // combination of all threads before this one; the operator's identity in the first
     T total;   // combination of all threads
 };
 
-// Both of these functions contain barriers of the whole block:
+// Both functions contain barriers, so all threads in the block must call them:
 //
 //   T block_reduce(T value, Op op)                          the combination of all threads' values, in every thread
 //   BlockScan<T> block_scan(T value, T identity, Op op)     the combinations before this thread, and of all

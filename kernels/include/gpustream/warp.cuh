@@ -1,7 +1,7 @@
-// Warp-wide operations that assume neither 32 nor 64 lanes.
+// Warp-wide operations that work with 32 and with 64 lanes.
 //
-// All existing threads of a warp must call an operation together. A block whose size is no multiple of the warp size
-// ends with a part of a warp: gs::warp_lanes() returns its number of lanes.
+// All existing threads in a warp must call an operation together. If a block's size is not a multiple of the warp
+// size, its last warp is not full: gs::warp_lanes() returns how many lanes it has.
 #ifndef GPUSTREAM_WARP_CUH
 #define GPUSTREAM_WARP_CUH
 
@@ -10,7 +10,7 @@
 
 namespace gs {
 
-// Returns the lanes of a full warp: 32 on NVIDIA and on AMD's RDNA, 64 on AMD's CDNA.
+// Returns how many lanes a full warp has: 32 on NVIDIA and on AMD's RDNA, 64 on AMD's CDNA.
 GS_INLINE u32 warp_size() { return (u32)warpSize; }
 
 // Return this thread's lane, 0 to warp_size() - 1, and its warp's number in the block.
@@ -18,7 +18,7 @@ GS_INLINE u32 lane() { return thread_in_block() & (warp_size() - 1); }
 GS_INLINE u32 warp_in_block() { return thread_in_block() / warp_size(); }
 GS_INLINE u32 warps_in_block() { return (threads_in_block() + warp_size() - 1) / warp_size(); }
 
-// Returns the number of lanes that this thread's warp has.
+// Returns how many lanes this thread's warp has.
 GS_INLINE u32 warp_lanes() {
     const u32 first = thread_in_block() - lane(), left = threads_in_block() - first;
     return left < warp_size() ? left : warp_size();
@@ -37,7 +37,8 @@ GS_INLINE u32 shuffle_word_down(u32 word, u32 n) { return __shfl_down(word, n); 
 GS_INLINE u32 shuffle_word_xor(u32 word, u32 mask) { return __shfl_xor(word, (int)mask); }
 #endif
 
-// Shuffles a value of any size as 32-bit words, which every version of every vendor can shuffle.
+// Shuffles a value of any size as 32-bit words, because every vendor can shuffle those in every
+// version.
 template <class T, class Shuffle>
 GS_INLINE T shuffle_words(T value, Shuffle shuffle) {
     u32 words[(sizeof(T) + 3) / 4] = {};
@@ -54,12 +55,12 @@ template <class T>
 GS_INLINE T shfl(T value, u32 source) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word(word, source); });
 }
-// Returns the value of the lane n below, or the thread's own value if there is no such lane.
+// Returns the value from n lanes below. If there is no such lane, returns the thread's own value.
 template <class T>
 GS_INLINE T shfl_up(T value, u32 n) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_up(word, n); });
 }
-// Returns the value of the lane n above. In the last n lanes of the warp the result is unspecified.
+// Returns the value from n lanes above. In the warp's last n lanes the result is unspecified.
 template <class T>
 GS_INLINE T shfl_down(T value, u32 n) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_down(word, n); });
@@ -70,7 +71,7 @@ GS_INLINE T shfl_xor(T value, u32 mask) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_xor(word, mask); });
 }
 
-// Votes of a warp. Bit l of a ballot is lane l's predicate; lanes that do not exist have 0.
+// Votes in a warp. Bit l of a ballot is lane l's predicate; lanes that do not exist have 0.
 #if defined(GS_CUDA)
 GS_INLINE bool any(bool predicate) { return __any_sync(0xffffffffu, predicate); }
 GS_INLINE bool all(bool predicate) { return __all_sync(0xffffffffu, predicate); }
@@ -81,7 +82,7 @@ GS_INLINE bool any(bool predicate) { return __any(predicate) != 0; }
 GS_INLINE bool all(bool predicate) { return __all(predicate) != 0; }
 GS_INLINE u64 ballot(bool predicate) { return __ballot(predicate); }
 #if defined(GS_HIP)
-// Lanes run in lockstep; only the compiler must be kept from moving memory accesses across this point.
+// Lanes run in lockstep, so we only keep the compiler from moving memory accesses across this point.
 GS_INLINE void sync_warp() {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
     __builtin_amdgcn_wave_barrier();

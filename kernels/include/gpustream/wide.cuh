@@ -1,9 +1,9 @@
-// Loops over arrays with accesses of sixteen bytes, right at any alignment and length.
+// Loops over arrays with sixteen-byte accesses. They are right at any alignment and length.
 //
-// With one element per thread, a quarter of an H200's memory bandwidth is unused: there are not enough bytes in flight.
-// These loops load and store 16-byte packs, a few per thread at once, if the arrays reach 16-byte boundaries at the
-// same element; the elements before the first boundary and after the last are accessed singly. Otherwise all elements
-// are accessed singly. On the CPU these are plain loops, which the compiler vectorises.
+// With one element per thread you lose a quarter of an H200's memory bandwidth, because not enough bytes are in flight.
+// So these loops load and store 16-byte packs, a few per thread at once. They can do so if all arrays reach a 16-byte
+// boundary at the same element; then they access only the elements before the first boundary and after the last one by
+// one. If not, they access all elements one by one. On the CPU they are plain loops, which the compiler vectorises.
 #ifndef GPUSTREAM_WIDE_CUH
 #define GPUSTREAM_WIDE_CUH
 
@@ -12,7 +12,7 @@
 
 namespace gs {
 
-// Returns the number of elements in sixteen bytes.
+// Returns how many elements sixteen bytes hold.
 template <class T, class... Rest>
 GS_INLINE constexpr int pack_size() {
     static_assert(16 % sizeof(T) == 0, "a pack holds a whole number of elements");
@@ -20,13 +20,13 @@ GS_INLINE constexpr int pack_size() {
     return 16 / sizeof(T);
 }
 
-// Elements that are loaded or stored together.
+// Elements that we load or store together.
 template <class T, int Size = pack_size<T>()>
 struct alignas(16) Pack {
     T at[Size];
 };
 
-// Returns whether `address` lies on a 16-byte boundary.
+// Returns true if `address` is on a 16-byte boundary.
 template <class T>
 GS_INLINE Pack<T> load_wide(const T* address) {
     return *reinterpret_cast<const Pack<T>*>(address);
@@ -36,8 +36,8 @@ GS_INLINE void store_wide(T* address, const Pack<T>& pack) {
     *reinterpret_cast<Pack<T>*>(address) = pack;
 }
 
-// Returns the number of elements from `address` to the next 16-byte boundary, fewer than a pack. Arrays are aligned to
-// their elements.
+// Returns how many elements there are from `address` to the next 16-byte boundary: fewer than a pack. Arrays must be
+// aligned to their elements.
 template <class T, class... Rest>
 GS_INLINE size_t to_boundary(const T* address, Rest...) {
     return (0 - (size_t)address) % 16 / sizeof(T);
@@ -60,10 +60,10 @@ GS_INLINE Pack<Out, Size> map_pack(F f, const Pack<In, Size>&... in) {
     return out;
 }
 
-// Shares 0..n among the threads of the grid. Calls packs(c, i, stride) for c packs of `Lanes` elements that begin at i,
-// i + stride, ..., and singles(c, i, stride) for c elements at i, i + stride, .... The first pack begins at element
-// `head`; without `aligned` there are no packs. c is `Batch` or 1, a constant once inlined; c is no template parameter
-// because NVRTC refuses generic lambdas.
+// Shares 0..n among the grid's threads. Calls packs(c, i, stride) for c packs of `Lanes` elements that begin at i, i +
+// stride, ..., and singles(c, i, stride) for c elements at i, i + stride, .... The first pack begins at element `head`;
+// without `aligned` there are no packs. c is `Batch` or 1, and a constant once inlined. It cannot be a template
+// parameter, because NVRTC refuses generic lambdas.
 template <int Batch, int Lanes, class Packs, class Singles>
 GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singles singles) {
     const size_t thread = thread_in_grid(), threads = threads_in_grid();
@@ -86,23 +86,24 @@ GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singl
 
 #endif
 
-// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input may be `out` itself, but must not
-// overlap `out` otherwise; all arrays have elements of one size. Called through GS_FOR_EACH_WIDE.
+// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input can be `out` itself, but must not
+// overlap `out` in another way. All arrays must have elements with the same size. Call it through GS_FOR_EACH_WIDE.
 template <class F, class Out, class... In>
 GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) out[i] = f(in[i]...);
 #else
     constexpr int lanes = pack_size<Out, In...>();
-    // The number of packs under way at once: enough to cover the memory's latency, few enough to keep all threads
-    // resident.
+    // How many packs are under way at once: enough to cover the memory's latency, few enough that all threads
+    // stay resident.
     constexpr int batch = sizeof...(In) > 2 ? 1 : sizeof...(In) == 2 ? 2 : 4;
     const size_t head = to_boundary(out);
     walk_wide<batch, lanes>(
         n, head, on_boundary((const void*)(in + head)...),
         [=](int c, size_t i, size_t stride) {
             Pack<Out> result[batch];
-            // All loads come before the first store, since the compiler may not move a load over a store.
+            // All loads come before the first store, because the compiler must not move a load over a
+            // store.
             GS_UNROLL
             for (int b = 0; b < batch && b < c; ++b)
                 result[b] = map_pack<Out, lanes>(f, load_wide(in + i + b * stride)...);
@@ -119,12 +120,13 @@ GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #endif
 }
 
-// Returns the combination of map(in[i]...) over this thread's share of 0..n, starting from `identity`; the threads of
-// the grid share 0..n. `combine` is associative and commutative up to rounding. The order depends only on the launch
-// shape, the arrays' alignment and n, so a repeated launch gives the same bits.
+// Combines map(in[i]...) over this thread's share of 0..n, starting from `identity`; the grid's threads share 0..n.
+// `combine` must be associative and commutative up to rounding. The order depends only on the launch shape, the
+// arrays' alignment and n, so if you repeat a launch you get the same bits.
 template <class Acc, class Combine, class Map, class... In>
 GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const In*... in) {
-    // Independent accumulators avoid a chain of dependent additions, and become vectors on the CPU.
+    // With independent accumulators there is no chain of dependent additions, and on the CPU they
+    // become vectors.
 #if defined(GS_SERIAL)
     constexpr int lanes = 128 / sizeof(Acc);
     Acc acc[lanes];

@@ -42,7 +42,7 @@ pub(super) fn collect() -> Vec<Tool> {
     ]
 }
 
-/// Opens NCCL or RCCL, which exports NCCL's names, by the first of `names` that is there; the last place is `folder`.
+/// Opens NCCL or RCCL, which exports NCCL's names: the first of `names` that is there. The last place is `folder`.
 fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     let last = names.first().map(|name| Path::new(folder).join(name));
     // SAFETY: the names are NCCL's and RCCL's.
@@ -57,7 +57,7 @@ fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     };
     let path =
         path.map(|path| path.display().to_string()).or_else(|| tried.last().cloned()).unwrap_or_default();
-    // The variable names one library for both rows, and the two have the same functions.
+    // The variable names one library for both rows, because the two have the same functions.
     let is_rccl = |path: &str| path.rsplit('/').next().is_some_and(|file| file.contains("rccl"));
     if is_rccl(&path) == names.iter().any(|name| is_rccl(name)) {
         return Ok(Found { version: nccl_version(code), path: Some(path), ..Found::default() });
@@ -65,10 +65,10 @@ fn open(names: &[&str], folder: &str) -> Result<Found, Vec<String>> {
     Err(vec![format!("{path} (from {LIBRARY}): the other vendor's, by its name")])
 }
 
-/// Returns the version of a library that was opened as NCCL, and its file. The library is never closed.
+/// Returns the version and the file of a library that we opened as NCCL. We never close it.
 fn version(library: &Library) -> Option<(c_int, Option<PathBuf>)> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
-    // SAFETY: the prototype is NCCL's (its result is an enum of C, an int), and the caller keeps the library open.
+    // SAFETY: this is NCCL's prototype (its result is a C enum, an int), and the caller keeps the library open.
     let get_version: GetVersion = unsafe { symbol(library, "ncclGetVersion") }?;
     let mut version = 0;
     // SAFETY: the pointer is to a local.

@@ -1,4 +1,4 @@
-//! The report's text: entries with details, in lines of a terminal's width.
+//! Lays out the report's text: entries with details, in lines as wide as a terminal.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ pub(super) fn entry(text: &mut String, name: &str, state: &str, details: &[(&str
     }
 }
 
-/// Writes `long` behind `head`, in lines of at most `width` characters that begin in the same column.
+/// Writes `long` after `head`, in lines of at most `width` characters that begin in the same column.
 pub(super) fn wrapped(text: &mut String, head: &str, long: &str, width: usize) {
     let lines = wrap(long, width).join(&format!("\n{}", " ".repeat(head.chars().count())));
     let _ = writeln!(text, "{head}{lines}");
 }
 
-/// Breaks text at spaces; a word longer than a line gets a line of its own.
+/// Breaks text at spaces. If a word is longer than a line, it gets its own line.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -6,10 +6,10 @@ use gpustream::Device;
 use gpustream_timeline_view::text::Table;
 use serde_json::{Value, json};
 
-/// The way of data from one device to another of the same backend.
+/// How data gets from one device to another on the same backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// The device reads and writes the other's memory (`cuDeviceCanAccessPeer`).
+    /// The device can read and write the other's memory (`cuDeviceCanAccessPeer`).
     Direct,
     /// Copies go through the host's memory.
     ThroughHost,
@@ -17,7 +17,7 @@ pub(super) enum Link {
     Unknown,
 }
 
-/// The links of a backend's devices: for each device those to all of them, in order, and `None` to itself.
+/// The links between a backend's devices: for each device those to all of them, in order, and `None` to itself.
 #[derive(Default)]
 pub(super) struct Links {
     pub(super) devices: Vec<(String, Vec<Option<Link>>)>,
@@ -38,7 +38,7 @@ impl Links {
         Self { devices: devices.iter().map(|device| (name(device), links(device))).collect() }
     }
 
-    /// Writes a table, where there is more than one device.
+    /// Writes a table, if there is more than one device.
     pub(super) fn write(&self, text: &mut String) {
         if self.devices.len() < 2 {
             return;

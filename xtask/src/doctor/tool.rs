@@ -13,11 +13,11 @@ pub(super) struct Tool {
 pub(super) struct Found {
     pub(super) version: String,
     pub(super) path: Option<String>,
-    /// The place where the compiler was found, where there are several.
+    /// Where we found the compiler, if it can be in several places.
     pub(super) by: Option<String>,
-    /// The targets that the compiler builds for.
+    /// The targets that the compiler can build for.
     pub(super) targets: Vec<String>,
-    /// Whether builds use the compiler only where there is such a GPU, or when they are told to.
+    /// Whether builds use the compiler only if there is such a GPU, or if you tell them to.
     pub(super) on_demand: bool,
 }
 

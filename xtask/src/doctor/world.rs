@@ -1,4 +1,4 @@
-//! This process's place in a world, as the launcher's variables tell it, and where its ranks meet.
+//! This process's place in a world, as the launcher's variables say, and where its ranks meet.
 
 use gpustream::Result;
 use gpustream_collectives::{Launcher, Rendezvous, World};

@@ -44,7 +44,7 @@ const SHORT: Duration = Duration::from_secs(1);
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
     match broken(&outcome.unwrap_err()) {
         CommunicatorFailure::Stalled { call: named, limit } => {
-            assert!(*limit >= SHORT && named.contains(call), "{named}")
+            assert!(*limit >= SHORT && named.contains(call), "{named}");
         }
         other => panic!("{other}"),
     }

@@ -1,7 +1,7 @@
-//! The functions of CUPTI that this backend calls, and where the library is.
+//! The CUPTI functions that this backend calls, and how we find the library.
 //!
-//! The types are written here, and cudarc's bindings, which would double the time that cudarc takes to compile, only
-//! prove them where this crate's tests are built.
+//! We write the types ourselves. cudarc's bindings would double the time to compile cudarc, so only the build of this crate's
+//! tests uses them, to check ours.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -37,7 +37,7 @@ mod types {
     pub(crate) type CUpti_ExternalCorrelationKind = u32;
     pub(crate) type CUpti_CallbackId = u32;
     pub(crate) type CUpti_ActivityAttribute = u32;
-    /// Read as bytes: its layout depends on the kind.
+    /// We read this as bytes, because its layout depends on the kind.
     pub(crate) type CUpti_Activity = c_void;
     pub(crate) type CUpti_SubscriberHandle = *mut c_void;
     pub(crate) type CUpti_CallbackFunc =
@@ -51,7 +51,7 @@ mod types {
 #[allow(clippy::wildcard_imports)] // CUPTI's own names.
 pub(crate) use types::*;
 
-/// Compares prototypes with cudarc's where tests are built.
+/// Compares the prototypes with cudarc's if tests are built.
 macro_rules! prove_in_tests {
     ($($table:tt)*) => {
         #[cfg(test)]
@@ -87,15 +87,16 @@ functions! {
     }
 }
 
-/// The attribute that gives each thread buffers of its own.
+/// The attribute that gives each thread its own buffers.
 pub(crate) const PER_THREAD_BUFFERS: CUpti_ActivityAttribute = 9;
 
-/// The flag of `cuptiActivityFlushAll` for buffers with records of what has not finished.
+/// The flag that makes `cuptiActivityFlushAll` also return buffers with unfinished records.
 pub(crate) const FLUSH_FORCED: u32 = 1;
-/// The marker of our numbers among those of other tools. PyTorch's profiler uses the first two for users.
+/// The marker that tells our numbers from those of other tools. We avoid the first two, because PyTorch's profiler gives them to
+/// users.
 pub(crate) const CORRELATION_KIND: CUpti_ExternalCorrelationKind = 5;
 
-/// The kinds of records to ask for. Without the driver's functions CUPTI writes no external correlations.
+/// The kinds of records that we ask for. Without the driver's functions, CUPTI writes no external correlations.
 pub(crate) const KINDS: [CUpti_ActivityKind; 6] = [
     kind::CONCURRENT_KERNEL,
     kind::MEMCPY,
@@ -105,7 +106,7 @@ pub(crate) const KINDS: [CUpti_ActivityKind; 6] = [
     kind::DRIVER,
 ];
 
-/// Defines a list of the driver's functions, and compares their numbers with cudarc's where tests are built.
+/// Defines a list of driver functions. If tests are built, it also compares their numbers with cudarc's.
 macro_rules! driver_functions {
     ($(#[$meta:meta])* $list:ident: $($name:ident = $number:literal,)*) => {
         $(#[$meta])*
@@ -116,8 +117,8 @@ macro_rules! driver_functions {
 }
 
 driver_functions! {
-    /// The driver's functions that this library calls beside operations, and that give the device nothing to run: recording
-    /// them would only cost time.
+    /// The driver functions that we call besides operations and that give the device nothing to run. To record them would only
+    /// take time.
     SILENT:
     CUPTI_DRIVER_TRACE_CBID_cuEventCreate = 118,
     CUPTI_DRIVER_TRACE_CBID_cuEventRecord = 119,
@@ -138,7 +139,7 @@ driver_functions! {
 }
 
 const OUT_OF_MEMORY: u32 = 8;
-/// The answer to `cuptiActivityGetNextRecord` after the last record.
+/// What `cuptiActivityGetNextRecord` returns after the last record.
 pub(crate) const MAX_LIMIT_REACHED: Status = Status(12);
 
 impl Codes for Api {
@@ -155,7 +156,7 @@ impl Codes for Api {
         // SAFETY: the pointer is to a local; the function takes any number.
         let answer = unsafe { self.cuptiGetResultString(status, &raw mut words) };
         let known = answer.status == Some(Status::SUCCESS);
-        // SAFETY: after a success, null or a string of the library, which is never closed.
+        // SAFETY: after a success, it is null or a string in the library, which we never close.
         let words = if known { unsafe { text(words) } } else { None };
         words.unwrap_or_else(|| format!("CUPTI error {}", status.0))
     }
@@ -176,20 +177,20 @@ impl Codes for Api {
     }
 }
 
-/// A version of CUPTI, as `cuptiGetVersion` writes it: 19 to 28 in CUDA 12, then 130000 for 13.0.
+/// A version of CUPTI, as `cuptiGetVersion` returns it: 19 to 28 in CUDA 12, then 130000 for 13.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(pub(crate) u32);
 
 impl Version {
-    /// Returns whether the layouts of this version's records were compared with those that `record` reads: up to 13.4 by
-    /// the tests, of 13.5 by hand with its headers, since cudarc has no bindings yet.
+    /// Returns true if we compared the layouts of this version's records with those that `record` reads. The tests do so up to
+    /// 13.4. We compared 13.5 by hand with its headers, because cudarc has no bindings for it yet.
     pub(crate) const fn is_known(self) -> bool {
         matches!(self.0, 19..=28 | 130_000..=130_599)
     }
 }
 
 impl fmt::Display for Version {
-    /// `CUPTI 13.0`; the numbers of before have no point.
+    /// `CUPTI 13.0`; older numbers have no point.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             old @ ..10_000 => write!(f, "CUPTI v{old}"),
@@ -206,10 +207,10 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Opens the library that the environment names, or the first that is installed.
+    /// Opens the library that the environment names, or else the first one installed.
     ///
     /// # Errors
-    /// `Unsupported`, with each name tried, where there is none of a version that is known.
+    /// `Unsupported`, with each name that we tried, if there is no known version.
     pub(crate) fn open() -> Result<Self> {
         let driver_major = found().driver.as_ref().map_or(13, |driver| driver.version.major());
         // SAFETY: the names are CUPTI's.
@@ -222,7 +223,7 @@ impl Library {
             );
             return Err(error(ErrorKind::Unsupported, message));
         };
-        // SAFETY: it is opened as CUPTI, and never closed.
+        // SAFETY: we open it as CUPTI and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         let path = api.cuptiGetVersion.and_then(|function| file_of(function as usize));
         if !missing.is_empty() {

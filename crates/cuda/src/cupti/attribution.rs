@@ -1,8 +1,8 @@
-//! The operation that each thing which a device ran belongs to.
+//! Finds the operation for each thing that a device ran.
 //!
-//! CUPTI numbers the driver's calls, and tells in two records what happened in one: which operation the call was made for,
-//! and what the device ran for it. The two come in either order, in one buffer or in two. A call may run much: the kernels
-//! of a graph all have the number of its launch.
+//! CUPTI numbers the driver's calls. Two records describe a call: one says which operation we made it for, and the other what the
+//! device ran for it. They can come in either order, and in different buffers. One call may run many things: the kernels of a
+//! graph all have the number of its launch.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,11 +12,11 @@ use gpustream_hal::RanWork;
 
 use super::record::Activity;
 
-/// The calls whose operations are remembered. A device is at most so many calls behind: a stream holds about a thousand
-/// launches, and a thread that submits more waits. Only a graph may run for longer while other streams go on.
+/// How many calls we remember. A device is rarely further behind, because a stream holds about a thousand launches, and a thread
+/// that submits more must wait. Only a graph can run for longer, while other streams go on.
 const CALLS: usize = 1 << 18;
 
-/// The most things that wait for their operation. Things of other libraries outside of all operations wait in vain.
+/// How many things can wait for their operation. What other libraries run outside all operations waits in vain.
 const MOST_WAITING: usize = 1 << 14;
 
 /// A thing that a device ran, with its readable name.
@@ -39,26 +39,26 @@ impl Named {
 /// The operations of the driver's last calls, and the things that wait to learn theirs.
 #[derive(Default)]
 pub(crate) struct Attribution {
-    /// The number of a call and its operation, at the number's remainder by [`CALLS`]: numbers count up, so a newer call
-    /// takes the place of the one that many before. Operation 0 is none. Empty until the first use.
+    /// A call's number and its operation, at the number's remainder by [`CALLS`]. Numbers count up, so a newer call overwrites
+    /// the one that was [`CALLS`] before it. Operation 0 means none. Empty until the first use.
     calls: Vec<(u32, u64)>,
-    /// The things that wait, in the order in which they came.
+    /// The waiting things, in the order in which they came.
     waiting: VecDeque<Named>,
-    /// The things whose operation was forgotten before they came.
+    /// Counts the things that came after we forgot their operation.
     lost: u64,
 }
 
-/// The answer to which operation a call was made for.
+/// Whether we know which operation a call was made for.
 enum Found {
     Operation(u64),
     /// The record may come yet.
     NotYet,
-    /// A much later call took its place.
+    /// A much later call has taken its place.
     Forgotten,
 }
 
 impl Attribution {
-    /// Notes that a call was made for an operation.
+    /// Notes which operation a call was made for.
     pub(crate) fn note(&mut self, correlation: u32, operation: u64) {
         if self.calls.is_empty() {
             self.calls.resize(CALLS, (0, 0));
@@ -66,7 +66,7 @@ impl Attribution {
         self.calls[place(correlation)] = (correlation, operation);
     }
 
-    /// Hands `part` to `each` with its operation; keeps it where that is not known yet.
+    /// Passes `part` to `each` with its operation. If we do not know that yet, `part` waits.
     pub(crate) fn give(&mut self, part: Named, each: &mut dyn FnMut(u64, &Named)) {
         match self.find(part.correlation) {
             Found::Operation(operation) => each(operation, &part),
@@ -80,14 +80,14 @@ impl Attribution {
         }
     }
 
-    /// Looks again for the operations of the things that wait.
+    /// Looks again for the operations of the waiting things.
     pub(crate) fn retry(&mut self, each: &mut dyn FnMut(u64, &Named)) {
         for part in mem::take(&mut self.waiting) {
             self.give(part, each);
         }
     }
 
-    /// Returns how much was lost since the last call.
+    /// Returns how many were lost since the last call.
     pub(crate) fn take_lost(&mut self) -> u64 {
         mem::take(&mut self.lost)
     }

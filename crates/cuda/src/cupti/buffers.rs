@@ -1,8 +1,8 @@
-//! The memory that CUPTI writes records to: it asks for a buffer, and hands it back full.
+//! The memory that CUPTI writes records to. It asks us for a buffer, and returns it full.
 //!
-//! CUPTI calls from the thread that submits work, from a thread of its own, and at the process's end from whatever thread
-//! ends it. So the two callbacks take one short lock, allocate a bounded number of times, and cannot panic; the data
-//! that they use is never torn down.
+//! CUPTI calls us from the thread that submits work, from a thread of its own, and when the process ends from the thread that
+//! ends it. So our two callbacks take one short lock, allocate a bounded number of times, and cannot panic. We never tear down
+//! the data that they use.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -11,10 +11,10 @@ use std::sync::Mutex;
 use cudarc::driver::sys::CUcontext;
 use gpustream_hal::lock::lock;
 
-/// The length of a buffer, in bytes: some three thousand operations. CUPTI fills a buffer with zeros on the thread that
-/// submits work.
+/// How many bytes a buffer has: enough for about three thousand operations. CUPTI fills a buffer with zeros on the thread that
+/// submits work, so we cannot make it much larger.
 const SIZE: usize = 1 << 20;
-/// The most buffers. CUPTI drops records while it gets none, and counts these. Newer versions use one for each thread.
+/// How many buffers we make. If CUPTI gets none, it drops records and counts them. Newer versions use one buffer for each thread.
 const MOST: usize = 128;
 /// The alignment that CUPTI asks for.
 const LAYOUT: Layout = match Layout::from_size_align(SIZE, 8) {
@@ -29,7 +29,7 @@ struct Buffer {
     state: BufferOwner,
 }
 
-// SAFETY: the memory is plain bytes, of one owner at a time as `BufferOwner` says.
+// SAFETY: the memory is plain bytes, and `BufferOwner` says who may use them.
 unsafe impl Send for Buffer {}
 
 /// The owner of a buffer's bytes.
@@ -38,7 +38,7 @@ enum BufferOwner {
     Free,
     /// CUPTI writes to it.
     Lent,
-    /// CUPTI gave it back with so many bytes of records, as the buffer of this number.
+    /// CUPTI returned it with this many bytes of records; the other number is its place in the order of return.
     Full {
         bytes: usize,
         number: u64,
@@ -56,7 +56,7 @@ struct Buffers {
 static BUFFERS: Mutex<Buffers> = Mutex::new(Buffers { all: Vec::new(), came: 0 });
 
 impl Buffers {
-    /// Returns a free buffer; a new one where there is none and room for one.
+    /// Returns a free buffer. If there is none, we make one, unless there are too many.
     fn lend(&mut self) -> Option<NonNull<u8>> {
         if let Some(free) = self.all.iter_mut().find(|buffer| buffer.state == BufferOwner::Free) {
             free.state = BufferOwner::Lent;
@@ -71,7 +71,8 @@ impl Buffers {
         Some(memory)
     }
 
-    /// Takes a buffer back. One that was not lent is another tool's, whose callbacks were there before or after ours.
+    /// Takes a buffer back. If we never lent it, it belongs to another tool, which had its callbacks there before us or put them
+    /// there after us.
     fn take_back(&mut self, memory: *mut u8, bytes: usize) {
         let is_lent =
             |buffer: &&mut Buffer| buffer.memory.as_ptr() == memory && buffer.state == BufferOwner::Lent;
@@ -83,7 +84,7 @@ impl Buffers {
     }
 }
 
-/// Gives CUPTI a buffer for as many records as go into it (`CUpti_BuffersCallbackRequestFunc`).
+/// Gives CUPTI a buffer for as many records as fit into it (`CUpti_BuffersCallbackRequestFunc`).
 ///
 /// # Safety
 /// The pointers are to variables.
@@ -100,7 +101,7 @@ pub(crate) unsafe extern "C" fn requested(memory: *mut *mut u8, bytes: *mut usiz
 /// Takes a buffer with records back (`CUpti_BuffersCallbackCompleteFunc`).
 ///
 /// # Safety
-/// CUPTI leaves the buffer alone from now on. No reference is made from the pointer unless it is a buffer that was lent.
+/// CUPTI does not touch the buffer from now on. We make a reference from the pointer only if it is a buffer that we lent.
 pub(crate) unsafe extern "C" fn completed(_: CUcontext, _: u32, memory: *mut u8, _size: usize, valid: usize) {
     lock(&BUFFERS).take_back(memory, valid);
 }
@@ -110,26 +111,26 @@ pub(crate) fn any_lent() -> bool {
     lock(&BUFFERS).all.iter().any(|buffer| buffer.state == BufferOwner::Lent)
 }
 
-/// Frees the memory that nobody uses.
+/// Frees the memory that is not in use.
 pub(crate) fn trim() {
     lock(&BUFFERS).all.retain(|buffer| {
         let is_free = buffer.state == BufferOwner::Free;
         if is_free {
-            // SAFETY: allocated with this layout; nobody has the memory of a free buffer.
+            // SAFETY: we allocated it with this layout, and a free buffer has no user.
             unsafe { dealloc(buffer.memory.as_ptr(), LAYOUT) };
         }
         !is_free
     });
 }
 
-/// A buffer that came back, to be read. It may be lent again once this value is dropped.
+/// A returned buffer, for reading. When you drop this value, we may lend the buffer again.
 pub(crate) struct Full {
     memory: NonNull<u8>,
     bytes: usize,
 }
 
 impl Full {
-    /// Takes the one that came back first.
+    /// Takes the buffer that came back first.
     pub(crate) fn next() -> Option<Self> {
         let mut buffers = lock(&BUFFERS);
         let full = buffers.all.iter_mut().filter_map(|buffer| match buffer.state {
@@ -141,7 +142,7 @@ impl Full {
         Some(Self { memory: buffer.memory, bytes })
     }
 
-    /// Returns the place of the records, and how many bytes of them there are.
+    /// Returns where the records are, and how many bytes they take.
     pub(crate) fn records(&self) -> (*mut u8, usize) {
         (self.memory.as_ptr(), self.bytes)
     }
@@ -168,11 +169,11 @@ mod tests {
     }
 
     fn complete(memory: *mut u8, bytes: usize) {
-        // SAFETY: nothing else has the buffer.
+        // SAFETY: only this value has the buffer.
         unsafe { completed(std::ptr::null_mut(), 0, memory, SIZE, bytes) };
     }
 
-    /// All in one test: there is one set of buffers in the process.
+    /// This is all one test, because the process has one set of buffers.
     #[test]
     fn buffers_are_bounded_used_again_and_read_in_the_order_in_which_they_came() {
         let lent: Vec<_> = (0..MOST).map(|_| request()).collect();

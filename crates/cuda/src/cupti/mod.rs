@@ -1,8 +1,8 @@
 //! CUPTI: NVIDIA's library for tools, which records when each kernel, copy and fill ran.
 //!
-//! `api` has the library's functions, and opens it. CUPTI asks for memory and hands it back full of records:
-//! `buffers`. `record` reads these, `attribution` finds the operation that each belongs to, and `session` ties the
-//! parts together for the whole process, since CUPTI knows one user only. `graph_calls` keeps threads out of a deadlock in it.
+//! `api` opens the library and has its functions. CUPTI asks for memory and returns it full of records: `buffers`. `record` reads
+//! them, and `attribution` finds the operation for each. `session` ties the parts together for the whole process, because CUPTI
+//! accepts only one user. `graph_calls` avoids a deadlock in CUPTI.
 
 mod api;
 mod attribution;

@@ -1,8 +1,8 @@
 //! Reading CUPTI's records.
 //!
-//! Each version of CUDA may bring a longer record of a kind, with a number at the end of its name (`CUpti_ActivityKernel9`
-//! in 12.9, `CUpti_ActivityKernel13` in 13.5). The fields read here are in the part that was never moved; the tests compare
-//! it with every version that cudarc's bindings have. So records are read by offset, whatever their version.
+//! Each version of CUDA may bring a longer record, with a new number at the end of its name (`CUpti_ActivityKernel9` in 12.9,
+//! `CUpti_ActivityKernel13` in 13.5). But the fields that we need have never moved, so we can read records by offset, whatever
+//! their version. The tests compare the offsets with every version in cudarc's bindings.
 
 use std::ffi::{CStr, c_char};
 
@@ -10,8 +10,8 @@ use gpustream_hal::RanWork;
 
 use super::api::CORRELATION_KIND;
 
-/// The time that CUPTI is told beside the clock's. CUPTI takes zero for no time, and it reckons the device's times from
-/// pairs of both clocks, so the first things of a process could begin a little before the clock did.
+/// What we add to the clock when CUPTI asks for the time. CUPTI reads zero as "no time". It also computes the device's times from
+/// pairs of both clocks, so a process's first things could otherwise begin a little before the clock.
 pub(crate) const EPOCH: u64 = 1 << 40;
 
 /// The kinds of records (`CUpti_ActivityKind`).
@@ -25,7 +25,7 @@ pub(crate) mod kind {
     pub(crate) const EXTERNAL_CORRELATION: u32 = 39;
 }
 
-/// The directions of copies (`CUpti_ActivityMemcpyKind`); A is an array.
+/// The directions of copies (`CUpti_ActivityMemcpyKind`); A stands for an array.
 mod direction {
     pub(super) const HTOD: u8 = 1;
     pub(super) const DTOH: u8 = 2;
@@ -41,7 +41,7 @@ mod direction {
 /// The places of fields.
 mod offset {
     pub(super) const KIND: usize = 0;
-    /// In the records of everything that a device ran.
+    /// Fields in the record of everything that a device ran.
     pub(super) const START: usize = 16;
     pub(super) const END: usize = 24;
 
@@ -54,7 +54,7 @@ mod offset {
 
     /// One byte.
     pub(super) const COPY_DIRECTION: usize = 4;
-    /// In the records of copies and fills.
+    /// Fields in the records of copies and fills.
     pub(super) const BYTES: usize = 8;
     pub(super) const COPY_CORRELATION: usize = 44;
     pub(super) const PEER_COPY_CORRELATION: usize = 60;
@@ -65,14 +65,14 @@ mod offset {
     pub(super) const EXTERNAL_CORRELATION: usize = 16;
 }
 
-/// A record, as far as it is of use here.
+/// What we need from a record.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record<'a> {
     /// A device ran something.
     Ran(Activity<'a>),
-    /// The driver's call of this number was made for this operation.
+    /// The driver call with this number was made for this operation.
     Operation { correlation: u32, operation: u64 },
-    /// A device ran something, and CUPTI could not tell when.
+    /// A device ran something, but CUPTI could not tell when.
     Untimed,
     /// None of these.
     Other,
@@ -81,9 +81,9 @@ pub(crate) enum Record<'a> {
 /// One thing that a device ran.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Activity<'a> {
-    /// The number of the driver's call that submitted it.
+    /// The number of the driver call that submitted it.
     pub(crate) correlation: u32,
-    /// The kernel's symbol; `None` of anything but kernels.
+    /// The kernel's symbol; `None` for anything but a kernel.
     pub(crate) symbol: Option<&'a CStr>,
     pub(crate) work: RanWork,
     /// On the clock of [`gpustream_hal::trace::now`].
@@ -94,8 +94,8 @@ pub(crate) struct Activity<'a> {
 /// Reads a record.
 ///
 /// # Safety
-/// `record` points to a record of a CUPTI of a [known version](super::api::Version::is_known), whole as
-/// `cuptiActivityGetNextRecord` gives it, which lives for `'a`. The strings that it points to do too.
+/// `record` must point to a whole record from `cuptiActivityGetNextRecord` that lives for `'a`, and so must its strings. The
+/// CUPTI must have a [known version](super::api::Version::is_known).
 pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
     let record = Fields(record);
     let (correlation, work) = match record.number(offset::KIND) {
@@ -123,7 +123,7 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
         _ => return Record::Other,
     };
     let (start, end): (u64, u64) = (record.get(offset::START), record.get(offset::END));
-    // Zeros where there was no memory for the times; no end where a forced flush came before it.
+    // CUPTI writes zeros if it had no memory for the times, and no end if we forced a flush before the end.
     if start == 0 || end < start {
         return Record::Untimed;
     }
@@ -138,13 +138,12 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
     Record::Ran(Activity { correlation, symbol, work, start, end })
 }
 
-/// A whole record of a known version. Only [`read`] makes one, and asks for the fields of the record's kind alone.
+/// A whole record from a known version. Only [`read`] makes one, and it asks only for fields that the record's kind has.
 struct Fields(*const u8);
 
 impl Fields {
     fn get<T: Copy>(&self, at: usize) -> T {
-        // SAFETY: records of this kind have a `T`, an integer or a pointer, at this place. Some are aligned to less than
-        // the type.
+        // SAFETY: records of this kind have a `T` here, an integer or a pointer. Some are aligned to less than the type needs.
         unsafe { self.0.add(at).cast::<T>().read_unaligned() }
     }
 
@@ -169,7 +168,7 @@ fn copy(direction: u8, bytes: u64) -> RanWork {
     }
 }
 
-/// Compares the places with those in cudarc's structs.
+/// Compares the offsets with cudarc's structs.
 #[cfg(test)]
 mod places {
     use std::mem::offset_of;

@@ -1,4 +1,4 @@
-//! The process's one use of CUPTI: several devices measure together, and share what was measured.
+//! The process's only use of CUPTI. Several devices can measure at once, and share what was measured.
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -22,42 +22,42 @@ use super::graph_calls;
 use super::record::{self, EPOCH, Record};
 use crate::error::error;
 
-/// The buffers that are read together: first for the operations in all of them, then for the rest, since a record and that
-/// of its operation may lie in two buffers of about the same time.
+/// How many buffers we read together: first for the operations in all of them, then for the rest. A record and the record with
+/// its operation can lie in different buffers, but these are from about the same time.
 const TOGETHER: usize = 16;
 
-/// The opened CUPTI. One per process; never closed.
+/// The opened CUPTI. A process opens it once and never closes it.
 pub(crate) struct Cupti {
     library: Library,
     session: SharedMeasurement<Subscriber>,
     reader: Mutex<Reader>,
 }
 
-/// The place of the process's one user of CUPTI. Another tool that asks for the place learns that it is taken.
+/// CUPTI has a place for one user, and we take it. Another tool that asks for it learns that it is taken.
 struct Subscriber(CUpti_SubscriberHandle);
 
-// SAFETY: a handle, which CUPTI accepts from any thread.
+// SAFETY: CUPTI accepts the handle from any thread.
 unsafe impl Send for Subscriber {}
 
-/// The parts that make sense of records.
+/// The parts that make sense of the records.
 #[derive(Default)]
 struct Reader {
     attribution: Attribution,
     names: Names,
 }
 
-/// Whether an executable graph was made. A launch of a graph that was made before CUPTI began to measure can fail: with
-/// CUPTI 13.0 one did after copies and an allocation that was freed, with no kernel in between.
+/// Whether this process made an executable graph. If a graph was made before CUPTI began to measure, its launch can fail. With
+/// CUPTI 13.0 one did, after copies and an allocation that was freed, with no kernel in between.
 static GRAPHS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that an executable graph is made.
+/// Notes that the process makes an executable graph.
 pub(crate) fn note_graph() {
     GRAPHS.store(true, Ordering::Relaxed);
 }
 
 static CUPTI: OnceLock<Result<Cupti>> = OnceLock::new();
 
-/// Returns CUPTI, opened on first use.
+/// Returns CUPTI. The first call opens it.
 ///
 /// # Errors
 /// `Unsupported`, with each name tried.
@@ -65,19 +65,19 @@ pub(crate) fn cupti() -> Result<&'static Cupti> {
     CUPTI.get_or_init(Cupti::open).as_ref().map_err(Error::clone)
 }
 
-/// Returns CUPTI if it was opened.
+/// Returns CUPTI if we have opened it.
 #[inline]
 pub(crate) fn opened() -> Option<&'static Cupti> {
     CUPTI.get()?.as_ref().ok()
 }
 
-/// Begins to measure, or notes one begin more.
+/// Begins to measure. If we measure already, counts one more beginning.
 ///
 /// # Errors
-/// `Unsupported` if there is no CUPTI, or the driver, another tool, or a graph of this process is in the way.
+/// `Unsupported` if there is no CUPTI, or if the driver, another tool or a graph in this process is in the way.
 pub(crate) fn begin() -> Result<()> {
     if opened().is_none_or(|cupti| !cupti.session.is_on()) {
-        // Before CUPTI is loaded for nothing.
+        // We check this first, so that we do not load CUPTI in vain.
         check_no_graphs()?;
     }
     let cupti = cupti()?;
@@ -93,12 +93,12 @@ fn check_no_graphs() -> Result<()> {
     Ok(())
 }
 
-/// The clock for CUPTI, which brings the device's times to it (`CUpti_TimestampCallbackFunc`).
+/// The clock for CUPTI, which converts the device's times to it (`CUpti_TimestampCallbackFunc`).
 unsafe extern "C" fn timestamp() -> u64 {
     trace::now() + EPOCH
 }
 
-/// Does nothing: CUPTI is asked to call this for no function.
+/// Does nothing, because we ask CUPTI to call it for no function.
 unsafe extern "C" fn called(_: *mut c_void, _: u32, _: CUpti_CallbackId, _: *const c_void) {}
 
 impl Cupti {
@@ -114,7 +114,7 @@ impl Cupti {
         format!("{version}{}", file.unwrap_or_default())
     }
 
-    /// Ends to measure with the last end.
+    /// Stops measuring when every beginning has had its end.
     pub(crate) fn end(&self) {
         self.session.end(|subscriber| self.stop(KINDS.len(), &subscriber));
     }
@@ -123,10 +123,10 @@ impl Cupti {
         check_no_graphs()?;
         graph_calls::note_use();
         let api = &self.library.api;
-        // With buffers of its own for each thread, CUPTI 13.0 crashes in `cuLaunchKernel` where one thread flushes while others
-        // submit: 10 of 28 runs did, and none of 28 without.
+        // If each thread has its own buffers, CUPTI 13.0 crashes in `cuLaunchKernel` when one thread flushes while others submit.
+        // 10 of 28 runs crashed with them, and none of 28 without.
         let (mut off, mut size) = (0_u8, 1);
-        // SAFETY: the pointers are to locals, and nothing is measured yet. A CUPTI without the attribute has no such buffers.
+        // SAFETY: the pointers are to locals, and we measure nothing yet. A CUPTI without the attribute has no such buffers.
         let _ = unsafe {
             api.cuptiActivitySetAttribute(PER_THREAD_BUFFERS, &raw mut size, (&raw mut off).cast())
         };
@@ -142,66 +142,66 @@ impl Cupti {
         outcome.map(|()| subscriber)
     }
 
-    /// Asks for records; `enabled` counts the kinds that succeeded. The callbacks come first, before there is any record.
+    /// Asks for records; `enabled` counts the kinds that succeeded. We register the callbacks first, before there is any record.
     fn enable(&self, enabled: &mut usize) -> Result<()> {
         let api = &self.library.api;
-        // SAFETY: the functions are sound to call on any thread, until the process ends.
+        // SAFETY: CUPTI can call the functions on any thread, until the process ends.
         unsafe {
             api.cuptiActivityRegisterTimestampCallback(Some(timestamp)).ok_or(ErrorKind::Unsupported)?;
             api.cuptiActivityRegisterCallbacks(Some(buffers::requested), Some(buffers::completed))
                 .ok_or(ErrorKind::Unsupported)?;
         }
         for kind in KINDS {
-            // SAFETY: a kind of every known version.
+            // SAFETY: every known version has this kind.
             unsafe { api.cuptiActivityEnable(kind) }.ok_or(ErrorKind::Unsupported)?;
             *enabled += 1;
         }
         for &function in SILENT {
-            // SAFETY: a number of the driver's functions. A CUPTI that cannot leave it out records it.
+            // SAFETY: this is the number of a driver function. If CUPTI cannot leave it out, it records it.
             let _ = unsafe { api.cuptiActivityEnableDriverApi(function, 0) };
         }
         Ok(())
     }
 
-    /// Asks for no more records of the first `enabled` kinds, and leaves CUPTI to others. Failures change nothing for the
-    /// caller.
+    /// Turns off the first `enabled` kinds, and leaves CUPTI to others. We ignore failures, because the caller could not do
+    /// anything about them.
     fn stop(&self, enabled: usize, subscriber: &Subscriber) {
         let api = &self.library.api;
         for &kind in KINDS[..enabled].iter().rev() {
-            // SAFETY: a kind of every known version.
+            // SAFETY: every known version has this kind.
             let _ = unsafe { api.cuptiActivityDisable(kind) };
         }
         if enabled > 0 {
             // SAFETY: the callbacks are registered.
             let _ = unsafe { api.cuptiActivityFlushAll(0) };
         }
-        // SAFETY: the handle is from `cuptiSubscribe`, and not used again.
+        // SAFETY: the handle is from `cuptiSubscribe`, and we do not use it again.
         let _ = unsafe { api.cuptiUnsubscribe(subscriber.0) };
         buffers::trim();
     }
 
-    /// Gives what this thread submits the number of an operation.
+    /// Marks what this thread submits with an operation's number.
     pub(crate) fn enter(&self, operation: u64) {
-        // SAFETY: a kind of every known version. A failure leaves the operation without times.
+        // SAFETY: every known version has this kind. If this fails, the operation has no times.
         let _ =
             unsafe { self.library.api.cuptiActivityPushExternalCorrelationId(CORRELATION_KIND, operation) };
     }
 
     pub(crate) fn leave(&self) {
-        // SAFETY: a kind of every known version; the number that is popped may be left out.
+        // SAFETY: every known version has this kind; we may omit the number that is popped.
         let _ = unsafe {
             self.library.api.cuptiActivityPopExternalCorrelationId(CORRELATION_KIND, ptr::null_mut())
         };
     }
 
-    /// Hands out what was measured, as [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says.
+    /// Passes on what was measured, as [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says.
     pub(crate) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         let mut reader = lock(&self.reader);
-        // Records that came before a failure are handed out all the same.
+        // We also pass on the records that came before a failure.
         let flushed = self.flush(flush);
         let mut lost = reader.read(&self.library, each);
         let mut dropped = 0;
-        // SAFETY: the pointer is to a local; without a context, the process's count is asked for.
+        // SAFETY: the pointer is to a local; without a context, CUPTI returns the process's count.
         let answer = unsafe {
             self.library.api.cuptiActivityGetNumDroppedRecords(ptr::null_mut(), 0, &raw mut dropped)
         };
@@ -214,26 +214,26 @@ impl Cupti {
         flushed.map(|()| lost)
     }
 
-    /// Makes CUPTI hand buffers back: those whose records are all complete; with `all` the others too, after these.
+    /// Makes CUPTI return its buffers: the complete ones first, and with `all` the others after them.
     fn flush(&self, all: bool) -> Result<()> {
         let is_on = self.session.is_on();
         if !is_on && !buffers::any_lent() {
             return Ok(());
         }
         let api = &self.library.api;
-        // SAFETY: the callbacks are registered, and this is none of them. No lock is held that they take.
+        // SAFETY: we registered the callbacks, and this is neither of them. We hold no lock that they take.
         let mut flushed = unsafe { api.cuptiActivityFlushAll(0) }.ok();
         if all && flushed.is_ok() && buffers::any_lent() {
-            // SAFETY: the callbacks are registered, this is none of them, and no lock is held that they take.
+            // SAFETY: we registered the callbacks, and this is neither of them. We hold no lock that they take.
             flushed = unsafe { api.cuptiActivityFlushAll(FLUSH_FORCED) }.ok();
         }
-        // A CUPTI that measures no more may refuse.
+        // If CUPTI no longer measures, it may refuse.
         if is_on { flushed } else { Ok(()) }
     }
 }
 
 impl Reader {
-    /// Reads the buffers that came back. Returns how many records were lost in them.
+    /// Reads the returned buffers, and returns how many records were lost in them.
     fn read(&mut self, library: &Library, each: &mut dyn FnMut(&Ran<'_>)) -> u64 {
         let Self { attribution, names } = self;
         let mut hand_out = |operation, part: &Named| {
@@ -261,8 +261,8 @@ impl Reader {
                     Record::Operation { .. } | Record::Other => {}
                 });
             }
-            // Fewer than could be had were all; a program that fills buffers faster than they are read must not keep this
-            // thread here.
+            // If we got fewer than we asked for, we have read them all. Otherwise we stop here too, because a program that fills
+            // buffers faster than we read them must not keep this thread here.
             if full.len() < TOGETHER {
                 break;
             }
@@ -272,15 +272,15 @@ impl Reader {
     }
 }
 
-/// Calls `each` with each record. Returns 1 if there was one that could not be read, behind which nothing can.
+/// Calls `each` with each record. Returns 1 if we could not read one, because then we cannot read what follows either.
 fn for_each_record(library: &Library, buffer: &Full, mut each: impl FnMut(Record<'_>)) -> u64 {
     let (memory, bytes) = buffer.records();
     let mut record = ptr::null_mut();
     loop {
-        // SAFETY: CUPTI filled the buffer with so many bytes of records and left it to us; `record` is null or the last one.
+        // SAFETY: CUPTI filled the buffer with this many bytes of records and left it to us; `record` is null or the last one.
         let answer = unsafe { library.api.cuptiActivityGetNextRecord(memory, bytes, &raw mut record) };
         match answer.status {
-            // SAFETY: a record of a known version, in a buffer that lives until after this call. CUPTI keeps the names of
+            // SAFETY: the record has a known version, and its buffer lives until after this call. CUPTI keeps the names of
             // kernels, which all records of a kernel share.
             Some(Status::SUCCESS) if !record.is_null() => each(unsafe { record::read(record.cast()) }),
             Some(MAX_LIMIT_REACHED) => return 0,

@@ -6,11 +6,11 @@ use gpustream_hal::environment;
 
 use super::majors;
 
-/// Returns the names of the driver's library: those for the dynamic linker, then the folders that some
-/// distributions and container runtimes use without telling the linker.
+/// Returns the names of the driver's library: first those for the dynamic linker, then the folders that some distributions and
+/// container runtimes use without telling the linker.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
-    // The versioned name comes first: the toolkit's stub folder, which may be on the linker's path, has only the
-    // plain one.
+    // The versioned name comes first, because the linker's path may contain the toolkit's stub folder, which only has the plain
+    // name.
     let mut names: Vec<PathBuf> = vec!["libcuda.so.1".into(), "libcuda.so".into()];
     names.extend(
         [
@@ -26,9 +26,8 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
     names
 }
 
-/// Returns the names of NVRTC: those for the dynamic linker, then the toolkit's usual folders. `driver_major` is the
-/// driver's CUDA version: the compiler of another major version makes code that the driver may refuse, and so comes
-/// last.
+/// Returns the names of NVRTC: first those for the dynamic linker, then the toolkit's usual folders. `driver_major` is the
+/// driver's CUDA version. The driver may refuse code from a compiler with another major version, so that one comes last.
 pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for root in named_toolkits() {
@@ -40,11 +39,11 @@ pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     versioned("libnvrtc.so", driver_major, &folders)
 }
 
-/// Returns the names of CUPTI, in the order of NVRTC's: a CUPTI newer than the driver refuses to work.
+/// Returns the names of CUPTI, in the same order as NVRTC's, because a CUPTI that is newer than the driver refuses to work.
 pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
     let mut toolkits = named_toolkits();
     toolkits.extend(["/usr/local/cuda".into(), "/opt/cuda".into()]);
-    // Each version in a folder of its own, the newest first.
+    // Each version has its own folder, the newest first.
     let mut others = entries(Path::new("/usr/local"));
     others
         .retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda-")));
@@ -55,7 +54,7 @@ pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
     versioned("libcupti.so", driver_major, &folders)
 }
 
-/// Returns the folders of CUPTI in toolkits: NVIDIA's installer and the packages of distributions have one each.
+/// Returns CUPTI's folders in the toolkits. NVIDIA's installer has one, and the distributions' packages have another.
 fn cupti_folders(toolkits: &[PathBuf]) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for root in toolkits {
@@ -81,13 +80,13 @@ fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
     packages.flat_map(|nvidia| libs.iter().map(move |lib| nvidia.join(lib)).collect::<Vec<_>>()).collect()
 }
 
-/// Returns what is in a folder: nothing where there is no such folder.
+/// Returns what is in a folder, or nothing if there is no such folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Returns the names of each version of `file`: for the dynamic linker, then in `folders`; at last the plain name, which
-/// may be of any version.
+/// Returns the names of each version of `file`: for the dynamic linker, then in `folders`. The plain name comes last, because it
+/// can be any version.
 fn versioned(file: &str, driver_major: u32, folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut names = Vec::new();
     for major in majors(driver_major) {

@@ -1,4 +1,4 @@
-//! The names on Windows, whose loader knows the places.
+//! The names on Windows, whose loader knows the folders.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     majors(driver_major).iter().map(|major| format!("nvrtc64_{major}0_0.dll").into()).collect()
 }
 
-/// Returns the name of CUPTI. Its files have the day of their making in their names: there is nothing to guess.
+/// Returns the name of CUPTI. We cannot guess its files, because their names contain the day they were made.
 pub(crate) fn cupti_names(_driver_major: u32) -> Vec<PathBuf> {
     vec!["cupti64.dll".into()]
 }

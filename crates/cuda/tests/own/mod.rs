@@ -1,4 +1,4 @@
-//! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
+//! The calls that only CUDA has, and what the backend makes of CUDA's own answers.
 
 pub(crate) mod traces;
 
@@ -11,7 +11,7 @@ use crate::{Options, backend, load_with};
 #[test]
 fn refused_ptx_comes_with_the_drivers_words() {
     let (_recorder, device) = start();
-    // SAFETY: the driver is a fake, which reads images safely.
+    // SAFETY: the driver is a fake, so it can read any image safely.
     let error = unsafe { device.module_load(b"bad ptx") }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert!(error.to_string().contains("line 7: fake parsing error"), "{error}");
@@ -34,7 +34,7 @@ const REFUSED: &str = "[14:38:03.928][71][CUDA][E] the reason is the tide\n\
 fn condition_in_a_broken_capture_says_that_it_is_broken() {
     let (recorder, device) = start();
     let stream = stream(&*device);
-    // SAFETY: the stream is alive, and being captured when the condition begins.
+    // SAFETY: the stream is alive, and a capture is going on when the condition begins.
     unsafe {
         device.capture_begin(stream).unwrap();
         device.stream_synchronize(stream).unwrap_err();
@@ -60,9 +60,9 @@ fn failure_comes_with_the_reason_in_the_drivers_log() {
     assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidArgument, Some(1)));
     assert!(error.message().contains("the driver's log: the reason is the tide"), "{error}");
     assert_eq!(calls.iter().filter(|call| call.name == "cuLogsDumpToMemory").count(), 1);
-    // An entry of another failure is not this one's.
+    // If an entry belongs to another failure, we do not use it.
     assert!(!refused(2).message().contains("tide"));
-    // Nor is there one where the driver cannot tell, or has nothing to tell.
+    // There is none either if the driver cannot tell, or has nothing to tell.
     recorder.fail_next("cuLogsDumpToMemory", 1);
     assert!(!refused(1).message().contains("log"));
     set_log("");
@@ -87,7 +87,7 @@ fn driver_without_a_log_gives_errors_as_before() {
 fn image_cut_short_never_reaches_the_driver() {
     let (recorder, device) = start();
     for image in [&b""[..], b"\x7fELF cut short"] {
-        // SAFETY: the driver is a fake, which reads images safely.
+        // SAFETY: the driver is a fake, so it can read any image safely.
         let error = unsafe { device.module_load(image) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
     }
@@ -96,12 +96,12 @@ fn image_cut_short_never_reaches_the_driver() {
 
 #[test]
 fn device_that_cannot_be_described_is_not_opened() {
-    // Opened before, so that each opening makes the same calls.
+    // We open it first, so that each opening makes the same calls.
     let (recorder, _device) = start();
     let _second = backend().open(0).unwrap();
     let calls = recorder.calls();
     assert!(calls.iter().filter(|call| call.name == "cuDeviceGetAttribute").count() > 20);
-    // Without these it only has fewer names.
+    // Without these, only some names are missing.
     let names = ["cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId"];
     for (number, call) in calls.iter().enumerate().filter(|(_, call)| !names.contains(&call.name)) {
         recorder.fail_at(number, 999);
@@ -180,7 +180,7 @@ fn streams_of_equal_parts_have_green_contexts_of_different_groups() {
             )
         };
         let mut contexts = Vec::new();
-        // Driver 580 keeps memory for each context that was ever made, so later streams get those that are there.
+        // Driver 580 keeps memory for every context ever made, so later streams get the existing ones.
         for round in 0..3 {
             let made = [60, 60, 60, 1, 132].map(make);
             let groups = [(0, 64), (1, 64), (0, 64), (0, 8), (0, 132)].map(Some);
@@ -206,7 +206,7 @@ fn part_that_fails_leaves_no_stream_behind() {
         let error = device.stream_create(options.blocking_with_default(true)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains("legacy default stream"), "{error}");
-        // Each time one call more than before succeeds.
+        // Each time one more call than before succeeds.
         for number in 0..6 {
             recorder.fail_at(number, 2);
             assert_eq!(device.stream_create(options).unwrap_err().code(), Some(2), "{number}");

@@ -1,5 +1,5 @@
-//! Times by CUPTI: what becomes of its records, and where it cannot be used. Each test has a process of its own, since a
-//! process opens one CUPTI.
+//! Times by CUPTI: what becomes of its records, and when we cannot use it. Each test runs in its own process, because a process
+//! opens only one CUPTI.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) const KERNEL: CuptiRan = CuptiRan::Kernel(c"kernel", ONE, ONE);
 
 pub(crate) const FLUSH: &str = "cuptiActivityFlushAll";
 
-/// The calls that begin a measurement, with a failure of each and a word of what is said about it.
+/// The calls that begin a measurement, with a failure for each and a word that the message must contain.
 pub(crate) const BEGINS: &[(&str, u32, &str)] = &[
     ("cuptiSubscribe", 39, "Nsight Systems"),
     ("cuptiActivityRegisterTimestampCallback", 15, "toolkit of the driver's version"),
@@ -47,7 +47,7 @@ pub(crate) fn start() -> (Recorder, Arc<dyn Device>, Cupti) {
     start_with(V13)
 }
 
-/// Asserts that CUPTI records what is needed, or that it is left to others.
+/// Asserts that CUPTI records what we need, or that it is left to others.
 pub(crate) fn assert_measures(cupti: Cupti, on: bool) {
     assert_eq!(cupti.is_subscribed(), on);
     let kinds: &[u32] = if on { &[1, 2, 4, 10, 22, 39] } else { &[] };
@@ -102,7 +102,7 @@ fn kernels_belong_to_the_operation_that_launched_them_whatever_comes_first() {
     in_own_process(&[], || {
         let (_recorder, device, cupti) = start();
         device.trace_begin().unwrap();
-        // The call's record lies in a later buffer than what it launched.
+        // The call's record can lie in a later buffer than what it launched.
         device.trace_enter(7);
         let early = cupti.call_unrecorded();
         kernel(cupti, early);
@@ -122,7 +122,7 @@ fn kernels_belong_to_the_operation_that_launched_them_whatever_comes_first() {
         cupti.hand_out();
         assert_eq!(operations(&take(&*device, false).0), [8]);
 
-        // A graph's kernels all have its launch's number, and come while others run.
+        // A graph's kernels all have its launch's number, and can come while others run.
         let graph = submit(&*device, cupti, 9);
         for other in 100..1000 {
             let other_call = submit(&*device, cupti, other);
@@ -144,7 +144,7 @@ fn lost_records_are_counted() {
     in_own_process(&[], || {
         let (_recorder, device, cupti) = start_with(V12);
         device.trace_begin().unwrap();
-        // 128 MiB hold fewer than this many records of 208 bytes: the rest is dropped by CUPTI.
+        // 128 MiB hold fewer than this many records of 208 bytes; CUPTI drops the rest.
         let number = submit(&*device, cupti, 1);
         let all = 1_000_000_u64;
         for _ in 0..all {
@@ -232,7 +232,7 @@ fn graphs_that_were_made_before_are_not_launched_under_cupti() {
     });
 }
 
-/// CUPTI, the driver, and three threads would wait for each other otherwise.
+/// Otherwise CUPTI, the driver and three threads would wait for each other.
 #[test]
 fn executables_are_made_beside_no_other_call_for_one_once_cupti_is_used() {
     in_own_process(&[], || {
@@ -255,7 +255,7 @@ fn executables_are_made_beside_no_other_call_for_one_once_cupti_is_used() {
             unsafe { device.graph_instantiate(graph) }
         });
         let state = Path::new("/proc").join(thread_folder.recv().unwrap()).join("stat");
-        // It sleeps until the launch returns, which it never does, so the process ends meanwhile.
+        // It sleeps until the launch returns. That never happens, so the process ends meanwhile.
         while !fs::read_to_string(&state).unwrap().contains(") S ") {
             assert!(!making.is_finished());
             thread::yield_now();
@@ -264,7 +264,7 @@ fn executables_are_made_beside_no_other_call_for_one_once_cupti_is_used() {
     });
 }
 
-/// CUPTI takes part in the driver's calls from its first use on, also if it then measures nothing.
+/// From its first use on, CUPTI takes part in the driver's calls, even if it then measures nothing.
 #[test]
 fn cupti_is_not_called_for_a_trace_behind_a_graph() {
     in_own_process(&[], || {

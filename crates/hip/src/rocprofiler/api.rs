@@ -1,7 +1,8 @@
-//! The functions of rocprofiler-sdk that this backend calls, and where the library is.
+//! The rocprofiler-sdk functions that this backend calls, and how we find the library.
 //!
-//! No crate has bindings of them. A C compiler compared the prototypes and constants, once, with the headers of 0.4.0 (ROCm 6.2),
-//! 0.5.0, 0.6.0 (ROCm 6.4) and 1.0.0 (ROCm 7.0); they differ in `const` and in the sign of an operation's number alone.
+//! No crate has bindings for them. We once compared the prototypes and constants, with a C compiler, with the headers of 0.4.0
+//! (ROCm 6.2), 0.5.0, 0.6.0 (ROCm 6.4) and 1.0.0 (ROCm 7.0). They differ only in `const` and in the sign of an operation's
+//! number.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -15,7 +16,7 @@ use gpustream_hal::{ErrorKind, Result, functions};
 use crate::error::{BACKEND, error};
 use crate::library::rocprofiler_names;
 
-/// rocprofiler-sdk's own names. A handle is a struct of one integer, which is passed as that integer.
+/// rocprofiler-sdk's own names. A handle is a struct with one integer, so we pass that integer.
 #[allow(non_camel_case_types)]
 mod types {
     use super::{Status, c_char, c_int, c_void};
@@ -29,7 +30,7 @@ mod types {
     pub(crate) type rocprofiler_callback_tracing_kind_t = u32;
     pub(crate) type rocprofiler_tracing_operation_t = u32;
     pub(crate) type rocprofiler_external_correlation_id_request_kind_t = u32;
-    /// Its record, which is passed by value, depends on the version.
+    /// Its record is passed by value, and depends on the version.
     pub(crate) type rocprofiler_callback_tracing_cb_t = *const c_void;
 
     /// The fields of `rocprofiler_tool_configure_result_t`.
@@ -80,7 +81,7 @@ mod types {
 #[allow(clippy::wildcard_imports)] // rocprofiler-sdk's own names.
 pub(crate) use types::*;
 
-/// Stands where other tables are compared with bindings.
+/// Other tables are compared with bindings at this point.
 macro_rules! unproved {
     ($($table:tt)*) => {};
 }
@@ -121,11 +122,11 @@ functions! {
     }
 }
 
-/// The library whose start tells that records will come (`ROCPROFILER_HSA_TABLE`).
+/// When this library starts, records will come (`ROCPROFILER_HSA_TABLE`).
 pub(crate) const HSA_TABLE: c_int = 1;
-/// Blocks the library's own thread while the buffer is full (`ROCPROFILER_BUFFER_POLICY_LOSSLESS`). The other policy, to
-/// discard records, makes but one of the two buffers that it writes to in turns: 0.4 ends the process when it comes to the
-/// other, and 1.0 drops its records without counting them.
+/// If the buffer is full, this blocks the library's own thread (`ROCPROFILER_BUFFER_POLICY_LOSSLESS`). The other policy discards
+/// records, but it makes only one of the two buffers that the library writes to in turns. When 0.4 comes to the other buffer it
+/// ends the process, and 1.0 drops its records without counting them.
 pub(crate) const LOSSLESS: rocprofiler_buffer_policy_t = 2;
 /// `ROCPROFILER_CALLBACK_TRACING_CODE_OBJECT`
 pub(crate) const CODE_OBJECT: rocprofiler_callback_tracing_kind_t = 10;
@@ -141,7 +142,7 @@ impl Codes for Api {
         ErrorKind::Unsupported
     }
 
-    /// Codes change their numbers from version to version, and the texts of all versions are the library's.
+    /// The codes' numbers change from version to version, so we take the texts from the library.
     fn describe(&self, status: Status) -> String {
         match (self.rocprofiler_get_status_name(status), self.rocprofiler_get_status_string(status)) {
             (Some(name), Some(text)) => format!("{text} ({name})"),
@@ -160,8 +161,8 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Returns whether the layouts of this version's records are those that `record` and `names` read. 0.7 was in no release
-    /// of ROCm, and a next major version may change everything.
+    /// Returns true if `record` and `names` know the layouts of this version's records. No release of ROCm had 0.7, and the next
+    /// major version can change everything.
     pub(crate) const fn is_known(self) -> bool {
         matches!((self.major, self.minor), (0, 4..=6) | (1, _))
     }
@@ -182,10 +183,10 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Opens the library that the environment names, or the first that is installed.
+    /// Opens the library that the environment names, or else the first one installed.
     ///
     /// # Errors
-    /// `Unsupported`, with each name tried, where there is none of a version that is known.
+    /// `Unsupported`, with each name that we tried, if there is no known version.
     pub(crate) fn open() -> Result<Self> {
         // SAFETY: the names are rocprofiler-sdk's.
         let search = unsafe { Search::open("GPUSTREAM_ROCPROFILER_LIBRARY", rocprofiler_names()) };
@@ -197,7 +198,7 @@ impl Library {
             );
             return Err(error(ErrorKind::Unsupported, message));
         };
-        // SAFETY: it is opened as rocprofiler-sdk, and never closed.
+        // SAFETY: we open it as rocprofiler-sdk and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         if !missing.is_empty() {
             let (name, missing) = (search.tried.join("; "), list_missing(&missing));
@@ -216,7 +217,7 @@ impl Library {
             return Err(error(ErrorKind::Unsupported, message));
         }
         let path = api.rocprofiler_get_version.and_then(|function| file_of(function as usize));
-        // HIP looks for the library's entry among the symbols that the whole process sees. Where it does not find the entry
+        // HIP looks for the library's entry among the symbols that the whole process can see. If it does not find the entry
         // there, it opens the library by its plain name, and ends the process if there is none.
         if let Some(path) = &path {
             expose(path);

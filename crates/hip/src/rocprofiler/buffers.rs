@@ -1,8 +1,8 @@
-//! The records that the library delivered, until they are taken.
+//! The delivered records, until we take them.
 //!
-//! The library calls from a thread of its own, whenever its buffer is half full or flushed, and holds back the thread that
-//! completes work while that buffer is full. So the callback takes one short lock, allocates little, and cannot panic;
-//! the data that it uses is never torn down.
+//! The library calls us from a thread of its own, whenever its buffer is half full or flushed. While that buffer is full, it
+//! holds back the thread that completes work. So our callback takes one short lock, allocates little, and cannot panic. We never
+//! tear down the data that it uses.
 
 use std::ffi::c_void;
 use std::mem;
@@ -13,22 +13,22 @@ use gpustream_hal::lock::lock;
 use super::api::{rocprofiler_buffer_id_t, rocprofiler_context_id_t, rocprofiler_record_header_t};
 use super::record::{self, Activity, Record, TRACING};
 
-/// The length of the library's buffer, in bytes: some twenty thousand operations. It has two of them.
+/// How many bytes the library's buffer has: enough for about twenty thousand operations. There are two of them.
 pub(crate) const SIZE: usize = 4 << 20;
-/// The fill at which the library delivers.
+/// At this fill the library delivers.
 pub(crate) const WATERMARK: usize = SIZE / 2;
-/// The most records that wait to be taken. More are lost, and counted.
+/// How many records can wait for us. If more come, they are lost, and we count them.
 const MOST: usize = 1 << 18;
 
-/// A record of an operation; without a part where the record has no times.
+/// A record for an operation; without a part if the record has no times.
 pub(crate) type Came = (u64, Option<Activity>);
 
-/// The records that nobody took yet, in the order in which they came.
+/// The records that we have not taken yet, in the order in which they came.
 #[derive(Default)]
 struct Delivered {
     records: Vec<Came>,
     lost: u64,
-    /// The records that the library itself had dropped by the last delivery.
+    /// How many records the library itself had dropped by the last delivery.
     dropped: u64,
 }
 
@@ -49,8 +49,8 @@ impl Delivered {
 /// Takes records (`rocprofiler_buffer_tracing_cb_t`).
 ///
 /// # Safety
-/// `headers` are so many pointers to the fronts of records of a [known version](super::api::Version::is_known), which live
-/// during the call.
+/// `headers` must point to this many pointers to the fronts of records from a [known version](super::api::Version::is_known),
+/// which live during the call.
 pub(crate) unsafe extern "C" fn deliver(
     _context: rocprofiler_context_id_t,
     _buffer: rocprofiler_buffer_id_t,
@@ -66,12 +66,12 @@ pub(crate) unsafe extern "C" fn deliver(
         return;
     }
     for at in 0..count {
-        // SAFETY: one of so many pointers, to a front that lives.
+        // SAFETY: this is one of the pointers, to a front that lives.
         let Some(header) = (unsafe { headers.add(at).read().as_ref() }) else { continue };
         if header.category != TRACING || header.payload.is_null() {
             continue;
         }
-        // SAFETY: the record of this front.
+        // SAFETY: the record belongs to this front.
         match unsafe { record::read(header.kind, header.payload.cast()) } {
             Record::Ran(part) => delivered.add((part.operation, Some(part))),
             Record::Untimed(operation) => delivered.add((operation, None)),

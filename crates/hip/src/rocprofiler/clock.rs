@@ -1,14 +1,14 @@
-//! The library's clock, beside the host's.
+//! Converts the library's clock to the host's.
 //!
-//! Records have the times of `rocprofiler_get_timestamp`: Linux's clock that goes on while the machine sleeps
-//! (`CLOCK_BOOTTIME`), to which ROCm brings the devices' own counters. Both clocks tick alike, so their distance changes by a
-//! sleep alone. It is compared again with each look at the records, and times between two comparisons are reckoned from both.
+//! Records have the times of `rocprofiler_get_timestamp`: Linux's clock that goes on while the machine sleeps (`CLOCK_BOOTTIME`).
+//! ROCm converts the devices' own counters to it. Both clocks tick alike, so only a sleep changes their distance. We compare them
+//! again with each look at the records, and compute times between two comparisons from both.
 
 use gpustream_hal::{ErrorKind, Result, trace};
 
 use super::api::Api;
 
-/// The readings of which the shortest is taken: the thread may be interrupted between the clocks.
+/// How many readings we take. We keep the shortest, because the thread can be interrupted between the clocks.
 const READINGS: usize = 8;
 
 /// A moment on both clocks.
@@ -17,7 +17,7 @@ pub(crate) struct Pair {
     pub(crate) library: u64,
     /// On the clock of [`trace::now`].
     pub(crate) host: u64,
-    /// The most nanoseconds by which the two may be apart.
+    /// The two can be apart by at most this many nanoseconds.
     pub(crate) error: u64,
 }
 
@@ -25,7 +25,7 @@ impl Pair {
     /// Reads both clocks.
     ///
     /// # Errors
-    /// `Unsupported`, where the library does not tell its time.
+    /// `Unsupported` if the library does not tell its time.
     pub(crate) fn read(api: &Api) -> Result<Self> {
         let mut best: Option<Self> = None;
         for _ in 0..READINGS {
@@ -44,7 +44,7 @@ impl Pair {
     }
 }
 
-/// The last two comparisons of the clocks.
+/// The last two comparisons between the clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Clock {
     before: Pair,
@@ -61,7 +61,7 @@ impl Clock {
         *self = Self { before: self.last, last: pair };
     }
 
-    /// Returns the host's time for one of the library's.
+    /// Converts one of the library's times to the host's.
     pub(crate) fn host(&self, time: u64) -> u64 {
         let Self { before, last } = *self;
         let at = |pair: Pair| i128::from(pair.host) + i128::from(time) - i128::from(pair.library);

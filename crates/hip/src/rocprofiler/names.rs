@@ -1,4 +1,5 @@
-//! The names of kernels: the library tells each kernel's symbol when its code object is loaded, and its number in records.
+//! The names of kernels. When a code object is loaded, the library tells us each kernel's symbol; the records have the kernel's
+//! number.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -9,7 +10,7 @@ use gpustream_hal::names::demangled;
 
 use super::api::{CODE_OBJECT, Version, rocprofiler_callback_tracing_cb_t};
 
-/// The most names that are kept. A program with more kernels, such as one that compiles them as it runs, loses the oldest.
+/// How many names we keep. If a program has more kernels, because it compiles them as it runs for example, we forget the oldest.
 const MOST: usize = 1 << 14;
 
 /// The event that a kernel became known (`ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER`,
@@ -39,29 +40,29 @@ struct Symbol {
     name: *const c_char,
 }
 
-/// The names by the kernels' numbers, which count up. Kernels that were unloaded stay: their records may come yet.
+/// The names by the kernels' numbers, which count up. We keep unloaded kernels, because their records can still come.
 static NAMES: Mutex<BTreeMap<u64, Arc<str>>> = Mutex::new(BTreeMap::new());
 
-/// Returns the function that takes the names of a version.
+/// Returns the function that takes a version's names.
 pub(crate) fn taker(version: Version) -> rocprofiler_callback_tracing_cb_t {
     // From 1.0 on a correlation also says which call it came from.
     if version.major == 0 { told::<2> as *const c_void } else { told::<3> as *const c_void }
 }
 
-/// Takes note of a kernel's name (`rocprofiler_callback_tracing_cb_t`).
+/// Notes a kernel's name (`rocprofiler_callback_tracing_cb_t`).
 ///
 /// # Safety
-/// The record is of a version with so many words of correlation, and its payload that of its kind.
+/// The record's version must have this many words of correlation, and its payload must match its kind.
 unsafe extern "C" fn told<const WORDS: usize>(record: Told<WORDS>, _user: *mut u64, _data: *mut c_void) {
     if record.kind != CODE_OBJECT || record.operation != KERNEL_SYMBOL || record.phase != LOAD {
         return;
     }
-    // SAFETY: the payload of this event, which lives during the call; its front is that of all known versions, and `size`
+    // SAFETY: this event has this payload, which lives during the call. Its front is the same in all known versions, and `size`
     // says whether it is there.
     let symbol = unsafe { record.payload.as_ref() };
     let Some(symbol) = symbol.filter(|symbol| symbol.size >= size_of::<Symbol>() as u64) else { return };
     if !symbol.name.is_null() {
-        // SAFETY: a string of the library's, which lives during the call.
+        // SAFETY: the string belongs to the library and lives during the call.
         let name = readable(unsafe { CStr::from_ptr(symbol.name) });
         keep(symbol.kernel, name.into());
     }
@@ -75,14 +76,14 @@ fn keep(kernel: u64, name: Arc<str>) {
     names.insert(kernel, name);
 }
 
-/// Returns the name of the function that a kernel's descriptor is of: its symbol ends with `.kd`.
+/// Returns the function that a kernel's descriptor belongs to; the descriptor's symbol ends with `.kd`.
 fn readable(symbol: &CStr) -> String {
     let bytes = symbol.to_bytes();
     let function = bytes.strip_suffix(b".kd").unwrap_or(bytes);
     CString::new(function).map_or_else(|_| String::new(), |function| demangled(&function))
 }
 
-/// Returns the name of the kernel with this number, where it is known.
+/// Returns the name of the kernel with this number, if we know it.
 pub(crate) fn of(kernel: u64) -> Option<Arc<str>> {
     lock(&NAMES).get(&kernel).cloned()
 }
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_headers() {
         use std::mem::offset_of;
-        /// The size of the record, and the places of kind, operation, phase and payload.
+        /// The record's size, and the offsets of kind, operation, phase and payload.
         fn places<const WORDS: usize>() -> [usize; 5] {
             [
                 size_of::<Told<WORDS>>(),
@@ -106,7 +107,7 @@ mod tests {
         }
         assert_eq!(places::<2>(), [56, 32, 36, 40, 48], "0.4.0, 0.5.0, 0.6.0");
         assert_eq!(places::<3>(), [64, 40, 44, 48, 56], "1.0.0");
-        // The same in all of them.
+        // They are the same in all of them.
         assert_eq!((offset_of!(Symbol, kernel), offset_of!(Symbol, name)), (8, 24));
     }
 

@@ -1,8 +1,8 @@
-//! The operation that each thread submits, and how much it submits for that.
+//! Which operation each thread submits, and how much it submits for it.
 //!
-//! The library asks for a number wherever a kernel or a copy is submitted, on the thread that does it. Its other way, a stack
-//! of numbers for each thread, gives the number of the main thread to every thread that has none of its own. Each question is a
-//! record that will come, so that the questions also tell when the records of an operation are complete.
+//! Whenever a thread submits a kernel or a copy, the library asks on that thread for a number. We do not use its other way, a
+//! stack of numbers for each thread, because it gives the main thread's number to every thread without one. Each question means
+//! that a record will come. So by counting the questions we also know when an operation's records are complete.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -13,25 +13,25 @@ use gpustream_hal::lock::lock;
 
 use super::api::rocprofiler_context_id_t;
 
-/// The most counts that wait to be taken. An operation whose count is missing has its records at the end of the trace.
+/// How many counts can wait for us. If an operation's count is missing, its records come at the end of the trace.
 const MOST: usize = 1 << 18;
 
 thread_local! {
-    /// The number of the operation, 0 outside of all, and its questions. Has no destructor, since it is read until the thread's
-    /// very end.
+    /// The operation's number (0 outside all operations), and its questions. It has no destructor, because we read it until the
+    /// thread's very end.
     static CURRENT: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The operations that were submitted, with the number of their records.
+/// The submitted operations, with the number of their records.
 static SUBMITTED: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
-/// Begins an operation of this thread.
+/// Begins an operation on this thread.
 #[inline]
 pub(crate) fn enter(operation: u64) {
     CURRENT.set((operation, 0));
 }
 
-/// Ends the operation of this thread.
+/// Ends this thread's operation.
 #[inline]
 pub(crate) fn leave() {
     let (operation, records) = CURRENT.replace((0, 0));
@@ -48,7 +48,7 @@ pub(crate) fn take() -> Vec<(u64, u32)> {
     mem::take(&mut *lock(&SUBMITTED))
 }
 
-/// Answers which operation something is submitted for (`rocprofiler_external_correlation_id_request_cb_t`).
+/// Tells the library which operation a submission belongs to (`rocprofiler_external_correlation_id_request_cb_t`).
 ///
 /// # Safety
 /// `answer` points to a variable.

@@ -1,12 +1,12 @@
 //! Reading the library's records.
 //!
-//! A record says how long it is, and newer versions add fields at its end: 1.0 the addresses of a copy, the development of 2026
-//! the pipe of a kernel. The fields read here are in the part that was never moved, so records are read by offset, whatever
-//! their version. The tests have the places that a C compiler found in the headers of four versions.
+//! A record says how long it is, and newer versions add fields at its end: 1.0 a copy's addresses, and the development of 2026 a
+//! kernel's pipe. But the fields that we need have never moved, so we can read records by offset, whatever their version. The
+//! tests have the offsets that a C compiler found in four versions' headers.
 
 use gpustream_hal::RanWork;
 
-/// The category of the records of buffer tracing (`ROCPROFILER_BUFFER_CATEGORY_TRACING`).
+/// The category of the records from buffer tracing (`ROCPROFILER_BUFFER_CATEGORY_TRACING`).
 pub(crate) const TRACING: u32 = 1;
 
 /// The kinds of records (`rocprofiler_buffer_tracing_kind_t`).
@@ -22,7 +22,7 @@ mod direction {
     pub(super) const DEVICE_TO_DEVICE: u32 = 4;
 }
 
-/// The places of fields, and the least length of a record that has them.
+/// The fields' offsets, and how long a record must be to have them.
 mod offset {
     /// In all records.
     pub(super) const SIZE: usize = 0;
@@ -44,16 +44,16 @@ mod offset {
     pub(super) const LEAST_COPY: u64 = 80;
 }
 
-/// A record, as far as it is of use here.
+/// What we need from a record.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record {
     /// A device ran something for an operation.
     Ran(Activity),
-    /// A device ran something for this operation, and the record does not tell when.
+    /// A device ran something for this operation, but the record does not say when.
     Untimed(u64),
-    /// A record that is shorter than that of any known version.
+    /// The record is shorter than in any known version.
     Short,
-    /// None of these, or something outside of all operations.
+    /// Another kind, or something outside all operations.
     Other,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Record {
 pub(crate) struct Activity {
     /// Not 0.
     pub(crate) operation: u64,
-    /// The kernel's number; `None` of anything but kernels.
+    /// The kernel's number; `None` for anything but a kernel.
     pub(crate) kernel: Option<u64>,
     pub(crate) work: RanWork,
     /// On the library's clock.
@@ -73,7 +73,7 @@ pub(crate) struct Activity {
 /// Reads a record of this kind.
 ///
 /// # Safety
-/// `record` points to a record of buffer tracing, of this kind, as long as it says; of a [known
+/// `record` must point to a record from buffer tracing, with this kind, as long as it says, and from a [known
 /// version](super::api::Version::is_known).
 pub(crate) unsafe fn read(kind: u32, record: *const u8) -> Record {
     let least = match kind {
@@ -90,7 +90,7 @@ pub(crate) unsafe fn read(kind: u32, record: *const u8) -> Record {
         return Record::Other;
     }
     let (start, end): (u64, u64) = (record.get(offset::START), record.get(offset::END));
-    // Zeros where the device kept no times.
+    // Zeros if the device kept no times.
     if start == 0 || end < start {
         return Record::Untimed(operation);
     }
@@ -102,12 +102,12 @@ pub(crate) unsafe fn read(kind: u32, record: *const u8) -> Record {
     Record::Ran(Activity { operation, kernel, work, start, end })
 }
 
-/// A record of a known version with all fields of its kind. Only [`read`] makes one.
+/// A record from a known version with all its kind's fields. Only [`read`] makes one.
 struct Fields(*const u8);
 
 impl Fields {
     fn get<T: Copy>(&self, at: usize) -> T {
-        // SAFETY: records of this kind have a `T`, an integer or several, at this place.
+        // SAFETY: records of this kind have a `T` here, an integer or several.
         unsafe { self.0.add(at).cast::<T>().read_unaligned() }
     }
 
@@ -137,7 +137,7 @@ impl Fields {
 mod tests {
     use super::*;
 
-    /// The places in the headers of some versions, as `offsetof` gives them to a C compiler.
+    /// The offsets in some versions' headers, as `offsetof` gives them to a C compiler.
     struct Header {
         versions: &'static str,
         /// `size`, `kind`, `operation`, `correlation_id.external`, `start_timestamp`, `end_timestamp`,
@@ -215,10 +215,10 @@ mod tests {
         {
             let mut record = [1_u64; 16];
             record[0] = least - 8;
-            // SAFETY: longer than the record says.
+            // SAFETY: the buffer is longer than the record says.
             assert_eq!(unsafe { read(kind, record.as_ptr().cast()) }, Record::Short);
             record[0] = least;
-            // SAFETY: as long as the record says.
+            // SAFETY: the buffer is as long as the record says.
             assert!(matches!(unsafe { read(kind, record.as_ptr().cast()) }, Record::Ran(_)));
             // SAFETY: the record is as long as it says.
             assert_eq!(unsafe { read(99, record.as_ptr().cast()) }, Record::Other);

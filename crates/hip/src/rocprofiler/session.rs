@@ -1,4 +1,4 @@
-//! The process's one use of rocprofiler-sdk: all devices measure together, and share what was measured.
+//! The process's only use of rocprofiler-sdk. All devices measure together, and share what was measured.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
@@ -15,7 +15,7 @@ use super::whole::Whole;
 use super::{buffers, names, operation};
 use crate::error::error;
 
-/// The rocprofiler-sdk that was set up. One per process; never closed.
+/// The rocprofiler-sdk that we set up. There is one in a process, and we never close it.
 pub(crate) struct Rocprofiler {
     tool: &'static Tool,
     services: Services,
@@ -26,8 +26,8 @@ pub(crate) struct Rocprofiler {
 
 static ROCPROFILER: OnceLock<Result<Rocprofiler>> = OnceLock::new();
 
-/// Opens the library and sets it up, in a process that is going to be traced and has not started HIP. The outcome of the first
-/// call stays.
+/// Opens the library and sets it up, if the process is going to be traced and has not started HIP. We keep the first call's
+/// outcome.
 pub(crate) fn set_up() {
     ROCPROFILER.get_or_init(Rocprofiler::new);
 }
@@ -35,7 +35,7 @@ pub(crate) fn set_up() {
 /// Returns the library.
 ///
 /// # Errors
-/// `Unsupported`, with what kept it from being set up.
+/// `Unsupported`, with what kept us from setting it up.
 pub(crate) fn rocprofiler() -> Result<&'static Rocprofiler> {
     match ROCPROFILER.get() {
         Some(outcome) => outcome.as_ref().map_err(Error::clone),
@@ -47,7 +47,7 @@ pub(crate) fn rocprofiler() -> Result<&'static Rocprofiler> {
     }
 }
 
-/// Returns the library if it was set up.
+/// Returns the library if we set it up.
 #[inline]
 pub(crate) fn opened() -> Option<&'static Rocprofiler> {
     ROCPROFILER.get()?.as_ref().ok()
@@ -69,10 +69,11 @@ impl Rocprofiler {
         format!("{version}{}", file.unwrap_or_default())
     }
 
-    /// Begins to measure, or notes one begin more. Returns by how many nanoseconds the comparison of the clocks may be off.
+    /// Begins to measure. If we measure already, counts one more beginning. Returns by how many nanoseconds the clocks'
+    /// comparison can be off.
     ///
     /// # Errors
-    /// `Unsupported` where the library sees nothing of HIP, or fails.
+    /// `Unsupported` if the library sees nothing of HIP, or fails.
     pub(crate) fn begin(&self) -> Result<u64> {
         if self.tool.is_over() {
             return Err(error(ErrorKind::Unsupported, "rocprofiler-sdk has ended with the process"));
@@ -85,7 +86,7 @@ impl Rocprofiler {
         let api = &self.tool.library.api;
         let pair = Pair::read(api)?;
         self.session.begin(|| {
-            // SAFETY: the context was made by the library.
+            // SAFETY: the library made the context.
             unsafe { api.rocprofiler_start_context(self.services.times) }.ok_or(ErrorKind::Unsupported)?;
             lock(&self.clock).compare(pair);
             Ok(())
@@ -93,22 +94,22 @@ impl Rocprofiler {
         Ok(pair.error)
     }
 
-    /// Ends to measure with the last end.
+    /// Stops measuring when every beginning has had its end.
     pub(crate) fn end(&self) {
         self.session.end(|()| {
             if !self.tool.is_over() {
-                // SAFETY: the context was made by the library. A failure changes nothing for the caller.
+                // SAFETY: the library made the context. We ignore a failure, because the caller could not do anything about it.
                 let _ = unsafe { self.tool.library.api.rocprofiler_stop_context(self.services.times) };
             }
         });
     }
 
-    /// Hands out what was measured of operations whose records have all come, with `flush` of the others too, as
-    /// [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says. A record exists only once its work is done, so that
-    /// nothing here waits for work.
+    /// Passes on what was measured for operations whose records have all come, and with `flush` for the others too, as
+    /// [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says. A record exists only once its work is done, so we never
+    /// wait for work here.
     pub(crate) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         let mut whole = lock(&self.whole);
-        // Records that came before a failure are handed out all the same.
+        // We also pass on the records that came before a failure.
         let flushed = self.flush();
         let clock = *lock(&self.clock);
         let mut hand_out = |part: &Activity, last| {
@@ -141,7 +142,7 @@ impl Rocprofiler {
             return Ok(());
         }
         let api = &self.tool.library.api;
-        // SAFETY: the buffer was made by the library. No lock is held that `deliver` takes.
+        // SAFETY: the library made the buffer. We hold no lock that `deliver` takes.
         let flushed = unsafe { api.rocprofiler_flush_buffer(self.services.buffer) }.ok();
         if let Ok(pair) = Pair::read(api) {
             lock(&self.clock).compare(pair);

@@ -1,4 +1,4 @@
-//! The tool that rocprofiler-sdk knows this library as: it is set up once in the process, before HIP starts.
+//! The tool that rocprofiler-sdk knows us as. We set it up once in the process, before HIP starts.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -20,16 +20,17 @@ pub(crate) struct Tool {
     pub(crate) library: Library,
     /// Set within `rocprofiler_force_configure`.
     services: OnceLock<Result<Services>>,
-    /// Set when HSA, the layer below HIP, started and let the library watch. Pairs with nothing: only the flag is read.
+    /// Set when HSA, the layer below HIP, has started and lets the library watch. It orders nothing else, because we only read
+    /// the flag.
     watches: AtomicBool,
-    /// Set when the library has taken itself down, at the end of the process. Pairs with nothing.
+    /// Set when the library has taken itself down, at the end of the process. It orders nothing else.
     is_over: AtomicBool,
 }
 
-/// The things that the library made for the tool.
+/// What the library made for the tool.
 #[derive(Clone, Copy)]
 pub(crate) struct Services {
-    /// The context that is started to measure.
+    /// We start this context to measure.
     pub(crate) times: rocprofiler_context_id_t,
     pub(crate) buffer: rocprofiler_buffer_id_t,
 }
@@ -37,10 +38,10 @@ pub(crate) struct Services {
 static TOOL: OnceLock<Tool> = OnceLock::new();
 
 impl Tool {
-    /// Sets the tool up. Called once in the process.
+    /// Sets the tool up. Call it once in a process.
     ///
     /// # Errors
-    /// `Unsupported`, where the library is missing, was set up before, or fails.
+    /// `Unsupported` if the library is missing, was set up before, or fails.
     pub(crate) fn set_up() -> Result<&'static Self> {
         let library = Library::open()?;
         let tool = TOOL.get_or_init(|| Self {
@@ -49,8 +50,8 @@ impl Tool {
             watches: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
-        // SAFETY: the function may be called on any thread, and its argument stays for good. It calls `setenv`, as a
-        // program does at its start: rocprofiler-sdk has no other way to be found by HIP.
+        // SAFETY: the library can call the function on any thread, and its argument stays for good. It calls `setenv`, as a
+        // program does at its start, because HIP has no other way to find rocprofiler-sdk.
         let answer = unsafe { tool.library.api.rocprofiler_force_configure(configure) };
         answer.ok_or(ErrorKind::Unsupported).map_err(|failure| {
             failure.with_context(
@@ -58,12 +59,12 @@ impl Tool {
                  HIP start before",
             )
         })?;
-        // The library tells nobody that the tool failed.
+        // The library does not report that the tool failed.
         tool.services()?;
         Ok(tool)
     }
 
-    /// Returns the things that the library made.
+    /// Returns what the library made.
     ///
     /// # Errors
     /// The failure of making that.
@@ -76,24 +77,24 @@ impl Tool {
         }
     }
 
-    /// Returns whether records come of what HIP runs.
+    /// Returns true if we get records of what HIP runs.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the library must not be called any more.
+    /// Returns true if we must not call the library any more.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 }
 
 impl Services {
-    /// Makes everything that is needed. The library allows that within [`initialize`] alone.
+    /// Makes everything that we need. The library allows that only within [`initialize`].
     fn make(Library { api, version, .. }: &Library) -> Result<Self> {
         let none = ptr::null_mut();
         let times = context(api)?;
         let mut buffer = 0;
-        // SAFETY: the pointer is to a local, the callback a function of the library's type.
+        // SAFETY: the pointer is to a local; the callback has the library's type.
         unsafe {
             api.rocprofiler_create_buffer(
                 times,
@@ -107,11 +108,11 @@ impl Services {
         }
         .ok()?;
         for kind in [kind::KERNEL_DISPATCH, kind::MEMORY_COPY] {
-            // SAFETY: without a list, all operations of a kind are meant.
+            // SAFETY: without a list, we ask for all operations of a kind.
             unsafe { api.rocprofiler_configure_buffer_tracing_service(times, kind, ptr::null(), 0, buffer) }
                 .ok()?;
         }
-        // SAFETY: as many kinds as are said, and a function of the library's type.
+        // SAFETY: there are as many kinds as we say, and the function has the library's type.
         unsafe {
             api.rocprofiler_configure_external_correlation_id_request_service(
                 times,
@@ -122,11 +123,11 @@ impl Services {
             )
         }
         .ok()?;
-        // A context of its own, which is never stopped: a kernel's name is told once, when its module is loaded. Without
-        // names there are times.
+        // This context is separate and we never stop it, because the library tells a kernel's name only once, when its module is
+        // loaded. Without names we still have times.
         let _ = context(api).and_then(|names| {
             let taker = names::taker(*version);
-            // SAFETY: without a list, all operations of the kind are meant; the function is the one for this version.
+            // SAFETY: without a list, we ask for all operations of the kind; the function is the one for this version.
             unsafe {
                 api.rocprofiler_configure_callback_tracing_service(
                     names,
@@ -146,12 +147,12 @@ impl Services {
 
 fn context(api: &Api) -> Result<rocprofiler_context_id_t> {
     let mut context = 0;
-    // SAFETY: the pointer is to a local of zero, as the library asks.
+    // SAFETY: the pointer is to a local that is zero, as the library asks.
     unsafe { api.rocprofiler_create_context(&raw mut context) }.ok()?;
     Ok(context)
 }
 
-/// Answers what the library is to call (`rocprofiler_configure_func_t`).
+/// Tells the library what to call (`rocprofiler_configure_func_t`).
 unsafe extern "C" fn configure(
     _version: u32,
     _words: *const c_char,
@@ -159,8 +160,8 @@ unsafe extern "C" fn configure(
     _client: *mut c_void,
 ) -> *mut rocprofiler_tool_configure_result_t {
     let Some(tool) = TOOL.get() else { return ptr::null_mut() };
-    // Here alone the library tells of every start. A failure shows in a flag that is never set.
-    // SAFETY: a function of the library's type.
+    // Only here does the library tell of every start. If this fails, the flag is never set. SAFETY: the function has the
+    // library's type.
     let _ = unsafe {
         tool.library.api.rocprofiler_at_intercept_table_registration(started, HSA_TABLE, ptr::null_mut())
     };
@@ -179,14 +180,14 @@ unsafe extern "C" fn initialize(_finalize: *const c_void, _data: *mut c_void) ->
     if tool.services.get_or_init(|| Services::make(&tool.library)).is_ok() { 0 } else { -1 }
 }
 
-/// Takes note that the library ends (`rocprofiler_tool_finalize_t`).
+/// Notes that the library ends (`rocprofiler_tool_finalize_t`).
 unsafe extern "C" fn finalize(_data: *mut c_void) {
     if let Some(tool) = TOOL.get() {
         tool.is_over.store(true, Ordering::Relaxed);
     }
 }
 
-/// Takes note that HSA starts (`rocprofiler_intercept_library_cb_t`).
+/// Notes that HSA starts (`rocprofiler_intercept_library_cb_t`).
 unsafe extern "C" fn started(_: u32, _: u64, _: u64, _: *mut *mut c_void, _: u64, _: *mut c_void) {
     if let Some(tool) = TOOL.get() {
         tool.watches.store(true, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! The operations of which all records have come.
+//! The operations whose records have all come.
 //!
-//! A record comes as soon as its kernel is done, and that of a graph's last kernel may come much later than the first one's. So
-//! records are held until there are as many as the operation has.
+//! A record comes as soon as its kernel is done, and a graph's last kernel can be done much later than its first. So we hold the
+//! records until the operation has all of them.
 
 use std::collections::BTreeMap;
 
 use super::record::Activity;
 
-/// The most operations that are held. Far fewer run at once, so any more wait for records that do not come.
+/// How many operations we hold. Far fewer run at once, so if there are more, they wait for records that do not come.
 const MOST: usize = 1 << 14;
 
 /// The operations that lack records, by their numbers, which count up.
@@ -17,9 +17,9 @@ pub(crate) struct Whole(BTreeMap<u64, IncompleteOperation>);
 /// An operation that lacks records.
 #[derive(Default)]
 struct IncompleteOperation {
-    /// The number of its records; `None` while its thread is still in the call.
+    /// How many records it has; `None` while its thread is still in the call.
     all: Option<u32>,
-    /// The records that came, timed or not.
+    /// The records that came, with or without times.
     came: u32,
     /// The records with times, in the order in which they came.
     parts: Vec<Activity>,
@@ -32,14 +32,14 @@ impl IncompleteOperation {
 }
 
 impl Whole {
-    /// Takes in how many records an operation has. Hands the records to `each` if they are all there.
+    /// Notes how many records an operation has. If they are all there, passes them to `each`.
     pub(crate) fn expect(&mut self, operation: u64, records: u32, each: &mut dyn FnMut(&Activity, bool)) {
         self.0.entry(operation).or_default().all = Some(records);
         self.settle(operation, each);
     }
 
-    /// Takes in a record of an operation; one without times is none to hand out. Hands the operation's records to `each`, the last
-    /// of them with `true`, if they are all there.
+    /// Notes an operation's record. We do not pass on one without times. If the operation has all its records, passes them to
+    /// `each`, the last of them with `true`.
     pub(crate) fn add(
         &mut self,
         operation: u64,
@@ -52,11 +52,11 @@ impl Whole {
         self.settle(operation, each);
     }
 
-    /// Hands out what is there of all operations.
+    /// Passes on what there is, for all operations.
     pub(crate) fn release(&mut self, each: &mut dyn FnMut(&Activity, bool)) {
         self.0.retain(|_, held| {
             hand_out(held, each);
-            // The records of an operation that has none may come yet.
+            // If an operation has no records, they can still come.
             held.came == 0
         });
     }
@@ -89,7 +89,7 @@ mod tests {
         Activity { operation, kernel: None, work: RanWork::Other, start, end: start + 1 }
     }
 
-    /// Runs `work`, and returns what it handed out: operation, start, and whether it is the last.
+    /// Runs `work`, and returns what it passed on: operation, start, and whether it is the last.
     fn given(work: impl FnOnce(&mut dyn FnMut(&Activity, bool))) -> Vec<(u64, u64, bool)> {
         let mut given = Vec::new();
         work(&mut |part, last| given.push((part.operation, part.start, last)));

@@ -1,4 +1,4 @@
-//! Batches of copies in the versions that have a function for them.
+//! Batches of copies, in the versions that have a function for them.
 
 use gpustream_hal::{BatchCopy, CopyEnd};
 
@@ -35,7 +35,7 @@ fn long_batches_are_cut() {
             bytes: 1,
         })
         .collect();
-    // SAFETY: the memory has room for all copies, which do not overlap, and is freed after they are done.
+    // SAFETY: the memory has room for all copies, which do not overlap, and we free it after they are done.
     unsafe {
         let ((), calls) = recorder.record(|| device.copy_batch(&copies, stream).unwrap());
         let counts: Vec<_> = calls.iter().map(|call| (call.name, call.arg("count"))).collect();

@@ -1,5 +1,5 @@
-//! Events from before a capture. While their stream is captured HIP refuses each use of them: a question, or a host thread's
-//! wait, breaks the capture, and a stream's wait is an error. Other threads come with such uses at any moment.
+//! Events from before a capture. While their stream is captured, HIP refuses each use: a query or a host thread's wait breaks the
+//! capture, and a stream's wait is an error. Other threads can make such uses at any moment.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use gpustream::{Buffer, DefaultStream, Device, ErrorKind, Event, Pinned, Result,
 use super::safe::start;
 use crate::{Recorder, backend};
 
-/// Work on `s` that is pending, and what refers to it.
+/// Pending work on `s`, and what refers to it.
 struct Pending {
     s: Stream,
     other: Stream,
@@ -32,7 +32,7 @@ impl Pending {
         Self { s, other, x, host, event }
     }
 
-    /// The uses of the work's events, each of which waits until the work is done.
+    /// Uses the work's events. Each use waits until the work is done.
     const USES: [fn(&Self) -> Result<()>; 8] = [
         |it| it.event.synchronize(),
         |it| {
@@ -76,7 +76,7 @@ fn wait_for(future: impl Future<Output = Result<()>>) -> Result<()> {
     }
 }
 
-/// Other threads use a stream's earlier work while the stream is captured, and wait for it; all come to an end inside.
+/// Other threads use a stream's earlier work while we capture the stream, and wait for it. All of them finish inside the capture.
 #[test]
 fn earlier_work_is_asked_about_and_waited_for_inside_a_capture() {
     let (recorder, device) = start();
@@ -110,7 +110,7 @@ fn earlier_work_is_asked_about_and_waited_for_inside_a_capture() {
     assert_eq!(pending.s.download(&y).unwrap(), [3; 10]);
 }
 
-/// A stream that joins is captured like the first one.
+/// If a stream joins, it is captured like the first one.
 #[test]
 fn earlier_work_of_a_stream_that_joins_is_waited_for_inside_the_capture() {
     let (recorder, device) = start();
@@ -136,7 +136,7 @@ fn earlier_work_of_a_stream_that_joins_is_waited_for_inside_the_capture() {
     assert_eq!(origin.download(&y).unwrap(), [3; 10]);
 }
 
-/// The memory of pending work goes to an owner on another stream, which waits for that work.
+/// The pending work's memory gets a new owner on another stream, which waits for that work.
 #[test]
 fn memory_of_earlier_work_is_reused_beside_the_capture() {
     let (recorder, device) = start();
@@ -158,7 +158,7 @@ fn memory_of_earlier_work_is_reused_beside_the_capture() {
     assert!(event.is_done().unwrap());
 }
 
-/// The understudy is made once, and goes with the stream.
+/// We make the understudy once, and it goes with the stream.
 #[test]
 fn the_driver_captures_another_stream() {
     let (recorder, device) = start();
@@ -199,8 +199,8 @@ fn the_driver_captures_another_stream() {
     assert_eq!(recorder.live().streams, before.streams);
 }
 
-/// A stream whose handle others have is captured itself: they submit to the handle. Its earlier work is then waited for after
-/// the capture, which nothing breaks.
+/// If others have a stream's handle, we capture the stream itself, because they submit to that handle. We then wait for its
+/// earlier work after the capture, so nothing breaks it.
 #[test]
 fn earlier_work_of_a_shared_stream_is_waited_for_after_the_capture() {
     let make: [fn(&Device) -> Stream; 3] = [

@@ -18,8 +18,7 @@ const SOURCE: Source<'_> = Source {
 fn source_becomes_a_module() {
     let (recorder, device) = start();
     if VENDOR == Vendor::Rocm(7) {
-        // From 7.0 on HIPRTC is a library of its own, which the fake does not bring.
-        // SAFETY: no options.
+        // From 7.0 on HIPRTC is a separate library, which the fake does not have. SAFETY: no options.
         let error = unsafe { device.compile(&SOURCE) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains("libhiprtc.so.7") && error.message().contains("hipcc"), "{error}");
@@ -43,7 +42,7 @@ fn source_becomes_a_module() {
     );
     assert_eq!(fake_hip::compile_options(), ["--offload-arch=gfx90a", "-O3", "-std=c++17", "-DFACTOR=2"]);
     assert_eq!(compiled.symbols, ["_Zsolver::step"]);
-    // SAFETY: the driver is a fake, which reads images safely.
+    // SAFETY: the driver is a fake, so it can read any image safely.
     let module = unsafe { device.module_load(&compiled.image) }.unwrap();
     // SAFETY: the module is loaded.
     unsafe {

@@ -1,4 +1,4 @@
-//! The properties of a device, whose layout depends on the version.
+//! A device's properties, whose layout depends on the version.
 
 use gpustream_hal::ErrorKind;
 
@@ -20,7 +20,7 @@ fn newer_layout_is_enough() {
     });
 }
 
-/// The text in the processor's place is none where the properties have an unknown layout.
+/// If the properties have an unknown layout, the processor is not the text that we find there.
 #[test]
 fn nonsense_is_not_taken_for_a_processor() {
     in_own_process(&[], || {

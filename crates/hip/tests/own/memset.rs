@@ -1,4 +1,4 @@
-//! A HIP 7 that reads `hipMemsetParams` in the order that AMD documents for it, against AMD's headers.
+//! A HIP 7 that reads `hipMemsetParams` in the order of AMD's documentation, not of AMD's headers.
 
 use gpustream_hal::{ErrorKind, FillPattern, GraphNode, GraphSize, PinnedOptions, Work};
 
@@ -20,10 +20,10 @@ fn fill_in_documented_order() {
     let buffer = device.alloc(32).unwrap();
     let host = device.pinned_alloc(32, PinnedOptions::default()).unwrap();
     let fill = |pattern, count| Work::Fill { dst: buffer, pattern, count };
-    // SAFETY: everything is alive until it is destroyed, after the last run.
+    // SAFETY: everything is alive until we destroy it, after the last run.
     unsafe {
         let graph = device.graph_create().unwrap();
-        // A fill that is invalid in both orders is an error, from which nothing is learned.
+        // If a fill is invalid in both orders, it is an error, and we learn nothing from it.
         let nothing = GraphNode::Work(fill(FillPattern::U8(1), 0));
         let (error, calls) = recorder.record(|| device.graph_add_node(graph, &[], &nothing).unwrap_err());
         assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidArgument, Some(ADD)));

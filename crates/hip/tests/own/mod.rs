@@ -1,4 +1,4 @@
-//! The calls that HIP alone has, and what the backend makes of HIP's own answers. Run once under each version.
+//! The calls that only HIP has, and what the backend makes of HIP's own answers. This runs once under each version.
 
 mod batch;
 mod captures;
@@ -34,7 +34,7 @@ fn library_without_waits_for_words_says_so() {
         let _recorder = load_with(options);
         let device = backend().open(0).unwrap();
         assert!(!device.info().features.stream_wait_value);
-        // SAFETY: the stream is alive; no call is made.
+        // SAFETY: the stream is alive; we make no call.
         let waited =
             unsafe { device.stream_wait_value32(stream(&*device), RawBuffer(64), WaitValue::Equal(1)) };
         let error = waited.unwrap_err();

@@ -5,7 +5,7 @@ use gpustream_hal::{ErrorKind, StreamOptions};
 use crate::backends::{start, startup::in_own_process};
 use crate::{Options, backend, load_with, options};
 
-/// Returns the numbers of the bits that are set.
+/// Returns which bits are set.
 fn bits(mask: &[u32]) -> Vec<usize> {
     (0..32 * mask.len()).filter(|bit| mask[bit / 32] >> (bit % 32) & 1 == 1).collect()
 }
@@ -24,7 +24,7 @@ fn masks_of_equal_parts_are_disjoint_while_there_are_units() {
     }
 }
 
-/// A bit stands for a workgroup processor, of two compute units.
+/// A bit stands for a workgroup processor, which has two compute units.
 #[test]
 fn workgroup_processors_are_given_whole() {
     in_own_process(&[], || {

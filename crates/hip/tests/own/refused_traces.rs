@@ -1,5 +1,5 @@
-//! Times by rocprofiler-sdk where it cannot be used: each obstacle is told, and nothing is measured. Each test has a process of
-//! its own, since a process sets the library up once.
+//! Times by rocprofiler-sdk if we cannot use it: we report each obstacle, and measure nothing. Each test runs in its own process,
+//! because a process sets the library up only once.
 
 use fake_hip::Rocprofiler;
 use gpustream_hal::ErrorKind;
@@ -72,7 +72,7 @@ fn place_of_another_tool_is_left_to_that_tool() {
     });
 }
 
-/// Asserts that a failure of `function` while the library is set up is what traces are told.
+/// Asserts that traces report it if `function` fails while we set the library up.
 fn assert_set_up_fails(function: &'static str) {
     in_own_process(&[], || {
         let library = Rocprofiler::load(version());

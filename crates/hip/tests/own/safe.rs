@@ -25,7 +25,7 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
         true
     });
     let bytes = image(&[("increment", &[8, 8])]);
-    // As gpustream-build embeds them: images of all vendors, of which the features choose one.
+    // As gpustream-build embeds them: images for all vendors, from which the features choose one.
     let images = [
         Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged", symbols: &[] },
         Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged", symbols: &[] },
@@ -88,7 +88,7 @@ fn captured_graph_replays() {
     drop((graph, buffer, stream, kernel, device));
 }
 
-/// A vendor's library may break a capture unseen by the tracker. The stream must work afterwards, also on ROCm 6, where HIP
+/// A vendor's library can break a capture without the tracker seeing it. The stream must work afterwards, also on ROCm 6, which
 /// leaves the stream unusable.
 #[test]
 fn stream_works_after_a_capture_that_someone_else_broke() {
@@ -104,7 +104,7 @@ fn stream_works_after_a_capture_that_someone_else_broke() {
     };
     let broken = stream.capture(&mut break_inside);
     assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
-    // Recording anew into a graph goes wrong in the same way, and leaves the graph as it was.
+    // If you record into a graph again, it goes wrong in the same way, and leaves the graph as it was.
     let mut other = stream.full(64, 3u8).unwrap();
     let mut graph = stream.capture(|stream| stream.fill(&mut other, 4)).unwrap();
     let broken = graph.update(&stream, &mut break_inside);

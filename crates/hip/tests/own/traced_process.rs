@@ -10,7 +10,7 @@ use gpustream_timeline_view::perfetto;
 use crate::backends::startup::in_own_process;
 use crate::{backend, load_with, options};
 
-/// The variable, with a place for the process's number.
+/// The variable, with room for the process's number.
 fn file() -> String {
     std::env::temp_dir().join("gpustream-hip-%p.pftrace").to_string_lossy().into_owned()
 }
@@ -41,7 +41,7 @@ fn traced_process_has_times_and_parts_of_operations() {
             }
             Ok::<_, gpustream::Error>(())
         };
-        // SAFETY: nothing is enqueued, and no memory is used.
+        // SAFETY: we enqueue nothing and use no memory.
         unsafe { stream.external("gemm", &[], |_| run()) }.unwrap();
         stream.synchronize().unwrap();
         for timeline in [trace.stop().unwrap(), written()] {
@@ -82,7 +82,7 @@ fn process_that_asks_for_no_trace_has_no_profiler() {
         let _recorder = load_with(options());
         let device = Device::open_on(backend(), 0, DeviceOptions::default()).unwrap();
         assert!(!library.is_set_up());
-        // A trace that the program itself begins comes too late for the library.
+        // If the program itself begins a trace, it is too late for the library.
         let timeline = device.trace().unwrap().stop().unwrap();
         assert_eq!(timeline.devices[0].clock, Clock::Events);
         assert!(timeline.devices[0].reason.contains("set GPUSTREAM_TRACE"), "{}", timeline.devices[0].reason);

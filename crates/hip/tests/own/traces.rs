@@ -1,5 +1,5 @@
-//! Times by rocprofiler-sdk: what becomes of its records. Each test has a process of its own, since a process sets the library
-//! up once.
+//! Times by rocprofiler-sdk: what becomes of its records. Each test runs in its own process, because a process sets the library
+//! up only once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::backends::traces::{assert_all_are_read, kernel, operations, submit, t
 use crate::backends::{Vendor, startup::in_own_process};
 use crate::{Recorder, VENDOR, backend, load_with, options};
 
-/// The library that comes with the version of ROCm, or with the next newer one that has it.
+/// The library that comes with this ROCm version, or with the next newer one that has it.
 pub(super) fn version() -> (u32, u32, u32) {
     match VENDOR {
         Vendor::Rocm(5) => (0, 4, 0),
@@ -29,7 +29,7 @@ pub(crate) const KERNEL: RocprofilerRan = RocprofilerRan::Kernel(1, ONE, ONE);
 
 pub(crate) const FLUSH: &str = "rocprofiler_flush_buffer";
 
-/// The calls that begin a measurement, with a failure of each and a word of what is said about it.
+/// The calls that begin a measurement, with a failure for each and a word that the message must contain.
 pub(crate) const BEGINS: &[(&str, u32, &str)] = &[
     ("rocprofiler_get_timestamp", 9, "ROCPROFILER_STATUS_FAKE"),
     ("rocprofiler_start_context", 9, "ROCPROFILER_STATUS_FAKE"),
@@ -41,7 +41,7 @@ pub(crate) fn assert_measures(library: Rocprofiler, on: bool) {
     assert_eq!(library.measures(), kinds);
 }
 
-/// The fake driver with its device, and the fake library, which was set up before.
+/// The fake driver with its device, and the fake library, which we set up before.
 fn start_with(version: (u32, u32, u32)) -> (Recorder, Arc<dyn Device>, Rocprofiler) {
     let library = Rocprofiler::load(version);
     let recorder = load_with(options());
@@ -61,7 +61,7 @@ fn assert_every_kind_is_read(version: (u32, u32, u32)) {
         let TraceClock::Rocprofiler { error } = clock else { panic!("{clock:?}") };
         library.load_kernel(7, c"_ZN6solver4stepIfLi3EEEvPT_.kd");
         let all = [
-            // Threads, of which the last block has not all.
+            // Threads; the last block is not full.
             (
                 RocprofilerRan::Kernel(7, [700, 8, 1], [256, 4, 1]),
                 RanWork::Kernel { grid: [3, 2, 1], block: [256, 4, 1] },
@@ -174,7 +174,7 @@ fn lost_records_are_counted() {
     in_own_process(&[], || {
         let (_recorder, device, library) = start();
         device.trace_begin().unwrap();
-        // At most 2^18 records wait to be taken. The library delivers now and then, as it does with a full buffer.
+        // At most 2^18 records can wait. The library delivers now and then, as it does with a full buffer.
         let all = 300_000_u64;
         device.trace_enter(1);
         let submitted: Vec<_> = (0..all).map(|_| library.submit()).collect();
@@ -196,7 +196,7 @@ fn lost_records_are_counted() {
             let (seen, lost) = take(&*device, false);
             assert_eq!((operations(&seen), lost), (vec![dropped], dropped));
         }
-        // The device kept no times of two kernels of three.
+        // The device kept no times for two kernels of three.
         device.trace_enter(5);
         let three = [library.submit(), library.submit(), library.submit()];
         device.trace_leave();
@@ -247,7 +247,7 @@ fn probe_names_the_library_and_its_file() {
     });
 }
 
-/// HIP looks for the library's entry there, and ends the process where it finds none.
+/// HIP looks for the library's entry there, and ends the process if it finds none.
 #[test]
 fn opened_library_is_seen_by_the_whole_process() {
     in_own_process(&[], || {

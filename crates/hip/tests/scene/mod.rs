@@ -18,15 +18,15 @@ pub(crate) unsafe extern "C" fn add_one(data: *mut c_void) {
 /// Returns the words in pinned memory.
 ///
 /// # Safety
-/// So many words are there, written, and nothing writes them meanwhile.
+/// There must be this many words, all written, and nothing may write them meanwhile.
 unsafe fn words(host: *const u8, count: usize) -> Vec<u32> {
     // SAFETY: as the caller vouches.
     let bytes = unsafe { std::slice::from_raw_parts(host, count * 4) };
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Uses every method, checks what the work did, and returns the calls that each method made. Memory of pools and
-/// cooperative launches are left out where the version `is_old`.
+/// Uses every method, checks what the work did, and returns the calls that each method made. If the version `is_old`, leaves out
+/// memory from pools and cooperative launches.
 pub(crate) fn every_method(
     recorder: &Recorder,
     device: &dyn Device,
@@ -53,7 +53,7 @@ pub(crate) fn every_method(
     });
     let image = fake_hip::image(&[("double", &[8, 8])]);
     let source: Vec<u32> = (0..16).collect();
-    // SAFETY: everything is alive until it is destroyed, in order, after its last use.
+    // SAFETY: everything is alive until we destroy it, in order, after its last use.
     unsafe {
         note!(synchronize());
         note!(memory());
@@ -99,7 +99,7 @@ pub(crate) fn every_method(
         let (mut pointer, mut count) = (a.0, 16_usize);
         let args: [*mut c_void; 2] = [(&raw mut pointer).cast(), (&raw mut count).cast()];
         let mut config = LaunchConfig::new([2, 1, 1], [64, 1, 1]);
-        // More than CUDA gives without opting in.
+        // More than CUDA gives unless you opt in.
         config.dynamic_shared = 64 << 10;
         note!(launch(function, &config, &args, stream));
         if !is_old {
@@ -115,7 +115,7 @@ pub(crate) fn every_method(
         let doubled = if is_old { 42 } else { 84 };
         assert_eq!(words(host, 17), [&[doubled; 16][..], &[21]].concat());
 
-        // One column of four bytes out of rows of eight.
+        // One column of four bytes from rows of eight.
         let strided = Copy3d {
             dst: CopyEnd::Host(host),
             dst_pitch: 4,

@@ -1,5 +1,5 @@
-// The C interface between a kernel module compiled for the CPU and the backend that runs it.
-// Mirrored in crates/cpu/src/abi.rs: change both, and raise GS_CPU_ABI.
+// The C interface between a CPU kernel module and the backend that runs it. crates/cpu/src/abi.rs
+// mirrors it: if you change one, change both, and raise GS_CPU_ABI.
 #ifndef GPUSTREAM_CPU_ABI_H
 #define GPUSTREAM_CPU_ABI_H
 
@@ -7,19 +7,19 @@
 
 #define GS_CPU_ABI 6u
 
-// The one symbol that a module exports, of type `const gs_cpu_module`.
+// The only symbol that a module exports. Its type is `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
 
-// The most bytes of dynamic shared memory that a block can have: as many as an H100 offers after opting in.
+// How much dynamic shared memory a block can have, in bytes: as much as an H100 offers if you opt in.
 #define GS_CPU_DYNAMIC_SHARED_MAX 232448
 
-// The most bytes of all parameters of a kernel: as many as CUDA allows from 12.1 on.
+// How many bytes a kernel's parameters can take together: as many as CUDA allows from 12.1 on.
 #define GS_CPU_PARAMS_MAX 32764
 
-// The largest alignment of a parameter.
+// How strictly a parameter can be aligned.
 #define GS_CPU_PARAMS_ALIGN_MAX 256
 
-// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
+// If a grid has at most this many threads along x, it can use the entry with 32-bit index hints.
 #define GS_CPU_NARROW_MAX 0x7fff0000u
 
 #ifdef __cplusplus
@@ -72,7 +72,7 @@ enum gs_cpu_address {
     GS_CPU_ADDRESS_BORDER = 3
 };
 
-// A texture or a surface; kernels get its address as the object's handle.
+// A texture or a surface. Kernels get its address as the object's handle.
 typedef struct gs_cpu_image {
     unsigned char* data;             // the first texel
     uint64_t row;                    // bytes from one row to the next
@@ -90,7 +90,7 @@ typedef struct gs_cpu_image {
     uint8_t normalized_values;       // integers are read as numbers from 0 or -1 to 1
 } gs_cpu_image;
 
-// The place where the blocks of a cooperative launch meet.
+// Where a cooperative launch's blocks meet.
 typedef struct gs_cpu_meeting {
     uint64_t state;   // number of blocks that run, times 2^32, and number of those that wait
     uint32_t round;   // how often all have met
@@ -99,17 +99,17 @@ typedef struct gs_cpu_meeting {
 
 // The backend's functions for kernels. `thread` is the calling thread's number in its block.
 typedef struct gs_cpu_host {
-    // Returns when all threads of the block that have not returned are here, with `context->vote` set.
+    // Returns when all the block's threads that have not returned are here, with `context->vote` set.
     void (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t predicate, const char* file,
                     uint32_t line) GS_CPU_NOEXCEPT;
     // Returns when the lanes that `context->lanes[thread]` waits for are here, with the result in it.
     void (*warp)(gs_cpu_context* context, uint32_t thread) GS_CPU_NOEXCEPT;
-    // Ends the kernel with an error; never returns.
+    // Ends the kernel with an error. Never returns.
     void (*fail)(gs_cpu_context* context, uint32_t thread, const char* message, const char* file,
                  uint32_t line) GS_CPU_NOEXCEPT;
 } gs_cpu_host;
 
-// One worker's part of a launch.
+// One worker's part in a launch.
 struct gs_cpu_context {
     const gs_cpu_host* host;
     const unsigned char* params;
@@ -126,9 +126,9 @@ struct gs_cpu_context {
     gs_cpu_meeting* meeting;  // null in a launch that is not cooperative
 };
 
-// Runs blocks [first, end), linear numbers with x fastest. With a `first_thread` other than 0, runs that thread and its
-// successors in block `first`, which must be the one that this OS thread began last. A thread that waited inside does
-// not go on to its successors: the backend has started them elsewhere.
+// Runs blocks [first, end), linear numbers with x fastest. If `first_thread` is not 0, runs that thread and its
+// successors in block `first`, which must be the block that this OS thread began last. If a thread waited inside, it
+// does not go on to its successors, because the backend has started them elsewhere.
 typedef void (*gs_cpu_entry)(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread);
 
 typedef struct gs_cpu_param {
@@ -146,7 +146,7 @@ typedef struct gs_cpu_kernel {
     uint32_t params_align; // of the parameter block, in bytes
 } gs_cpu_kernel;
 
-// A __constant__ or __device__ variable, whose memory is the module's own.
+// A __constant__ or __device__ variable. The module owns its memory.
 typedef struct gs_cpu_global {
     const char* name;
     void* address;
@@ -159,7 +159,8 @@ typedef struct gs_cpu_module {
     const gs_cpu_kernel* kernels;
     const gs_cpu_global* globals;
     uint64_t global_count;
-    // Address of the calling thread's gs_cpu_anchor, from which the symbol table's offsets of shared arrays count.
+    // The address of the calling thread's gs_cpu_anchor. The symbol table's offsets for shared arrays count from
+    // it.
     unsigned char* (*anchor)(void);
 } gs_cpu_module;
 

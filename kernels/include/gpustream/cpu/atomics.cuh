@@ -2,7 +2,7 @@
 #ifndef GPUSTREAM_CPU_ATOMICS_CUH
 #define GPUSTREAM_CPU_ATOMICS_CUH
 
-// The integer of the same width as T, on which compare-and-swap works.
+// The integer as wide as T, because compare-and-swap works on integers.
 template <size_t Bytes>
 struct gs_cpu_word;
 template <>
@@ -93,7 +93,7 @@ GS_CPU_FN unsigned int atomicDec(unsigned int* p, unsigned int limit) {
     return gs_cpu_atomic_update(p, [limit](unsigned int old) { return old == 0 || old > limit ? limit : old - 1u; });
 }
 
-// The scoped forms are the same: one memory serves every scope here.
+// The scoped forms are the same, because one memory serves every scope here.
 #define GS_CPU_ATOMIC_SCOPES(name)                                                                            \
     template <class T, class V>                                                                               \
     static inline T name##_block(T* p, V v) { return name(p, (T)v); }                                         \
@@ -115,7 +115,7 @@ static inline T atomicCAS_block(T* p, C compare, V v) { return atomicCAS(p, (T)c
 template <class T, class C, class V>
 static inline T atomicCAS_system(T* p, C compare, V v) { return atomicCAS(p, (T)compare, (T)v); }
 
-// HIP's names for the choice between the hardware's update and a loop.
+// HIP's names, which choose between the hardware's update and a loop.
 template <class T, class V>
 static inline T unsafeAtomicAdd(T* p, V v) { return atomicAdd(p, (T)v); }
 template <class T, class V>

@@ -1,9 +1,9 @@
-// Barriers of a block: threads that have returned take no part.
+// A block's barriers. If a thread has returned, it takes no part.
 #ifndef GPUSTREAM_CPU_BARRIER_CUH
 #define GPUSTREAM_CPU_BARRIER_CUH
 
-// Returns the number of threads whose predicates hold. Other threads run on this OS thread meanwhile, so the caller's
-// index is restored.
+// Returns how many threads' predicates hold. Other threads run on this OS thread meanwhile, so we restore the
+// caller's index.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_barrier(uint32_t predicate, const char* file,
                                                                      uint32_t line) {
     gs_cpu_waits(file, line);
@@ -35,11 +35,12 @@ static inline __attribute__((always_inline)) int __syncthreads_or(int predicate,
     return gs_cpu_barrier(predicate != 0, file, line) != 0;
 }
 
-// Whether a thread of this block has waited for the other blocks at the barrier where the block is.
+// Whether a thread in this block has waited for the other blocks, at the barrier that the block is
+// at.
 static thread_local bool gs_cpu_met;
 
-// Returns when all blocks of a cooperative launch are here. One thread of each waits for the other blocks, between two
-// barriers of its own.
+// Returns when all blocks in a cooperative launch are here. In each block one thread waits for the other blocks,
+// between two of the block's own barriers.
 static inline void gs_cpu_grid_barrier(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     gs_cpu_meeting* meeting = gs_cpu_current->meeting;
     if (!meeting && (uint64_t)gridDim.x * gridDim.y * gridDim.z > 1) {

@@ -2,8 +2,8 @@
 #ifndef GPUSTREAM_CPU_BUILTINS_CUH
 #define GPUSTREAM_CPU_BUILTINS_CUH
 
-// These are static and never addressed, so that the compiler keeps them in registers across the loop over a block's
-// threads. Otherwise no kernel would be vectorised.
+// These are static and we never take their address. So the compiler can keep them in registers across the loop over
+// a block's threads. Otherwise it could vectorise no kernel.
 static thread_local uint3 threadIdx;
 static thread_local uint3 blockIdx;
 static thread_local uint3 blockDim;
@@ -12,14 +12,14 @@ static thread_local int warpSize;
 
 // The launch that this OS thread works on.
 static thread_local gs_cpu_context* gs_cpu_current;
-// Whether the running thread has waited, so that its successors run on another fiber.
+// Whether the running thread has waited, so its successors run on another fiber.
 static thread_local bool gs_cpu_moved;
-// Whether this OS thread runs a block as loops over its threads, where no single thread can wait.
+// Whether this OS thread runs a block as loops over its threads. Then no single thread can wait.
 static thread_local bool gs_cpu_looping;
-// The symbol table's offsets of shared arrays count from here.
+// The symbol table's offsets for shared arrays count from here.
 static thread_local unsigned char gs_cpu_anchor;
 
-// Returns the number of the running thread in its block.
+// Returns the running thread's number in its block.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_thread() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
@@ -30,7 +30,7 @@ __attribute__((noreturn)) static inline void gs_cpu_fail(const char* message, co
     __builtin_unreachable();
 }
 
-// Gives variables the names that the user gave: the build calls a kernel's second `i` gs_64_i.
+// Gives variables the names from your source: the build calls a kernel's second `i` gs_64_i.
 static inline void gs_cpu_in_users_words(char* text) {
     static const char of_words[] = "_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     char* to = text;
@@ -46,8 +46,8 @@ static inline void gs_cpu_in_users_words(char* text) {
     *to = '\0';
 }
 
-// `assert` calls __assert_fail: in a kernel, a failed assertion is an error of the device, not the end of the process. Only the
-// symbol has this name, since the C libraries declare functions of different types: musl's line is an `int`.
+// `assert` calls __assert_fail. In a kernel, a failed assertion is a device error, and does not end the process. We only give
+// the symbol this name, because the C libraries declare functions with different types: musl's line is an `int`.
 extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void gs_cpu_assert_fail(
     const char* assertion, const char* file, unsigned int line, const char* function) noexcept __asm__("__assert_fail");
 void gs_cpu_assert_fail(const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
@@ -58,8 +58,8 @@ void gs_cpu_assert_fail(const char* assertion, const char* file, unsigned int li
     gs_cpu_fail(message, file, line);
 }
 
-// Called by a thread before it waits. The build saw none of the calls that led here, through a function object or a
-// pointer.
+// A thread calls this before it waits, if the build saw none of the calls that led here, because they go through a
+// function object or a pointer.
 static inline __attribute__((always_inline)) void gs_cpu_waits(const char* file, uint32_t line) {
     if (gs_cpu_looping) {
         gs_cpu_fail("waits in a function whose name the build could not see in the kernel: call it by its name", file, line);
@@ -67,8 +67,8 @@ static inline __attribute__((always_inline)) void gs_cpu_waits(const char* file,
 }
 
 #if defined(GS_CPU_CHECKED)
-// -fsanitize=bounds calls this for an index beyond an array of known size: an error in checked mode, otherwise ignored,
-// as on a GPU.
+// If an index is outside an array with a known size, -fsanitize=bounds calls this. In checked mode it is an error;
+// otherwise we ignore it, as a GPU does.
 struct gs_cpu_bounds_type {
     uint16_t kind, info;
     char name[1];

@@ -1,11 +1,12 @@
-// The module table: included after a kernel's source, followed by one GS_CPU_MODULE(…).
+// The module table. The build includes it after a kernel's source, and then writes one
+// GS_CPU_MODULE(…).
 #ifndef GPUSTREAM_CPU_EXPORT_CUH
 #define GPUSTREAM_CPU_EXPORT_CUH
 
 #include "lanes.cuh"
 #include "loops.cuh"
 
-// The last of the types that is an integer of 32 or 64 bits, which is mostly the type of a kernel's length.
+// The last type that is an integer with 32 or 64 bits. That is mostly the type for a kernel's length.
 template <class Found, class... T>
 struct gs_cpu_index_of {
     typedef Found type;
@@ -17,7 +18,8 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
-// The entry of a kernel, and of its form as loops between the places where its threads meet, if there is one.
+// A kernel's entry. If the kernel also has a form as loops between the places at which its threads meet, that
+// form's entry too.
 template <class F, F Kernel, class L, L Loops>
 struct gs_cpu_entry_of;
 
@@ -50,21 +52,23 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
-    // The type in which the kernel probably compares its thread's number, judged by its parameters.
+    // The type in which the kernel probably compares its thread's number. We guess it from its
+    // parameters.
     typedef typename gs_cpu_index_of<unsigned int, P...>::type index;
-    // A number of 64 bits may come from a product of 32 bits, `blockIdx.x * blockDim.x`, or of 64 bits,
-    // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and the wrong one is up to ten times slower, so these
-    // kernels get two loops, and the first blocks are timed to find the faster.
+    // A 64-bit number can come from a 32-bit product, `blockIdx.x * blockDim.x`, or from a 64-bit one,
+    // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and the wrong one can be ten times slower. So these
+    // kernels get two loops, and we time the first blocks to find the faster one.
     static constexpr int forms = sizeof(index) == 8 ? 2 : 1;
 
     // Runs one row of a block's threads, in a form that the compiler optimises well. The loop counts the thread's
     // number over the whole grid, so the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's
-    // counter. The compiler then splits a guard `i < n` off the loop, and sees that neighbours touch neighbouring
-    // addresses. Each line here was measured.
+    // counter. Then the compiler can split a guard `i < n` off the loop, and sees that neighbours touch
+    // neighbouring addresses. We measured each line here.
     template <int Form>
     static inline __attribute__((always_inline)) void row(P... args) {
         const uint32_t bx = blockDim.x;
-        // For signed numbers of 64 bits, the guard is split off in one form only; in the other it becomes a mask.
+        // For signed 64-bit numbers, the compiler splits the guard off in only one form; in the other it becomes
+        // a mask.
         constexpr bool masked = forms == 2 && Form == 0 && std::is_signed<index>::value;
         if constexpr (forms == 2 && Form == 0 && !masked) {
             const index first = (index)blockIdx.x * blockDim.x, last = first + bx;
@@ -89,13 +93,13 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
                 if (gs_cpu_moved) return;
             }
         }
-        // The last index is never used, and without this the loop would have to carry it.
+        // We never use the last index, but without this the loop would have to carry it.
         threadIdx.x = 0;
     }
 
-    // Runs the threads of one block from `first` on, in a grid of any size. Calls the kernel instead of inlining it, so
-    // that each kernel is compiled into loops once, and the index is in memory, where a fault can be traced to its
-    // thread. Returns whether a thread waited, as all functions below do.
+    // Runs one block's threads from `first` on, in a grid of any size. We call the kernel rather than inline it, so
+    // that the compiler makes each kernel into loops only once, and so that the index is in memory, because we trace a
+    // fault to its thread by it. Returns true if a thread waited, like all functions below.
     static inline __attribute__((always_inline)) bool rest(gs_cpu_context* context, uint32_t first, P... args) {
         const uint32_t bx = context->block.x, by = context->block.y, bz = context->block.z;
         void (*kernel)(P...) = Kernel;
@@ -115,9 +119,9 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         return false;
     }
 
-    // A separate function for one row: in a loop over rows, the hints would be hoisted away from the place that needs
-    // them. All that a row writes is written here: each function that touches thread-local variables asks the loader for
-    // their address.
+    // We use a separate function for one row, because in a loop over rows the compiler would hoist the hints away from
+    // the code that needs them. It writes all that a row needs, because each function that touches thread-local
+    // variables asks the loader for their address.
     template <int Form, size_t... I>
     static __attribute__((noinline, flatten)) bool fast(gs_cpu_context* context, uint32_t y, uint32_t z,
                                                         std::index_sequence<I...>) {
@@ -127,7 +131,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         row<Form>(*reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
         return gs_cpu_moved;
     }
-    // Runs all threads of one block.
+    // Runs all threads in one block.
     template <int Form>
     static bool whole_block(gs_cpu_context* context) {
         const uint32_t by = context->block.y, bz = context->block.z;
@@ -138,8 +142,8 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         }
         return false;
     }
-    // Runs all threads of one block in the form that was faster so far. Workers may disagree for a moment; both are
-    // right.
+    // Runs all threads in one block, in the form that was faster so far. Workers can disagree for a moment; both
+    // are right.
     static bool best_block(gs_cpu_context* context) {
         static uint32_t tried;
         static uint64_t fastest[2] = {~uint64_t(0), ~uint64_t(0)};
@@ -169,7 +173,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
                context->grid.x <= most && context->grid.y <= most;
 #endif
     }
-    // Goes on to the next block. Returns whether that is before the end.
+    // Goes on to the next block. Returns true if that is before the end.
     static inline __attribute__((always_inline)) bool next_block(gs_cpu_context* context, uint64_t end, uint3* index) {
         if (++context->current_block >= end) return false;
         if (++index->x == context->grid.x) {
@@ -181,7 +185,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         }
         return true;
     }
-    // Runs blocks as loops between the places where their threads meet.
+    // Runs blocks as loops between the places at which their threads meet.
     template <size_t... I>
     static void blocks_of_loops(gs_cpu_context* context, uint64_t end, std::index_sequence<I...>) {
         if constexpr (!std::is_same<L, std::nullptr_t>::value) {
@@ -199,7 +203,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
                                                   std::index_sequence<I...>) {
         return rest(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
     }
-    // Runs all threads of one block.
+    // Runs all threads in one block.
     static bool block(gs_cpu_context* context) {
 #if defined(GS_CPU_CHECKED)
         return general(context, 0, std::index_sequence_for<P...>());
@@ -215,7 +219,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
 
     static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
         if (first_thread) {
-            // Runs the rest of the block that this OS thread is in: everything but the thread's index is set.
+            // Runs the rest of this OS thread's block. Everything is set except the thread's index.
             general(context, first_thread, std::index_sequence_for<P...>());
             return;
         }
@@ -244,8 +248,8 @@ struct gs_cpu_entry_of<void (*)(P...) noexcept, Kernel, L, Loops> : gs_cpu_entry
 static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
 
 // Defines the array that `extern __shared__ T name[]` declares, once per name and file. All such arrays start at the
-// same address, as on a GPU. The assembler defines them because C++ cannot define one array under several types. The
-// 4096 bytes on either side are unused: the backend's checked mode finds writes there.
+// same address, as on a GPU. We let the assembler define them, because C++ cannot define one array under several
+// types. The 4096 bytes on either side are unused, so that checked mode can find writes there.
 #define GS_CPU_TEXT_(x) #x
 #define GS_CPU_TEXT(x) GS_CPU_TEXT_(x)
 #define GS_CPU_DYNAMIC_SHARED(name)                                                                           \
@@ -264,8 +268,8 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
             ".set " #name ", gs_cpu_dynamic_shared\n"                                                         \
             ".popsection\n");
 
-// One entry of GS_CPU_MODULE, without a comma after it: the name by which programs find the kernel, the bound of its
-// __launch_bounds__ or 0, the address of its form as loops in parentheses, or nullptr, and its address.
+// One entry of GS_CPU_MODULE, without a comma after it: the kernel's name for programs; the bound in its
+// __launch_bounds__, or 0; in parentheses the address of its form as loops, or nullptr; and its address.
 #define GS_CPU_KERNEL_WITH(name, threads, loops, ...)                                                         \
     {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::run,                 \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.at,                  \
@@ -273,13 +277,13 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads,       \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.align},
 
-// The same of a kernel without such a form.
+// The same for a kernel without such a form.
 #define GS_CPU_KERNEL(name, threads, ...) GS_CPU_KERNEL_WITH(name, threads, nullptr, __VA_ARGS__)
 
-// One entry of GS_CPU_GLOBALS, without a comma after it: the name by which programs find the variable, and the variable.
+// One entry of GS_CPU_GLOBALS, without a comma after it: the variable's name for programs, and the variable.
 #define GS_CPU_GLOBAL(name, ...) {name, (void*)__builtin_addressof(__VA_ARGS__), sizeof(__VA_ARGS__)},
 
-// Both lists end with an entry without a name, so a file without variables or kernels is a module too.
+// Both lists end with an entry without a name. So a file without variables or kernels is a module too.
 #define GS_CPU_GLOBALS(...) static const gs_cpu_global gs_cpu_globals[] = {__VA_ARGS__{nullptr, nullptr, 0}};
 
 #define GS_CPU_MODULE(...)                                                                                    \

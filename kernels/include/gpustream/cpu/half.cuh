@@ -1,5 +1,5 @@
-// Half-precision types with 16 bits of storage. Arithmetic is in float and rounded after each operation, which gives
-// the same results as correctly rounded 16-bit arithmetic.
+// Half-precision types, stored in 16 bits. We compute in float and round after each operation, which gives the same
+// results as correctly rounded 16-bit arithmetic.
 #ifndef GPUSTREAM_CPU_HALF_CUH
 #define GPUSTREAM_CPU_HALF_CUH
 
@@ -14,7 +14,8 @@ static inline __attribute__((always_inline)) float gs_cpu_bits_float(uint32_t bi
     return x;
 }
 
-// Returns the double as a float that still rounds correctly to fewer bits: an inexact result gets an odd last bit.
+// Returns the double as a float that you can still round correctly to fewer bits: if the result is inexact, its
+// last bit is odd.
 static inline float gs_cpu_to_odd(double x) {
     const float near = (float)x;
     const double back = (double)near;
@@ -26,14 +27,15 @@ static inline float gs_cpu_to_odd(double x) {
     return gs_cpu_bits_float(grew ? bits - 1 : bits + 1);
 }
 
-// Returns a * b + c of values with at most 11 bits, as a float that still rounds correctly to 16 bits.
+// Returns a * b + c for values with at most 11 bits, as a float that you can still round correctly to
+// 16 bits.
 static inline float gs_cpu_fma_to_odd(float a, float b, float c) {
     const double product = (double)a * (double)b;  // exact
     const double sum = product + (double)c;
     const double part = sum - product;
     const double error = (product - (sum - part)) + ((double)c - part);
     if (error == 0 || !std::isfinite(sum)) return gs_cpu_to_odd(sum);
-    // The sum itself was rounded, so its last bit is made odd, too.
+    // The sum itself was rounded, so we make its last bit odd too.
     uint64_t bits;
     std::memcpy(&bits, &sum, 8);
     if (!(bits & 1)) bits += ((error > 0) == (sum > 0)) ? 1 : (uint64_t)-1;
@@ -42,7 +44,7 @@ static inline float gs_cpu_fma_to_odd(float a, float b, float c) {
     return gs_cpu_to_odd(odd);
 }
 
-// IEEE binary16. It is the compiler's own type where one instruction converts that.
+// IEEE binary16. If one instruction can convert it, it is the compiler's own type.
 #if defined(__aarch64__)
 #define GS_CPU_NATIVE_HALF __fp16
 #elif defined(__F16C__) && defined(__FLT16_MANT_DIG__)
@@ -56,9 +58,9 @@ static inline __attribute__((always_inline)) uint16_t gs_cpu_to_half(float x) {
     return bits;
 #else
     const uint32_t all = gs_cpu_float_bits(x), sign = all >> 16 & 0x8000u, size = all & 0x7fffffffu;
-    // The code has no branches, so that loops over it are vectorised.
+    // The code has no branches, so the compiler can vectorise loops over it.
     const uint32_t nan = 0x7e00u | (size >> 13 & 0x3ffu);
-    // Below 2^-14 the result is a multiple of 2^-24, and the addition does the rounding.
+    // Below 2^-14 the result is a multiple of 2^-24, so the addition does the rounding.
     const uint32_t small = gs_cpu_float_bits(gs_cpu_bits_float(size) + 0.5f) - 0x3f000000u;
     const uint32_t normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
     const uint32_t finite = size < 0x38800000u ? small : size >= 0x477ff000u ? 0x7c00u : normal;

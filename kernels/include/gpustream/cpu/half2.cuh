@@ -1,4 +1,5 @@
-// Operators and functions of pairs of 16-bit numbers, element by element, and the rest of those of one.
+// Operators and functions for pairs of 16-bit numbers, element by element, and the rest of those for
+// one number.
 #ifndef GPUSTREAM_CPU_HALF2_CUH
 #define GPUSTREAM_CPU_HALF2_CUH
 

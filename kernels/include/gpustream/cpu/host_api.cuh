@@ -1,5 +1,5 @@
-// Names of the vendors' host interfaces, for host functions in headers beside device functions: they compile, and to call
-// one of them from a kernel is an error that says so. The build leaves out host functions of the kernel file itself.
+// The vendors' host functions by name only, so that headers with host functions beside device functions compile. If a
+// kernel calls one, it gets an error that says so. The build leaves out the host functions in the kernel file itself.
 #ifndef GPUSTREAM_CPU_HOST_API_CUH
 #define GPUSTREAM_CPU_HOST_API_CUH
 
@@ -14,7 +14,7 @@
 #define GS_CPU_HOST_ERROR(name)
 #endif
 
-// Any arguments will do, since nothing may call the functions.
+// Any arguments will do, because nothing may call these functions.
 #define GS_CPU_HOST_CALL(Result, name) \
     template <class... Any>            \
     GS_CPU_HOST_ERROR(name) Result name(Any&&...);

@@ -16,7 +16,7 @@
 #define __builtin_align__(n) __attribute__((aligned(n)))
 
 // A block runs on one OS thread, so its shared memory is thread-local. Dynamic shared memory is an `extern __shared__`
-// array, defined by GS_CPU_DYNAMIC_SHARED.
+// array; GS_CPU_DYNAMIC_SHARED defines it.
 #define __shared__ thread_local
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 #define HIP_DYNAMIC_SHARED_ATTRIBUTE

@@ -1,7 +1,7 @@
-// The values that a warp's threads compute between shuffles, as vectors of one value per lane, which stay in registers.
+// What a warp's threads compute between shuffles, as vectors with one value per lane, so that it stays in registers.
 //
-// A kernel's form as loops goes warp after warp through a text with nothing but arithmetic and shuffles. In a loop over
-// all threads, a shuffle would read of memory what the loop before it has just stored.
+// If code contains only arithmetic and shuffles, a kernel's form as loops goes through it warp after warp. In a loop
+// over all threads, a shuffle would read from memory what the loop before has just stored.
 #ifndef GPUSTREAM_CPU_LANES_CUH
 #define GPUSTREAM_CPU_LANES_CUH
 
@@ -16,12 +16,12 @@
 #define GS_CPU_SHUFFLE(low, high, ...) __builtin_shuffle(low, high, truths{__VA_ARGS__})
 #endif
 
-// Whether vectors hold a type's values.
+// Whether vectors can hold a type's values.
 template <class T>
 static constexpr bool gs_cpu_fits_lanes =
     std::is_same<T, bool>::value || (std::is_arithmetic<T>::value && (sizeof(T) == 4 || sizeof(T) == 8));
 
-// Vectors of `Element`, which has 4 or 8 bytes, for the lanes of a warp.
+// Vectors of `Element`, which has 4 or 8 bytes, for a warp's lanes.
 template <class Element>
 struct gs_cpu_vectors {
     static constexpr int wide = 32 / sizeof(Element), count = GS_CPU_LOOPS_WARP / wide;
@@ -48,7 +48,7 @@ struct gs_cpu_vectors {
             std::memcpy((char*)at + first * sizeof(Element), &made, sizeof made);
         }
     }
-    // The values of the lanes that `Source` names, which for one vector lie in at most two.
+    // The values of the lanes that `Source` names. For one vector they lie in at most two.
     template <class Source, int Part, size_t... Lane>
     GS_CPU_LOOP vector moved(std::index_sequence<Lane...>) const {
         constexpr int first = Part * wide, low = Source::of(first) / wide, high = Source::of(first + wide - 1) / wide;
@@ -69,12 +69,12 @@ struct gs_cpu_vectors {
     }
 };
 
-// One value for each lane of a warp. A type that does not fit has none.
+// One value for each lane in a warp. If a type does not fit, it has none.
 template <class T, bool = gs_cpu_fits_lanes<T>>
 struct gs_cpu_lanes {};
 template <class T>
 struct gs_cpu_lanes<T, true> {
-    // A truth value is 0 or -1, as comparisons of vectors give it.
+    // A truth value is 0 or -1, because vector comparisons give it that way.
     typedef typename std::conditional<std::is_same<T, bool>::value, int32_t, T>::type element;
     gs_cpu_vectors<element> in;
 
@@ -98,12 +98,12 @@ struct gs_cpu_lanes<T, true> {
 
 template <class T>
 using gs_cpu_number = typename std::enable_if<std::is_arithmetic<T>::value>::type;
-// The type in which sums and products of a type do not overflow.
+// The type in which a type's sums and products do not overflow.
 template <class T>
 using gs_cpu_modulo =
     typename std::conditional<std::is_integral<T>::value, std::make_unsigned<T>, std::common_type<T>>::type::type;
 
-// Returns values of which each vector is what `step` makes of two.
+// Returns values; `step` makes each vector from two.
 template <class Result, class T, class Step>
 static inline GS_CPU_LOOP gs_cpu_vectors<Result> gs_cpu_zip(const gs_cpu_lanes<T>& a, const gs_cpu_lanes<T>& b,
                                                             Step step) {
@@ -112,7 +112,7 @@ static inline GS_CPU_LOOP gs_cpu_vectors<Result> gs_cpu_zip(const gs_cpu_lanes<T
     return result;
 }
 
-// The forms of an operator of which at least one side has a value for each lane.
+// An operator's forms, if at least one side has a value for each lane.
 #define GS_CPU_LANES_OPERATOR(op, ...)                                                                          \
     template <class T, class Other>                                                                             \
     static inline GS_CPU_LOOP auto operator op(const gs_cpu_lanes<T>& left, const gs_cpu_lanes<Other>& right) { \
@@ -206,7 +206,7 @@ struct gs_cpu_lane_type<gs_cpu_lanes<T>> { typedef T type; };
 template <class T>
 using gs_cpu_lane_of = typename gs_cpu_lane_type<typename std::decay<T>::type>::type;
 
-// The value of a conditional expression of which each part may differ between lanes. All parts are evaluated.
+// The value of a conditional expression whose parts may differ between lanes. We evaluate all parts.
 template <class Condition, class First, class Second>
 static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const First& a, const Second& b) {
     typedef decltype(true ? gs_cpu_lane_of<First>() : gs_cpu_lane_of<Second>()) type;
@@ -217,7 +217,7 @@ static inline GS_CPU_LOOP auto gs_cpu_choose(const Condition& condition, const F
     for (int part = 0; part < x.in.count; ++part) x.in.at[part] = truths.at[part] ? x.in.at[part] : y.in.at[part];
     return x;
 }
-// The lesser and the greater of two values, of which one may be no number.
+// The smaller and the larger of two values, if one of them can be NaN.
 template <class First, class Second>
 static inline GS_CPU_LOOP auto gs_cpu_least(const First& a, const Second& b) {
     return gs_cpu_choose(a < b || b != b, a, b);
@@ -227,7 +227,7 @@ static inline GS_CPU_LOOP auto gs_cpu_most(const First& a, const Second& b) {
     return gs_cpu_choose(a > b || b != b, a, b);
 }
 
-// The lanes that the lanes of a warp read in a shuffle by a constant.
+// The lanes that a warp's lanes read in a shuffle by a constant.
 template <int Delta>
 struct gs_cpu_lane_up {
     static constexpr int of(int lane) { return lane >= Delta ? lane - Delta : lane; }
@@ -241,7 +241,7 @@ struct gs_cpu_lane_other {
     static constexpr int of(int lane) { return lane ^ Mask; }
 };
 
-// A warp of which all threads run.
+// A warp whose threads all run.
 struct gs_cpu_whole_warp {
     static constexpr uint32_t lanes = GS_CPU_LOOPS_WARP;
     struct {
@@ -258,10 +258,10 @@ struct gs_cpu_whole_warp {
         }
         index = {lane_x + at.x, at.y, at.z};
     }
-    // A value for each lane of what may be one value.
+    // A value for each lane, from what may be one value.
     template <class T, class Other>
     GS_CPU_LOOP gs_cpu_lanes<T> as(const Other& value) const { return gs_cpu_lanes<T>(value); }
-    // The values of a variable, and their place.
+    // A variable's values, and where they are.
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> load(const T* values) const {
         gs_cpu_lanes<T> loaded;
@@ -288,7 +288,7 @@ struct gs_cpu_whole_warp {
             for (int i = 0; i < values.in.count; ++i) *(stored*)(to + first + i * wide) = values.in.at[i];
         }
     }
-    // The results of shuffles, as those of `gs_cpu_turn`.
+    // The results of shuffles, like those of `gs_cpu_turn`.
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> up(const gs_cpu_lanes<T>& values, unsigned delta, int width = 0) const {
         const uint32_t segment = gs_cpu_segment(width);
@@ -319,7 +319,7 @@ struct gs_cpu_whole_warp {
     }
 
   private:
-    // A shuffle by a number, which the compiler knows where it has unrolled the loop around it.
+    // A shuffle by a number that the compiler knows, because it has unrolled the loop around it.
     template <template <int> class Source, class T, class Lane>
     static GS_CPU_LOOP gs_cpu_lanes<T> moved(const gs_cpu_lanes<T>& values, uint32_t segment, uint32_t number,
                                              Lane source) {
@@ -345,8 +345,8 @@ struct gs_cpu_whole_warp {
     }
 };
 
-// Runs the body for each warp, if rows consist of whole warps that run or do not, and vectors hold values of these
-// types. Returns whether it has.
+// Runs the body for each warp, if rows consist of whole warps that run or do not, and vectors can hold values of
+// these types. Returns true if it did.
 template <class... T, class Threads, class Body>
 static inline GS_CPU_LOOP bool gs_cpu_in_lanes(const Threads& threads, Body body) {
     if constexpr ((gs_cpu_fits_lanes<typename std::remove_cv<T>::type> && ...)) {

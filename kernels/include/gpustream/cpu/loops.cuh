@@ -1,23 +1,24 @@
-// Kernels whose threads meet, as loops over the threads of a block between the places where they meet.
+// Runs kernels whose threads meet, as loops over a block's threads between the places at which they
+// meet.
 //
-// gpustream-build writes the second form of such a kernel with the names of this header. Each thread's variables that
-// live longer than one loop are arrays of one value per thread; a shuffle reads another thread's value in them.
+// gpustream-build writes such a kernel's second form with the names in this header. If a thread's variable lives
+// longer than one loop, it is an array with one value per thread, and a shuffle reads another thread's value there.
 #ifndef GPUSTREAM_CPU_LOOPS_CUH
 #define GPUSTREAM_CPU_LOOPS_CUH
 
-// A grid with at most this many blocks in each direction can run as loops, on warps of this many lanes: the index of a
-// thread then is a number that the compiler can see to grow by one from thread to thread.
+// If a grid has at most this many blocks in each direction, it can run as loops, on warps with this many lanes. Then
+// the compiler can see that a thread's index grows by one from thread to thread.
 #define GS_CPU_LOOPS_GRID_MAX (1u << 20)
 #define GS_CPU_LOOPS_WARP 32
 #define GS_CPU_LOOPS_WARP_BITS 5
 
-// The most bytes of a row that are fetched ahead.
+// We fetch at most this many bytes of a row ahead.
 #define GS_CPU_LOOPS_AHEAD 4096
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
 // Marks a form in which a shuffle reads what the shuffle before it stored. Each of its vectors lies across two that were just
-// stored, and a processor waits the longer for these the longer they are. Clang makes no longer ones by itself.
+// stored, and the longer they are, the longer a processor waits for them. Clang makes no longer ones by itself.
 #if defined(__x86_64__) && !defined(__clang__)
 #define GS_CPU_CHAINED __attribute__((target("prefer-vector-width=256")))
 #else
@@ -31,14 +32,14 @@ enum gs_cpu_how : unsigned {
     gs_cpu_any_order = 4    // each thread may touch memory in any order, which GCC infers from `ivdep`
 };
 
-// Whether a comparison is known to hold for all threads of a row: unknown, where a loop does not ask.
+// Whether we know that a comparison holds for all threads in a row. Unknown if a loop does not ask.
 static constexpr std::false_type gs_within{};
 
 #define GS_CPU_AT_MOST(value, bound) \
     if ((value) > (bound)) __builtin_unreachable()
 
-// Begins such a form: the indices of the block as constants that hide the thread-local variables, whose addresses take a
-// call, and which the compiler would read again after each store.
+// Begins such a form. It makes the block's indices constants that hide the thread-local variables, because the compiler
+// needs a call for their addresses and would read them again after each store.
 #define GS_CPU_LOOPS_BEGIN                                                                    \
     const uint3 blockIdx = gs_threads.index, gridDim = gs_threads.grid;                       \
     const uint3 blockDim = {gs_threads.x, gs_threads.y, gs_threads.z};                        \
@@ -48,7 +49,7 @@ static constexpr std::false_type gs_within{};
     GS_CPU_AT_MOST(blockDim.y, 1024u);                                                        \
     (void)blockIdx, (void)blockDim, (void)gridDim
 
-// One value for each thread of a block, aligned as the processor's cache is. A shuffle may look at a warp before the first
+// One value for each thread in a block, aligned like the processor's cache. A shuffle may look at a warp before the first
 // thread and after the last, and ignores what it finds there.
 template <class T, bool = std::is_trivially_copyable<T>::value>
 struct alignas(64) gs_cpu_values {
@@ -57,7 +58,7 @@ struct alignas(64) gs_cpu_values {
     T after[64];
 };
 
-// The same without first values, which the type may not have.
+// The same without first values, because the type may have none.
 template <class T>
 struct alignas(64) gs_cpu_values<T, true> {
     union { T before[64]; };
@@ -66,8 +67,8 @@ struct alignas(64) gs_cpu_values<T, true> {
     gs_cpu_values() {}
 };
 
-// The same of a variable that a loop both changes and reads of other threads: these read the values from before the loop.
-// Behind the loop the two arrays change places.
+// The same for a variable that a loop changes and also reads from other threads. These must read the values from before
+// the loop, so there are two arrays, and after the loop they change places.
 template <class T>
 struct gs_cpu_twofold {
     gs_cpu_values<T> places[2];
@@ -76,7 +77,7 @@ struct gs_cpu_twofold {
     gs_cpu_twofold(const gs_cpu_twofold&) = delete;
 };
 
-// The threads of a block that run: all of them, or those that have not returned and take the way that the block takes.
+// The threads in a block that run: all of them, or those that have not returned and take the same way as the block.
 struct gs_cpu_threads {
     static constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
     uint32_t x, y, z;  // the block's extents
@@ -84,7 +85,7 @@ struct gs_cpu_threads {
     uint32_t end;      // behind the last warp of which a thread runs
     bool all;          // all threads run, and rows consist of halves of warps
     uint32_t warps = 0;  // those that run, if rows consist of whole warps, of which each runs or does not; or else 0
-    // Where not all run: whether each thread does, with zeros beyond the block, and the lanes of each warp that do.
+    // If not all run: whether each thread does, with zeros after the block, and which lanes in each warp do.
     uint8_t runs[1024 + 2 * warp];
     uint32_t lanes[32];
 
@@ -113,7 +114,7 @@ struct gs_cpu_threads {
         all = false;
     }
     bool any() const { return end != 0; }
-    // Ends a loop that changed such a variable. With `Keeps`, threads that did not run keep their values.
+    // Ends a loop that changed such a variable. With `Keeps`, a thread that did not run keeps its value.
     template <bool Keeps, class T>
     GS_CPU_LOOP void renew(gs_cpu_twofold<T>& values) const {
         if (Keeps) keep(values);
@@ -132,16 +133,17 @@ struct gs_cpu_threads {
             }
         }
     }
-    // Returns the warps that run, if rows consist of whole warps, of which each runs or does not; or else 0.
+    // Returns the warps that run, if rows consist of whole warps that each run or do not. Otherwise returns
+    // 0.
     uint32_t whole_warps() const {
         if (!all) return warps;
         return x % warp == 0 && count != 0 ? ~0u >> (32 - count / warp) : 0;
     }
-    // Whether the whole warp of a thread runs.
+    // Whether a thread's whole warp runs.
     bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
 };
 
-// The threads of a block at its beginning, and where the block is.
+// A block's threads at its beginning, and which block it is.
 struct gs_cpu_block : gs_cpu_threads {
     uint3 index, grid;
 
@@ -156,7 +158,7 @@ struct gs_cpu_block : gs_cpu_threads {
     }
 };
 
-// Threads of which whole warps run. They have a type of their own, so that a loop over them has one form.
+// Threads whose whole warps run. They have their own type, so that a loop over them has one form.
 struct gs_cpu_warps {
     gs_cpu_threads& threads;
 
@@ -166,14 +168,15 @@ struct gs_cpu_warps {
     GS_CPU_LOOP void renew(gs_cpu_twofold<T>& values) const { threads.renew<Keeps>(values); }
 };
 
-// Where a thread is in its row. The warp is one number for the threads that the compiler takes at once.
+// A thread's place in its row. The warp is the same for all threads that the compiler takes at once.
 struct gs_cpu_in_row {
     int x;            // threadIdx.x, in a type whose sums do not wrap around
     int warp_x;       // x / warpSize
     uint32_t lane_x;  // x % warpSize
 };
 
-// One of two values, without a branch, which GCC could move to where it can foresee the outcome for half of a loop.
+// One of two values, without a branch, because GCC could move a branch to a point at which it can foresee the
+// outcome for half of a loop.
 template <class T>
 static inline GS_CPU_LOOP T gs_cpu_either(bool first, T a, T b) {
     if constexpr (std::is_arithmetic<T>::value && (sizeof(T) == 4 || sizeof(T) == 8)) {
@@ -188,12 +191,12 @@ static inline GS_CPU_LOOP T gs_cpu_either(bool first, T a, T b) {
     }
 }
 
-// The lanes among which a shuffle of this width moves values.
+// The lanes among which a shuffle with this width moves values.
 static inline GS_CPU_LOOP uint32_t gs_cpu_segment(int width) {
     return width > 0 && width < GS_CPU_LOOPS_WARP ? (uint32_t)width : GS_CPU_LOOPS_WARP;
 }
 
-// One thread in a loop over the threads of a block.
+// One thread, in a loop over a block's threads.
 template <bool WholeWarp>
 struct gs_cpu_turn : gs_cpu_in_row {
     const gs_cpu_threads& threads;
@@ -206,8 +209,9 @@ struct gs_cpu_turn : gs_cpu_in_row {
         : gs_cpu_in_row(place), threads(threads), thread(thread), lane(lane), index(index) {}
 
     bool takes_part(size_t other) const { return WholeWarp || threads.runs[other] != 0; }
-    // The results of shuffles: as in warp.cuh, the thread's own value where the source takes no part. Both values are
-    // loaded whatever the outcome, at addresses that grow by one from thread to thread: so the loop can be vectorised.
+    // The results of shuffles. As in warp.cuh, you get the thread's own value if the source takes no part. We load
+    // both values whatever the outcome, at addresses that grow by one from thread to thread, because then the compiler
+    // can vectorise the loop.
     template <class Values>
     GS_CPU_LOOP auto up(const Values& values, unsigned delta, int width = 0) const {
         const uint32_t segment = gs_cpu_segment(width), at = lane & (segment - 1);
@@ -246,7 +250,7 @@ struct gs_cpu_turn : gs_cpu_in_row {
     }
 };
 
-// One bit for each lane, in memory, because older processors cannot shift each number of a vector by its own count.
+// One bit for each lane, in memory, because older processors cannot shift each number in a vector by its own count.
 struct gs_cpu_bit_of {
     uint32_t at[GS_CPU_LOOPS_WARP];
     constexpr gs_cpu_bit_of() : at() {
@@ -256,13 +260,14 @@ struct gs_cpu_bit_of {
 };
 alignas(64) static constexpr gs_cpu_bit_of gs_cpu_lane_bit;
 
-// A zero that the compiler does not know: of a known first value GCC would move half of a loop's first turn out.
+// A zero that the compiler does not know. If it knew the first value, GCC would move half of a loop's first turn
+// out.
 struct gs_cpu_start {
     int zero = 0;
     GS_CPU_LOOP gs_cpu_start() { __asm__("" : "+r"(zero)); }
 };
 
-// How far a number is below a bound that it was found to be below; 0 where that is no matter of integers.
+// How far a number is below a bound that we found it to be below; 0 if the numbers are not integers.
 template <class Number, class Bound>
 static inline GS_CPU_LOOP constexpr uint64_t gs_cpu_room(Number number, Bound bound) {
     if constexpr (std::is_integral<Number>::value && std::is_integral<Bound>::value) {
@@ -288,8 +293,8 @@ static inline GS_CPU_LOOP constexpr bool gs_cpu_fits(Number first, Bound bound, 
     }
 }
 
-// Neighbours in a row of the block. All of them run: `Length` threads, or whole warps of them, if `Length` is
-// GS_CPU_LOOPS_WARPS; or some of at most a warp run, if `Length` is 0.
+// Neighbours in a row of the block. All of them run: `Length` threads, or whole warps if `Length` is
+// GS_CPU_LOOPS_WARPS. If `Length` is 0, only some run, within at most one warp.
 #define GS_CPU_LOOPS_WARPS 1
 template <uint32_t Length>
 struct gs_cpu_part {
@@ -300,14 +305,14 @@ struct gs_cpu_part {
     uint32_t length;
     gs_cpu_start start;
 
-    // Runs the body for each thread. Threads between two meetings are not ordered, so the compiler may take several at
-    // once, and a constant number of them without a rest.
+    // Runs the body for each thread. Between two meetings threads have no order, so the compiler can take several at
+    // once, and with a constant number there is no rest.
     template <unsigned How, class Body>
     GS_CPU_LOOP void each(Body body) const {
         constexpr uint32_t warp = gs_cpu_threads::warp;
         const uint32_t y = index.y, z = index.z;
         const size_t before = first - index.x;
-        // Where a loop asks for lanes, it takes a whole warp at once.
+        // If a loop asks for lanes, it takes a whole warp at once.
         constexpr bool unrolled = Length == warp && (How & gs_cpu_by_warp) != 0 && (How & gs_cpu_any_order) != 0;
         int begin = (int)index.x, warp_x = begin / (int)warp;
         if constexpr (!unrolled) {
@@ -332,7 +337,8 @@ struct gs_cpu_part {
                 body(gs_cpu_turn<whole>(place, threads, thread, lane, {number, y, z}));
             }
         };
-        // `at` is the lane in a whole warp: the same vectors for each warp of a row, and constants in an unrolled loop.
+        // `at` is the lane in a whole warp, so each warp in a row has the same vectors, and an unrolled loop has
+        // constants.
         if constexpr (unrolled) {
 #pragma GCC ivdep
             for (int at = 0; at < (int)warp; ++at) one(begin + at, at);
@@ -341,12 +347,12 @@ struct gs_cpu_part {
 #pragma GCC unroll 1
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         } else {
-            // One thread after the other, as atomics ask for it.
+            // One thread after the other, because atomics need that.
 #pragma GCC unroll 4
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         }
     }
-    // Runs the body for one thread of the row.
+    // Runs the body for one thread in the row.
     template <unsigned How, class Body>
     GS_CPU_LOOP void one(uint32_t x, Body body) const {
         const size_t thread = first - index.x + x;
@@ -370,7 +376,7 @@ struct gs_cpu_row : gs_cpu_in_row {
                            gs_cpu_start start)
         : gs_cpu_in_row{0, 0, 0}, threads(threads), first(first), index(index), length(length), all(all), start(start) {}
 
-    // Runs the body for each part of the row, of at most a warp, in which threads run.
+    // Runs the body for each part of the row that has running threads. A part is at most a warp.
     template <class Body>
     GS_CPU_LOOP void parts(Body body) const {
         constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
@@ -394,7 +400,7 @@ struct gs_cpu_row : gs_cpu_in_row {
     template <unsigned How, class Body>
     GS_CPU_LOOP void each(Body body) const {
         constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
-        // The compiler aligns the loop that is expected.
+        // The compiler aligns the loop that we expect.
         if (__builtin_expect(!all, 0)) {
             parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
         } else if (length % warp != 0) {
@@ -411,8 +417,8 @@ struct gs_cpu_row : gs_cpu_in_row {
             gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length, start}.template each<How>(body);
         }
     }
-    // Whether the threads have the numbers from `first` on, each one more than the one before. A number of 64 bits with
-    // a part of 32 may begin again at zero, if it is not known to be `Wide`.
+    // Whether the threads' numbers count up by one from `first`. If a 64-bit number has a 32-bit part, it can begin
+    // again at zero, unless we know that it is `Wide`.
     template <bool Wide, class Number>
     GS_CPU_LOOP bool grows(Number first) const {
         if constexpr (!std::is_integral<Number>::value) {
@@ -428,7 +434,7 @@ struct gs_cpu_row : gs_cpu_in_row {
     GS_CPU_LOOP bool below(Number first, Bound bound) const {
         return grows<Wide>(first) && gs_cpu_fits(first, bound, length);
     }
-    // The same as `each`. Tells the body whether something holds for all threads of the row.
+    // Like `each`, but also tells the body whether something holds for all threads in the row.
     template <unsigned How, class Body>
     GS_CPU_LOOP void each_within(bool holds, Body body) const {
         if (holds) {
@@ -437,13 +443,14 @@ struct gs_cpu_row : gs_cpu_in_row {
             each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
         }
     }
-    // Has the processor fetch the elements behind those that the row touches: they are the next row's of a loop, or the
-    // next block's, and its own foresight does not reach from one short row to the next.
+    // Has the processor fetch the elements after those that the row touches. The loop's next row needs them, or the
+    // next block, and the processor's own prefetch does not reach from one short row to the next.
     template <class T>
     GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
         fetch((uintptr_t)pointer + (first + length) * sizeof(T), length * sizeof(T));
     }
-    // Has the processor fetch what the row's next turn reads, too: its own foresight ends with a page.
+    // Also has the processor fetch what the row's next turn reads, because its own prefetch ends with
+    // a page.
     template <class Number, class Step, class Bound, class... T>
     GS_CPU_LOOP void ahead(Number first, Step step, Bound bound, const T*... pointers) const {
         const uint64_t by = (uint64_t)step;
@@ -520,7 +527,8 @@ static inline GS_CPU_LOOP void gs_cpu_each_of_few(const gs_cpu_threads& threads,
         });
     });
 }
-// How far one number is behind another, modulo 2^32. Numbers that are no integers have no distance.
+// How far one number is ahead of another, modulo 2^32. If they are not integers, there is no
+// distance.
 template <class Left, class Right>
 static inline GS_CPU_LOOP constexpr auto gs_cpu_distance(Left from, Right to) {
     if constexpr (std::is_integral<Left>::value && std::is_integral<Right>::value) {
@@ -541,7 +549,7 @@ static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uin
         } else if (every == 0) {
             if (at < threads.x) row.one<How>(at, body);
         } else if ((every & (every - 1)) != 0) {
-            // Where 32 bits wrap around, such an index does not go on.
+            // If 32 bits wrap around, such an index does not go on.
             row.each<How>(body);
         } else {
             for (uint32_t x = at & (every - 1); x < threads.x; x += every) row.one<How>(x, body);
@@ -559,7 +567,7 @@ static inline GS_CPU_LOOP gs_cpu_values<T> gs_cpu_gather(const gs_cpu_threads& t
     return values;
 }
 
-// The outcome of a vote: for each warp, the lanes that run and those whose predicate holds.
+// The outcome of a vote: for each warp, which lanes run and for which the predicate holds.
 struct gs_cpu_votes {
     uint64_t active[32], held[32];
     uint32_t count = 0, against = 0;
@@ -619,13 +627,13 @@ static inline GS_CPU_LOOP void gs_cpu_enter(gs_cpu_threads& side, Body body) {
     }
 }
 
-// Takes the threads out that return. Returns whether any are left.
+// Removes the threads that return. Returns true if any are left.
 template <unsigned How = 0, class Body>
 static inline GS_CPU_LOOP bool gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> returns;
     std::memset(returns.at, 1, threads.count);
     gs_cpu_each<How>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
-    // A thread that returned before counts here, too.
+    // A thread that returned earlier counts here too.
     uint32_t gone = 0;
     for (uint32_t thread = 0; thread < threads.count; ++thread) gone += returns.at[thread];
     if (gone == 0) return true;
@@ -636,15 +644,15 @@ static inline GS_CPU_LOOP bool gs_cpu_each_but(gs_cpu_threads& threads, Body bod
     return true;
 }
 
-// Returns an address that the compiler keeps instead of finding it anew.
+// Returns an address that the compiler keeps, so that it does not compute it again.
 template <class T>
 static inline GS_CPU_LOOP T* gs_cpu_address(T* address) {
     __asm__("" : "+r"(address));
     return address;
 }
 
-// Sums in an index. A sum of signed numbers may not overflow; GCC forgets that of a sum in a branch, and could no longer
-// tell that neighbours touch neighbouring memory.
+// Sums in an index. A signed sum must not overflow, but in a branch GCC forgets that, and then it cannot tell that
+// neighbours touch neighbouring memory.
 template <class Left, class Right>
 static inline GS_CPU_LOOP constexpr auto gs_cpu_sum(Left a, Right b) {
     if constexpr (std::is_signed<Left>::value && std::is_signed<Right>::value) {
@@ -662,8 +670,8 @@ static inline GS_CPU_LOOP constexpr auto gs_cpu_difference(Left a, Right b) {
     }
 }
 
-// Atomics on the shared memory of a block, which one OS thread has for itself. The empty statement keeps the compiler
-// from taking several threads at once, whose places may be one.
+// Atomics on a block's shared memory. Only one OS thread uses it. The empty statement keeps the compiler from taking
+// several threads at once, because they can hit the same place.
 namespace gs_cpu_own {
 template <class T, class Step>
 static inline GS_CPU_LOOP T update(T* place, Step step) {

@@ -1,8 +1,8 @@
-// Mathematical and bit functions that CUDA and HIP offer without an include.
+// Mathematical and bit functions that you can use without an include in CUDA and HIP.
 #ifndef GPUSTREAM_CPU_MATH_CUH
 #define GPUSTREAM_CPU_MATH_CUH
 
-// All are templates, so that a user's own function with the same parameters comes first.
+// All are templates. So if you write a function with the same parameters, the compiler takes yours.
 #define GS_CPU_FN template <int = 0> static inline __attribute__((always_inline))
 
 #define GS_CPU_MIN_MAX(T)                                                                                     \
@@ -49,7 +49,7 @@ static inline void gs_cpu_sincosf(float x, float* s, float* c) {
     *s = ::sinf(x);
     *c = ::cosf(x);
 }
-// These are macros, since glibc declares functions of these names that it does not define.
+// These are macros, because glibc declares functions with these names but does not define them.
 #define __expf expf
 #define __exp10f gs_cpu_exp10f
 #define __logf logf
@@ -69,7 +69,7 @@ GS_CPU_FN float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) :
 GS_CPU_FN float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c); }
 GS_CPU_FN double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 GS_CPU_FN float __fdiv_rn(float a, float b) { return a / b; }
-// The compiler must not fuse these operations, so their result passes through a barrier to the compiler.
+// The compiler must not fuse these operations, so we pass their result through a compiler barrier.
 template <class T>
 static inline __attribute__((always_inline)) T gs_cpu_unfused(T x) {
 #if defined(__x86_64__)
@@ -149,7 +149,7 @@ GS_CPU_FN float __uint2float_rn(unsigned x) { return (float)x; }
 GS_CPU_FN double __int2double_rn(int x) { return (double)x; }
 GS_CPU_FN float __double2float_rn(double x) { return (float)x; }
 
-// Directed rounding, by way of a double, which holds sums and products of floats nearly or wholly exactly.
+// Directed rounding through a double, because it holds sums and products of floats exactly or nearly so.
 static inline float gs_cpu_down(double x) {
     const float near = (float)x;
     return (double)near > x ? ::nextafterf(near, -INFINITY) : near;
@@ -174,8 +174,9 @@ GS_CPU_ROUNDED(rd, gs_cpu_down)
 GS_CPU_ROUNDED(ru, gs_cpu_up)
 #undef GS_CPU_ROUNDED
 
-// Directed rounding of doubles: a result rounded to nearest, and the sign of what is missing from it. An overflow to
-// infinity has gone beyond every number. Results below the least normal number are as near as they come.
+// Directed rounding for doubles: we round to nearest, and look at the sign of what is missing. If the result
+// overflowed to infinity, it is beyond every number. Results below the smallest normal number are only as near as
+// they come.
 static inline double gs_cpu_down(double near, double rest) { return rest < 0 ? ::nextafter(near, -INFINITY) : near; }
 static inline double gs_cpu_up(double near, double rest) { return rest > 0 ? ::nextafter(near, INFINITY) : near; }
 static inline double gs_cpu_toward_zero(double near, double rest) {
@@ -203,7 +204,7 @@ static inline float gs_cpu_up(double near, double rest, float) {
 static inline float gs_cpu_toward_zero(double near, double rest, float) {
     return near < 0 ? gs_cpu_up(near, rest, 0.0f) : gs_cpu_down(near, rest, 0.0f);
 }
-// A whole number is as far from the nearest float or double as integers of 128 bits tell.
+// We use 128-bit integers to tell how far a whole number is from the nearest float or double.
 template <class To, class From>
 static inline double gs_cpu_rest_of_whole(To near, From x) {
     return (__int128)near < (__int128)x ? 1 : (__int128)near > (__int128)x ? -1 : 0;
@@ -248,7 +249,7 @@ GS_CPU_ROUNDED(rd, gs_cpu_down)
 GS_CPU_ROUNDED(ru, gs_cpu_up)
 #undef GS_CPU_ROUNDED
 
-// Conversions to integers of 32 and 64 bits, in all four directions of rounding.
+// Conversions to 32-bit and 64-bit integers, in all four rounding directions.
 static inline long long gs_cpu_to_ll(double x) {
     return x != x ? LLONG_MIN : x >= 9223372036854775808.0 ? LLONG_MAX : x < -9223372036854775808.0 ? LLONG_MIN : (long long)x;
 }
@@ -310,7 +311,8 @@ GS_CPU_FN float normf(int length, const float* x) {
 }
 GS_CPU_FN double rnorm(int length, const double* x) { return 1.0 / norm(length, x); }
 GS_CPU_FN float rnormf(int length, const float* x) { return 1.0f / normf(length, x); }
-// The inverse of erfc begins at M. Giles' approximation (2010), and Newton's method finds the rest.
+// For the inverse of erfc we begin with M. Giles' approximation (2010), and Newton's method finds
+// the rest.
 static inline double gs_cpu_erfcinv(double y) {
     const double w = ::sqrt(-::log(y * (2 - y))), derivative = -1.1283791670955126;
     double x = y > 0.1 ? 0.886 * (1 - y) * (1 + 0.26 * (1 - y) * (1 - y)) : w - ::log(w * 1.7724538509055159) / (2 * w);
@@ -347,7 +349,7 @@ GS_CPU_FN double cyl_bessel_i1(double x) { return ::copysign(std::cyl_bessel_i(1
 GS_CPU_FN float cyl_bessel_i0f(float x) { return (float)cyl_bessel_i0((double)x); }
 GS_CPU_FN float cyl_bessel_i1f(float x) { return (float)cyl_bessel_i1((double)x); }
 #endif
-// The place of the bit that is `offset` set bits after `base`, or before; ~0 where there is none.
+// The position of the bit that is `offset` set bits after `base`, or before; ~0 if there is none.
 GS_CPU_FN unsigned __fns(unsigned mask, unsigned base, int offset) {
     int left = offset > 0 ? offset : -offset;
     for (int at = (int)base; at >= 0 && at < 32; at += offset < 0 ? -1 : 1) {

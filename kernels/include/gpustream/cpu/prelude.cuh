@@ -1,14 +1,16 @@
-// The words that nvcc and hipcc predefine, for g++ and clang++: included before a kernel's source on the CPU backend.
+// What nvcc and hipcc predefine, for g++ and clang++. The CPU backend includes it before a kernel's source.
 #ifndef GPUSTREAM_CPU_PRELUDE_CUH
 #define GPUSTREAM_CPU_PRELUDE_CUH
 
-// Tells portable headers that the host compiler compiles this file as device code.
+// Tells portable headers that the host compiler is compiling this file as device code.
 #define GPUSTREAM_CPU 1
-// The file is read as CUDA, and headers may declare what they have for kernels. There is no __CUDA_ARCH__: code that
-// depends on a GPU's instructions takes its other way. Of __HIPCC__ and __HIP_PLATFORM_AMD__ nothing is said.
+// We read the file as CUDA, and headers can declare what they have for kernels. We do not define __CUDA_ARCH__, so
+// code that depends on a GPU's instructions takes its other way. We define neither __HIPCC__ nor
+// __HIP_PLATFORM_AMD__.
 #define __CUDACC__ 1
 
-// These come before the keywords below, some of which are attribute names inside the standard library.
+// These must come before the keywords below, because some keywords are attribute names inside the
+// standard library.
 #include <cassert>
 #include <climits>
 #include <cmath>

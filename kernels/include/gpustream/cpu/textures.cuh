@@ -1,12 +1,13 @@
-// Textures and surfaces: fetches by the formulas of the CUDA C++ Programming Guide, "Texture Fetching", and reads and
-// writes of surfaces. A handle is the address of a gs_cpu_image, which the backend made. Every coordinate is compared
-// with the image's extents; an element that is not of the texels' type is an error, where a GPU returns some bits.
+// Textures and surfaces: texture fetches by the formulas in the CUDA C++ Programming Guide, "Texture Fetching", and
+// reads and writes on surfaces. A handle is the address of a gs_cpu_image, which the backend made. We compare every
+// coordinate with the image's extents. If an element does not have the texels' type, you get an error here; a GPU
+// would return some bits.
 #ifndef GPUSTREAM_CPU_TEXTURES_CUH
 #define GPUSTREAM_CPU_TEXTURES_CUH
 
 #define GS_CPU_HERE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
 
-// An element that a kernel reads or writes: the type of its lanes, and how many there are.
+// An element that a kernel reads or writes: its lanes' type, and how many there are.
 template <class T>
 struct gs_cpu_element {
     static constexpr bool known = false;
@@ -47,12 +48,12 @@ static inline T gs_cpu_load(const unsigned char* from) {
     return value;
 }
 
-// Returns whether the image is read as floating-point numbers.
+// Returns true if the kernel reads the image as floating-point numbers.
 static inline bool gs_cpu_reads_floats(const gs_cpu_image& image) {
     return image.normalized_values || image.channel == GS_CPU_CHANNEL_F16 || image.channel == GS_CPU_CHANNEL_F32;
 }
 
-// Returns a channel as a number: an integer as it is, or normalised.
+// Returns a channel as a number: an integer unchanged, or normalised.
 static inline float gs_cpu_channel_float(const gs_cpu_image& image, const unsigned char* texel, int channel) {
     switch (image.channel) {
         case GS_CPU_CHANNEL_U8: return (float)texel[channel] / 255.0f;
@@ -82,15 +83,15 @@ static inline int64_t gs_cpu_channel_integer(const gs_cpu_image& image, const un
     }
 }
 
-// The texels along one axis from which a value comes: one, or two and the weight of the second. An index of -1 stands
-// for the border.
+// The texels along one axis that a value comes from: one, or two and the second's weight. An index of -1 means the
+// border.
 struct gs_cpu_taps {
     int64_t index[2];
     float weight;
     int count;
 };
 
-// Returns the index of the texel that stands for `index`, which may lie beside the `texels`.
+// Returns which texel to use for `index`, which can be outside the `texels`.
 static inline int64_t gs_cpu_tap(int64_t index, int64_t texels, uint8_t address) {
     if (index >= 0 && index < texels) return index;
     switch (address) {
@@ -119,7 +120,7 @@ static inline gs_cpu_taps gs_cpu_along(const gs_cpu_image& image, int axis, floa
         x *= (float)texels;
     }
     if (image.filter) x -= 0.5f;
-    // Beyond these bounds lies nothing but the edge; a coordinate that is no number is 0.
+    // Outside these bounds there is only the edge; a NaN coordinate becomes 0.
     const float least = -2.0f, most = (float)texels + 2.0f;
     x = x > least ? (x < most ? x : most) : (x <= least ? least : 0.0f);
     const float whole = std::floor(x);
@@ -127,7 +128,7 @@ static inline gs_cpu_taps gs_cpu_along(const gs_cpu_image& image, int axis, floa
     gs_cpu_taps taps = {{gs_cpu_tap(index, texels, address), 0}, 0, 1};
     if (image.filter) {
         taps.index[1] = gs_cpu_tap(index + 1, texels, address);
-        // Nine bits with eight of them behind the point.
+        // Nine bits, eight of them after the point.
         taps.weight = std::floor((x - whole) * 256.0f + 0.5f) / 256.0f;
         taps.count = 2;
     }
@@ -166,7 +167,7 @@ static inline T gs_cpu_gather(const gs_cpu_image& image, const gs_cpu_taps* alon
                     if (along[0].count == 2) weight *= i ? along[0].weight : 1 - along[0].weight;
                     if (along[1].count == 2) weight *= j ? along[1].weight : 1 - along[1].weight;
                     if (along[2].count == 2) weight *= k ? along[2].weight : 1 - along[2].weight;
-                    // A texel without weight may be infinite.
+                    // A texel without weight can be infinite.
                     if (weight == 0) continue;
                     for (int c = 0; c < lanes; c++) sums[c] += weight * gs_cpu_channel_float(image, texel, c);
                 }
@@ -197,7 +198,8 @@ __attribute__((noreturn, noinline, cold)) static void gs_cpu_texture_fails(const
     gs_cpu_fail(message, file, line);
 }
 
-// Returns the image behind a handle, which the kernel reads elements of type T from in a call for such images.
+// Returns the image for a handle, if the kernel may read elements of type T from it with a call for such
+// images.
 template <class T>
 static inline const gs_cpu_image& gs_cpu_texture(unsigned long long handle, int dimensions, bool layered, bool linear,
                                                  const char* call, const char* file, unsigned line) {
@@ -220,7 +222,7 @@ static inline int64_t gs_cpu_layer(const gs_cpu_image& image, int layer) {
     return layer < 0 ? 0 : layer > last ? last : layer;
 }
 
-// A form that returns the value, and one that writes the value to memory. The numbers in parentheses stand for the
+// One form returns the value, and one writes the value to memory. The numbers in parentheses stand for the
 // parameters and for the arguments.
 #define GS_CPU_BOTH(name, parameters, arguments)                                                             \
     template <class T>                                                                                       \
@@ -238,7 +240,7 @@ static inline T tex1Dfetch(unsigned long long texture, int x, GS_CPU_HERE) {
 }
 GS_CPU_BOTH(tex1Dfetch, (int x), (x))
 
-// The forms of one fetch, with its name, its dimensions, and the third axis: coordinates, and the taps along x, y, z.
+// One fetch's forms, with its name, its dimensions, and the third axis: coordinates, and the taps along x, y, z.
 #define GS_CPU_FETCH(name, dimensions, layered, parameters, arguments, x, y, z)                              \
     template <class T>                                                                                       \
     static inline T name(unsigned long long texture, GS_CPU_UNPACK parameters, GS_CPU_HERE) {                \
@@ -258,7 +260,7 @@ GS_CPU_FETCH(tex2D, 2, false, (float x, float y), (x, y), GS_CPU_X, GS_CPU_Y, GS
 GS_CPU_FETCH(tex3D, 3, false, (float x, float y, float z), (x, y, z), GS_CPU_X, GS_CPU_Y, GS_CPU_Z)
 GS_CPU_FETCH(tex1DLayered, 1, true, (float x, int layer), (x, layer), GS_CPU_X, GS_CPU_FIRST, GS_CPU_LAYER)
 GS_CPU_FETCH(tex2DLayered, 2, true, (float x, float y, int layer), (x, y, layer), GS_CPU_X, GS_CPU_Y, GS_CPU_LAYER)
-// Without mipmaps every level is the first.
+// We have no mipmaps, so every level is the first.
 GS_CPU_FETCH(tex1DLod, 1, false, (float x, float), (x, 0), GS_CPU_X, GS_CPU_FIRST, GS_CPU_FIRST)
 GS_CPU_FETCH(tex2DLod, 2, false, (float x, float y, float), (x, y, 0), GS_CPU_X, GS_CPU_Y, GS_CPU_FIRST)
 GS_CPU_FETCH(tex3DLod, 3, false, (float x, float y, float z, float), (x, y, z, 0), GS_CPU_X, GS_CPU_Y, GS_CPU_Z)
@@ -270,7 +272,8 @@ GS_CPU_FETCH(tex3DLod, 3, false, (float x, float y, float z, float), (x, y, z, 0
 #undef GS_CPU_FETCH
 #undef GS_CPU_BOTH
 
-// The mode of an access beside a surface: one of CUDA's modes, or one of HIP's, whose numbers differ.
+// What happens if an access misses a surface: one of CUDA's modes, or one of HIP's, whose numbers
+// differ.
 enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 enum hipSurfaceBoundaryMode { hipBoundaryModeZero, hipBoundaryModeTrap, hipBoundaryModeClamp };
 struct gs_cpu_boundary {
@@ -282,8 +285,7 @@ struct gs_cpu_boundary {
                                              : cudaBoundaryModeZero) {}
 };
 
-// Returns the place of an element of T in a surface, or null for one beside the surface that is left alone. `x` counts
-// bytes.
+// Returns where an element of T is in a surface. Null if it is outside, and the access does nothing. `x` counts bytes.
 template <class T>
 static inline unsigned char* gs_cpu_surface(unsigned long long handle, int dimensions, bool layered, const char* call,
                                             int64_t x, int64_t y, int64_t z, gs_cpu_boundary boundary, const char* file,
@@ -309,8 +311,8 @@ static inline unsigned char* gs_cpu_surface(unsigned long long handle, int dimen
     return const_cast<unsigned char*>(gs_cpu_texel(image, at[0], at[1], at[2]));
 }
 
-// The forms of one access. Those of HIP have the boundary mode Zero where nothing is said; that is what its devices do, and
-// CUDA's end the kernel.
+// One access's forms. HIP's have the boundary mode Zero if you say nothing, because its devices do that. CUDA's devices end
+// the kernel.
 #define GS_CPU_SURFACE(kind, dimensions, layered, parameters, arguments, x, y, z)                                     \
     template <class T>                                                                                                \
     static inline T kind##read(unsigned long long surface, GS_CPU_UNPACK parameters,                                  \

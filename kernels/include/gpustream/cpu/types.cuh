@@ -1,9 +1,9 @@
-// dim3 and the short vector types, with CUDA's sizes and alignments. Memory of other types may be accessed through
+// dim3 and the short vector types, with CUDA's sizes and alignments. You can access memory of other types through
 // them, as kernels do to move 16 bytes at once.
 #ifndef GPUSTREAM_CPU_TYPES_CUH
 #define GPUSTREAM_CPU_TYPES_CUH
 
-// Two and four elements are aligned as a whole, up to 16 bytes.
+// Types with two and four elements are aligned as a whole, up to 16 bytes.
 #define GS_CPU_VECTORS(name, T)                                                                               \
     struct __attribute__((may_alias)) name##1 { T x; };                                                       \
     struct __attribute__((aligned(2 * sizeof(T)), may_alias)) name##2 { T x, y; };                            \

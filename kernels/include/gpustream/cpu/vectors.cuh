@@ -1,9 +1,9 @@
-// Arithmetic of float4 and its relatives, which HIP has and CUDA leaves to the user: templates, so that operators of the
-// user's own come first.
+// Arithmetic on float4 and its relatives. HIP has it, and CUDA leaves it to you. These are templates, so if you write
+// your own operators, the compiler takes yours.
 #ifndef GPUSTREAM_CPU_VECTORS_CUH
 #define GPUSTREAM_CPU_VECTORS_CUH
 
-// The element and the number of elements of a short vector.
+// A short vector's element type and how many it has.
 template <class V>
 struct gs_cpu_vector {};
 #define GS_CPU_VECTOR(name, T)                                                                                  \

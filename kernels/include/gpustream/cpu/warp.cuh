@@ -1,4 +1,4 @@
-// Warp-wide operations, for warps of 32 and of 64 lanes. Masks are 64 bits wide; CUDA's 32-bit masks are extended.
+// Warp-wide operations, for warps of 32 and of 64 lanes. Masks are 64 bits wide, so we extend CUDA's 32-bit masks.
 #ifndef GPUSTREAM_CPU_WARP_CUH
 #define GPUSTREAM_CPU_WARP_CUH
 
@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) uint32_t gs_cpu_lane_id() {
     return gs_cpu_thread() & (uint32_t)(warpSize - 1);
 }
 
-// CUDA code writes 0xffffffff for "the whole warp"; a mask of 32 bits has that meaning on a warp of 64, too. As a number of
-// 64 bits it means the lower half.
+// CUDA code writes 0xffffffff for "the whole warp". A 32-bit mask means that on a warp of 64 too. If you write it as a
+// 64-bit number, it means the lower half.
 template <class Mask>
 static inline __attribute__((always_inline)) uint64_t gs_cpu_mask(Mask mask) {
     if (sizeof(Mask) > 4) return (uint64_t)mask;
@@ -50,7 +50,8 @@ static inline __attribute__((always_inline)) T gs_cpu_shuffle(uint64_t mask, T v
     return result;
 }
 
-// Returns the lane that a shuffle reads from. Beyond its segment of `width` lanes, a lane reads itself.
+// Returns the lane that a shuffle reads from. If that is outside its segment of `width` lanes, a lane
+// reads itself.
 static inline uint32_t gs_cpu_from(int lane, int width) {
     const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width;
     return (self & ~(segment - 1)) | ((uint32_t)lane & (segment - 1));
@@ -63,13 +64,13 @@ static inline uint32_t gs_cpu_from_down(unsigned delta, int width) {
     const uint32_t self = gs_cpu_lane_id(), at = self & ((uint32_t)width - 1);
     return delta >= (uint32_t)width - at ? self : self + delta;
 }
-// Unlike in the other shuffles, a lane may read from an earlier segment.
+// Unlike in the other shuffles, a lane can read from an earlier segment.
 static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
     const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width, from = self ^ (uint32_t)lane_mask;
     return from >= ((self & ~(segment - 1)) + segment) ? self : from;
 }
 
-// `width` defaults to the warp's size, which only the launch knows. A mask of 0 stands for the lanes that can get here.
+// `width` defaults to the warp's size, which only the launch knows. A mask of 0 means the lanes that can get here.
 #define GS_CPU_SHUFFLE(name, By, from)                                                                        \
     template <class Mask, class T>                                                                            \
     static inline T name##_sync(Mask mask, T value, By by, int width = 0, GS_CPU_WHERE) {                     \
@@ -90,8 +91,7 @@ static inline void __syncwarp(Mask mask = (Mask)~uint64_t(0), GS_CPU_WHERE) {
     gs_cpu_warp(GS_CPU_WARP_SYNC, 0, gs_cpu_mask(mask), 0, file, line);
 }
 
-// On a warp of 64 the result has bits beyond 32: CUDA code that keeps the result in an unsigned loses them, as under
-// hipcc.
+// On a warp of 64 the result has bits above 32. If CUDA code keeps it in an unsigned, it loses them, as under hipcc.
 template <class Mask>
 static inline uint64_t __ballot_sync(Mask mask, int predicate, GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value;
@@ -122,7 +122,7 @@ static inline uint64_t __activemask(GS_CPU_WHERE) {
 }
 static inline unsigned __lane_id() { return gs_cpu_lane_id(); }
 
-// Returns the lanes of the mask where all of them have one value, and none otherwise.
+// Returns the mask's lanes if all of them have one value, and none otherwise.
 template <class Mask, class T>
 static inline uint64_t __match_all_sync(Mask mask, T value, int* predicate, GS_CPU_WHERE) {
     uint64_t bits = 0;

@@ -1,6 +1,6 @@
-// Device functions that CUDA has and HIP lacks, or lacked in earlier versions: included before a kernel's source where
-// AMD's compiler reads it. All are templates, so that a function of HIP's or of the user's own with the same parameters
-// comes first.
+// Device functions that CUDA has and HIP lacks, or lacked in earlier versions. We include this before a kernel's source
+// if AMD's compiler reads it. All are templates. So if HIP or you have a function with the same parameters, the
+// compiler takes that one.
 #ifndef GPUSTREAM_HIP_COMPAT_CUH
 #define GPUSTREAM_HIP_COMPAT_CUH
 
@@ -15,7 +15,7 @@ struct __hip_texture;
 struct __hip_surface;
 typedef struct __hip_texture* cudaTextureObject_t;
 typedef struct __hip_surface* cudaSurfaceObject_t;
-// The devices have one mode: an access beside a surface does nothing, and reads zero.
+// The devices have one mode: if an access misses a surface, it does nothing, and reads zero.
 enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 #if !defined(__HIPCC_RTC__) && !__HIP_NO_IMAGE_SUPPORT
 #define GS_HIP_SURFACE_READ(name, parameters, ...)                                          \
@@ -71,7 +71,7 @@ GS_HIP_FN unsigned short atomicCAS(unsigned short* address, unsigned short compa
 }
 #undef GS_HIP_FN
 
-// The intrinsics behind these of HIP 5 are gone from newer compilers.
+// Newer compilers no longer have the intrinsics that HIP 5 uses for these.
 #if HIP_VERSION_MAJOR < 6 && __clang_major__ >= 17
 static __device__ __forceinline__ unsigned gs_hip_atomic_inc(unsigned* address, unsigned limit) {
     return __builtin_amdgcn_atomic_inc32(address, limit, __ATOMIC_RELAXED, "agent");
@@ -83,7 +83,7 @@ static __device__ __forceinline__ unsigned gs_hip_atomic_dec(unsigned* address, 
 #define atomicDec gs_hip_atomic_dec
 #endif
 
-// The forms of a block, as those of the device.
+// The block-scoped forms are the same as the device-scoped ones.
 #define GS_HIP_BLOCK(name)                                                          \
     template <class T, class V>                                                     \
     static __device__ __forceinline__ T name##_block(T* address, V value) {         \
@@ -105,17 +105,16 @@ static __device__ __forceinline__ T atomicCAS_block(T* address, C compare, V val
     return atomicCAS(address, (T)compare, (T)value);
 }
 
-// HIP has the _sync forms from 6.2 on where this macro asks for them, and from 7.0 on always: those take masks of 64 bits
-// alone.
+// HIP has the _sync forms from 6.2 on if this macro asks for them, and always from 7.0 on. They only take 64-bit masks.
 #if HIP_VERSION_MAJOR < 7 && !defined(HIP_ENABLE_WARP_SYNC_BUILTINS)
 
-// CUDA code writes 0xffffffff for "the whole warp"; a mask of 32 bits has that meaning on a warp of 64, too.
+// CUDA code writes 0xffffffff for "the whole warp". A 32-bit mask means that on a warp of 64 too.
 template <class Mask>
 static __device__ __forceinline__ unsigned long long gs_hip_mask(Mask mask) {
     if (sizeof(Mask) > 4) return (unsigned long long)mask;
     return (unsigned)mask == 0xffffffffu ? ~0ull : (unsigned long long)(unsigned)mask;
 }
-// Shuffles a value of any size as 32-bit words, which every version can shuffle.
+// Shuffles a value of any size as 32-bit words, because every version can shuffle those.
 template <class T, class Shuffle>
 static __device__ __forceinline__ T gs_hip_words(T value, Shuffle shuffle) {
     int words[(sizeof(T) + 3) / 4] = {};
@@ -135,7 +134,7 @@ GS_HIP_SHUFFLE(__shfl_down, unsigned)
 GS_HIP_SHUFFLE(__shfl_xor, int)
 #undef GS_HIP_SHUFFLE
 
-// Lanes run in lockstep; only the compiler must be kept from moving memory accesses across this point.
+// Lanes run in lockstep, so we only keep the compiler from moving memory accesses across this point.
 template <class Mask = unsigned long long>
 static __device__ __forceinline__ void __syncwarp(Mask = ~(Mask)0) {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
