@@ -67,7 +67,7 @@ impl Drop for StreamWatcher {
 
 impl fmt::Debug for StreamWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Section").field("stream", &self.stream.id).finish_non_exhaustive()
+        f.debug_struct("StreamWatcher").field("stream", &self.stream.id).finish_non_exhaustive()
     }
 }
 
