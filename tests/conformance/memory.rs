@@ -355,7 +355,7 @@ fn allocating_operations_are_named(device: &Device) -> Result<()> {
     refused(s.full(MUCH, 1u64).map(drop), ErrorKind::OutOfMemory, &["`full` at", "memory.rs"]);
     let held = (s.zeros::<u8>(100)?, s.full(200, 1u8)?, s.upload(&[1u8; 300])?, s.alloc::<u8>(400)?);
     let more = s.duplicate(&held.0.slice(..50)?)?;
-    let mut labels: Vec<_> = device.memory_snapshot().holders.iter().map(|it| it.operation.label).collect();
+    let mut labels: Vec<_> = device.memory_snapshot().holders.iter().map(|it| it.call_site.label).collect();
     labels.sort_unstable();
     assert_eq!(labels, ["alloc", "duplicate", "full", "upload", "zeros"]);
     drop((held, more));

@@ -314,7 +314,7 @@ fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<
     for snapshot in snapshots {
         assert!(!snapshot.holders.is_empty());
         for holding in &snapshot.holders {
-            let at = holding.operation.location;
+            let at = holding.call_site.location;
             assert!(at.file() == file!() && lines.contains(&at.line()), "{snapshot}");
         }
     }

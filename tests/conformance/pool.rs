@@ -254,8 +254,8 @@ fn a_snapshot_names_lines(device: &Device) -> Result<()> {
             .holders
             .iter()
             .map(|it| {
-                assert_eq!(it.operation.location.file(), file!());
-                (it.operation.location.line(), it.count, it.bytes)
+                assert_eq!(it.call_site.location.file(), file!());
+                (it.call_site.location.line(), it.count, it.bytes)
             })
             .collect();
         assert_eq!(found, [(here + 1, 1, 4000), (here, 3, 3000)]);

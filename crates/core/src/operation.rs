@@ -26,8 +26,8 @@ pub fn call_site(label: &'static str) -> CallSite {
 /// # Errors
 /// That of `work`.
 #[inline]
-pub fn named<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    work().map_err(|error| error.with_call_site(operation))
+pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.with_call_site(call_site))
 }
 
 /// Runs `work`, which calls our own public interface. If it fails, the error names this call instead of the inner ones.
@@ -35,8 +35,8 @@ pub fn named<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result
 /// # Errors
 /// That of `work`.
 #[inline]
-pub fn on_behalf<T>(operation: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    work().map_err(|error| error.at_call_site(operation))
+pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    work().map_err(|error| error.at_call_site(call_site))
 }
 
 /// How the host waits for an operation when it wants to touch the same memory.

@@ -42,10 +42,10 @@ impl Owned {
         device: &Device,
         kind: MemoryKind,
         layout: Layout,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<Self> {
-        let outside = named(operation, reentrancy::check_outside)?;
-        Self::alloc_outside(device, kind, layout, operation, outside)
+        let outside = named(call_site, reentrancy::check_outside)?;
+        Self::alloc_outside(device, kind, layout, call_site, outside)
     }
 
     /// Like [`alloc`](Self::alloc), if the thread is known to be outside such closures.
@@ -53,11 +53,11 @@ impl Owned {
         device: &Device,
         kind: MemoryKind,
         layout: Layout,
-        operation: CallSite,
+        call_site: CallSite,
         _: OutsideClosures,
     ) -> Result<Self> {
         let core: &DeviceCore = &device.0;
-        let block = core.pools.alloc(core, kind, layout, None, operation)?;
+        let block = core.pools.alloc(core, kind, layout, None, call_site)?;
         Ok(Self::new(device, block))
     }
 
@@ -247,8 +247,8 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// Orders `stream` after all uses of the buffer, and later uses after `stream`.
-    fn hand_over(&self, stream: &Stream, operation: CallSite) -> Result<()> {
-        hand_over(&stream.enter(operation)?, stream, &self.view().access(Mode::Write), &self.memory.device)
+    fn hand_over(&self, stream: &Stream, call_site: CallSite) -> Result<()> {
+        hand_over(&stream.enter(call_site)?, stream, &self.view().access(Mode::Write), &self.memory.device)
     }
 }
 

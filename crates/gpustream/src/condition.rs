@@ -34,13 +34,12 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceFeatures::conditional_nodes) says no: on HIP, and on CUDA
-    /// before 12.4. [`ErrorKind::InvalidArgument`] if the stream is not being recorded, if `flag` does not have exactly one
-    /// element, or if the condition is inside 64 others. [`ErrorKind::NotANode`] if the body is empty or has host closures or
-    /// other work that cannot be a node. [`ErrorKind::Captured`] if you submit work to the streams around the body while it is
-    /// recorded.
-    /// [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The error of `body`. After an error the graph does
-    /// not have the condition.
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceFeatures::conditional_nodes)
+    /// says no: on HIP, and on CUDA before 12.4. [`ErrorKind::InvalidArgument`] if the stream is not being recorded, if `flag`
+    /// does not have exactly one element, or if the condition is inside 64 others. [`ErrorKind::NotANode`] if the body is empty
+    /// or has host closures or other work that cannot be a node. [`ErrorKind::Captured`] if you submit work to the streams
+    /// around the body while it is recorded. [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The error of
+    /// `body`. After an error the graph does not have the condition.
     #[track_caller]
     pub fn if_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
         self.condition(call_site("if"), Repeat::Once, flag, body)
@@ -78,13 +77,13 @@ impl Stream {
 
     fn condition(
         &self,
-        operation: CallSite,
+        call_site: CallSite,
         repeat: Repeat,
         flag: &impl AsVolatile<u32>,
         body: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
         let flag = flag.volatile();
-        let entry = self.enter(operation)?;
+        let entry = self.enter(call_site)?;
         let check = || {
             let info = self.device.info();
             if !info.features.conditional_nodes {

@@ -109,8 +109,8 @@ impl Device {
         Self::open_best(Among::Gpus, options, call_site("best_gpu_with"))
     }
 
-    fn open_best(among: Among, options: DeviceOptions, operation: CallSite) -> Result<Self> {
-        named(operation, || {
+    fn open_best(among: Among, options: DeviceOptions, call_site: CallSite) -> Result<Self> {
+        named(call_site, || {
             reentrancy::check_outside()?;
             listen();
             Self::open_choice(&choice::best(among)?, options)
@@ -147,8 +147,8 @@ impl Device {
         Self::open_named(name, options, call_site("open_with"))
     }
 
-    fn open_named(name: &str, options: DeviceOptions, operation: CallSite) -> Result<Self> {
-        named(operation, || {
+    fn open_named(name: &str, options: DeviceOptions, call_site: CallSite) -> Result<Self> {
+        named(call_site, || {
             reentrancy::check_outside()?;
             listen();
             Self::open_choice(&choice::named(name)?, options)

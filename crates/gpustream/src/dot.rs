@@ -17,7 +17,7 @@ pub(crate) fn dot<'a>(mut operations: impl Iterator<Item = Drawn<'a>>) -> String
 
 /// Returns a recorded operation in the form that we draw.
 pub(crate) fn recorded(operation: &GraphOperation) -> Drawn<'_> {
-    (operation.operation, &operation.after, &operation.body)
+    (operation.call_site, &operation.after, &operation.body)
 }
 
 /// Draws operations, whose names begin with `prefix`. The body of a condition gets its own frame.

@@ -118,8 +118,9 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for [`AtLeast`](WaitValue::AtLeast) with 2^31 or more, because devices compare such
     /// values differently, and for [`AnyBit`](WaitValue::AnyBit) without a bit. [`ErrorKind::Unsupported`] if
-    /// [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceFeatures::stream_wait_value) says no. [`ErrorKind::Captured`] inside a capture,
-    /// [`ErrorKind::NotANode`] in a node of a graph. [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the flag's.
+    /// [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceFeatures::stream_wait_value) says no. [`ErrorKind::Captured`]
+    /// inside a capture, [`ErrorKind::NotANode`] in a node of a graph. [`ErrorKind::DeviceMismatch`] if the stream's device
+    /// cannot reach the flag's.
     #[track_caller]
     pub fn wait_flag(&self, flag: &Flag, until: WaitValue) -> Result<()> {
         let entry = self.enter(call_site("wait_flag"))?;

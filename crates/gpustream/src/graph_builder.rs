@@ -183,11 +183,11 @@ impl GraphBuilder {
     fn raw_node(
         &mut self,
         after: &[Node],
-        operation: CallSite,
+        call_site: CallSite,
         node: &GraphNode<'_>,
         uses: &GraphUses,
     ) -> Result<Node> {
-        let entry = self.stream.enter(operation)?;
+        let entry = self.stream.enter(call_site)?;
         let index = self.adder.operations();
         let after = entry.named(self.indices(after))?;
         entry.named(self.adder.add(&entry.caller, node, uses, &after))?;

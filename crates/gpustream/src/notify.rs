@@ -45,7 +45,7 @@ type Streams = SmallVec<[Arc<StreamCore>; 1]>;
 pub struct Synchronize {
     state: FutureState,
     /// The call that made the future, so that its error can name it.
-    operation: CallSite,
+    call_site: CallSite,
 }
 
 enum FutureState {
@@ -62,7 +62,7 @@ impl Synchronize {
     #[track_caller]
     fn new(points: Result<Points>) -> Self {
         let state = points.map_or_else(|error| FutureState::Ended(Err(error)), FutureState::Fresh);
-        Self { state, operation: call_site("synchronize_async") }
+        Self { state, call_site: call_site("synchronize_async") }
     }
 
     /// Polls the points, and lets the reactor watch those that are not reached soon.
@@ -103,7 +103,7 @@ impl Future for Synchronize {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let operation = self.operation;
+        let operation = self.call_site;
         let named = |error: Error| error.with_call_site(operation);
         match &mut self.state {
             FutureState::Fresh(points) => {
@@ -195,7 +195,7 @@ impl Stream {
         let mut host = self.device.pinned::<T>(src.len())?;
         self.copy_for(&entry, &src, &host.view_mut().view())?;
         let mut finished = host.synchronize_async();
-        finished.operation = entry.caller.call_site;
+        finished.call_site = entry.caller.call_site;
         Ok(Download { finished, host: Some(host) })
     }
 }
@@ -264,7 +264,7 @@ impl<T: Plain> Future for Download<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(Pin::new(&mut self.finished).poll(cx))?;
-        let (host, operation) = (self.host.take(), self.finished.operation);
+        let (host, operation) = (self.host.take(), self.finished.call_site);
         let read = |host: Pinned<T>| on_behalf(operation, || host.read().map(|values| values.to_vec()));
         Poll::Ready(host.map_or(Ok(Vec::new()), read))
     }

@@ -164,14 +164,14 @@ impl Device {
 }
 
 impl<T: Plain> Pinned<T> {
-    /// Allocates memory of zeros. `operation` counts as its holder.
+    /// Allocates memory of zeros. `call_site` counts as its holder.
     pub(crate) fn zeroed_for(
         device: &Device,
         len: usize,
         kind: MemoryKind,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<Self> {
-        Self::initialized(device, len, kind, operation, |host| {
+        Self::initialized(device, len, kind, call_site, |host| {
             // SAFETY: the memory is fresh and `len` elements long.
             unsafe { host.write_bytes(0, len) };
         })
@@ -181,11 +181,11 @@ impl<T: Plain> Pinned<T> {
         device: &Device,
         len: usize,
         kind: MemoryKind,
-        operation: CallSite,
+        call_site: CallSite,
         fill: impl FnOnce(*mut T),
     ) -> Result<Self> {
-        let layout = named(operation, || layout_of::<T>(len))?;
-        let memory = Owned::alloc(device, kind, layout, operation)?;
+        let layout = named(call_site, || layout_of::<T>(len))?;
+        let memory = Owned::alloc(device, kind, layout, call_site)?;
         // Earlier uses of this memory are done, because the pool only gives out such memory if there is no stream.
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..layout.size()));

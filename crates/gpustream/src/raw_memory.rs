@@ -37,12 +37,12 @@ struct Lent {
     /// In bytes.
     bytes: usize,
     stream: Stream,
-    operation: CallSite,
+    call_site: CallSite,
 }
 
 impl RawMemory {
-    pub(crate) fn new(stream: &Stream, memory: Owned, bytes: usize, operation: CallSite) -> Self {
-        Self(ManuallyDrop::new(Lent { memory, bytes, stream: stream.share(), operation }))
+    pub(crate) fn new(stream: &Stream, memory: Owned, bytes: usize, call_site: CallSite) -> Self {
+        Self(ManuallyDrop::new(Lent { memory, bytes, stream: stream.share(), call_site }))
     }
 
     /// Returns the address, for calls of the other library.
@@ -64,7 +64,7 @@ impl RawMemory {
 impl Lent {
     /// Gives the memory back, or leaks it if its uses cannot be ordered.
     fn give_back(self) {
-        let Self { memory, bytes, stream, operation } = self;
+        let Self { memory, bytes, stream, call_site: operation } = self;
         let access = Access { block: memory.block(), range: 0..bytes, mode: Mode::Write };
         let ordered = stream.enter(operation).and_then(|entry| {
             entry.check_running(

@@ -337,9 +337,9 @@ impl Stream {
     /// a millisecond late.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceFeatures::stream_wait_value) says no.
-    /// [`ErrorKind::Captured`] inside a capture. [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the event's.
-    /// [`ErrorKind::External`] if the event was abandoned.
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::stream_wait_value`](gpustream_hal::DeviceFeatures::stream_wait_value)
+    /// says no. [`ErrorKind::Captured`] inside a capture. [`ErrorKind::DeviceMismatch`] if the stream's device cannot reach the
+    /// event's. [`ErrorKind::External`] if the event was abandoned.
     #[track_caller]
     pub fn wait_shared(&self, event: &SharedEvent) -> Result<()> {
         let entry = self.enter(call_site("wait_shared"))?;

@@ -49,8 +49,8 @@ impl Device {
     /// room.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::shared_memory`](gpustream_hal::DeviceFeatures::shared_memory) is not set;
-    /// [`ErrorKind::InvalidArgument`] if there are no bytes; [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::shared_memory`](gpustream_hal::DeviceFeatures::shared_memory) is not
+    /// set; [`ErrorKind::InvalidArgument`] if there are no bytes; [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn alloc_shared<T: Plain>(&self, len: usize) -> Result<Buffer<T>> {
         named(call_site("alloc_shared"), || {

@@ -84,8 +84,8 @@ impl Stream {
     /// stream is another thread's default stream.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    pub(crate) fn enter(&self, operation: CallSite) -> Result<StreamEntry<'_>> {
-        self.core.enter(self.device.0.rules, operation)
+    pub(crate) fn enter(&self, call_site: CallSite) -> Result<StreamEntry<'_>> {
+        self.core.enter(self.device.0.rules, call_site)
     }
 
     /// Records an event at this point of the stream (`cuEventRecord`).
@@ -200,11 +200,11 @@ impl Stream {
     /// Be careful with closures that wait, because they can easily wait forever:
     ///
     /// * **For another stream's closure.** Closures of different streams run at the same time only if
-    ///   [`DeviceFeatures::concurrent_host_functions`](gpustream_hal::DeviceFeatures::concurrent_host_functions) says so, as on the CPU. CUDA may run them one
-    ///   after another, and HIP runs all of them on one thread in an order of its own.
+    ///   [`DeviceFeatures::concurrent_host_functions`](gpustream_hal::DeviceFeatures::concurrent_host_functions) says so, as on
+    ///   the CPU. CUDA may run them one after another, and HIP runs all of them on one thread in an order of its own.
     /// * **For work on other streams.** A closure that blocks holds up its own stream. On HIP it also holds up the streams that
-    ///   share a hardware queue with it ([`DeviceLimits::hardware_queues`](gpustream_hal::DeviceLimits::hardware_queues); you can set their number
-    ///   with the variable `GPU_MAX_HW_QUEUES`).
+    ///   share a hardware queue with it ([`DeviceLimits::hardware_queues`](gpustream_hal::DeviceLimits::hardware_queues); you
+    ///   can set their number with the variable `GPU_MAX_HW_QUEUES`).
     /// * **For another thread that calls the library.** Some driver calls, such as those that free memory (`cuMemFree`), wait
     ///   until the device is idle, closures included, and block the calls of all other threads meanwhile.
     ///

@@ -92,9 +92,10 @@ impl Device {
     /// until the device is idle, returns freed memory to the driver and tries again.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::textures`](crate::DeviceFeatures::textures) says no, for example on AMD's gfx90a, gfx942
-    /// and gfx950, which have no image instructions. [`ErrorKind::InvalidArgument`] if an extent is zero or larger than the
-    /// device allows, or if you ask for layers of three dimensions. [`ErrorKind::OutOfMemory`] if there is still no room then.
+    /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::textures`](crate::DeviceFeatures::textures) says no, for example on
+    /// AMD's gfx90a, gfx942 and gfx950, which have no image instructions. [`ErrorKind::InvalidArgument`] if an extent is zero
+    /// or larger than the device allows, or if you ask for layers of three dimensions. [`ErrorKind::OutOfMemory`] if there is
+    /// still no room then.
     #[track_caller]
     pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
         named(call_site("array"), || {
@@ -424,9 +425,9 @@ impl Stream {
         (array, at): (&Array<T>, [usize; 3]),
         extent: [usize; 3],
         mode: Mode,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<()> {
-        let entry = self.enter(operation)?;
+        let entry = self.enter(call_site)?;
         let texels = array.view();
         self.check_memory(&entry, memory)?;
         self.check_memory(&entry, &texels)?;

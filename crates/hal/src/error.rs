@@ -166,16 +166,16 @@ impl Error {
     /// Adds your call, unless a call is already there.
     #[must_use]
     #[cold]
-    pub fn with_call_site(mut self, operation: CallSite) -> Self {
-        self.0.call_site.get_or_insert(operation);
+    pub fn with_call_site(mut self, call_site: CallSite) -> Self {
+        self.0.call_site.get_or_insert(call_site);
         self
     }
 
     /// Names your call instead of the one that is already there, which we made on your behalf.
     #[must_use]
     #[cold]
-    pub fn at_call_site(mut self, operation: CallSite) -> Self {
-        self.0.call_site = Some(operation);
+    pub fn at_call_site(mut self, call_site: CallSite) -> Self {
+        self.0.call_site = Some(call_site);
         self
     }
 

@@ -5,7 +5,7 @@
 //! | bytes | way | driver calls |
 //! |---|---|---|
 //! | as many as the driver takes along with a command | `inline` | one |
-//! | up to 4 MiB, or any number if one thread copies | `chunk`: after the stream's earlier uploads in a chunk of pinned memory | one per 256 KiB |
+//! | up to 4 MiB, or any number if one thread copies | `chunk`: after the stream's earlier uploads in a chunk of pinned memory | one up to 256 KiB, otherwise one for each piece |
 //! | more | `pieces`: several threads, each with pieces of its own | one per piece, and the events that free the pieces |
 //!
 //! A download of up to 64 KiB goes through one piece that the stream keeps. A longer one goes through several pieces: while

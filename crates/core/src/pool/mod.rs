@@ -89,10 +89,10 @@ pub trait Users {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) requested: usize,
-    pub(crate) operation: CallSite,
+    pub(crate) call_site: CallSite,
 }
 
 impl Holder {
     pub(crate) const NOBODY: Self =
-        Self { requested: 0, operation: CallSite { label: "", location: Location::caller() } };
+        Self { requested: 0, call_site: CallSite { label: "", location: Location::caller() } };
 }

@@ -114,12 +114,12 @@ impl Pools {
         kind: MemoryKind,
         layout: Layout,
         entry: Option<&StreamEntry<'_>>,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<Arc<Block>> {
         let Some(size) = with_slack(layout).and_then(rounded) else {
-            return Err(too_large(layout.size(), operation));
+            return Err(too_large(layout.size(), call_site));
         };
-        let request = Request { kind, layout, size, holder: Holder { requested: layout.size(), operation } };
+        let request = Request { kind, layout, size, holder: Holder { requested: layout.size(), call_site } };
         if self.is_pooled(kind) {
             let mut state = lock(self.pool(kind));
             if state.arena(size).is_unsettled() {
@@ -135,7 +135,7 @@ impl Pools {
                 return Ok(self.block(state, &request, taken));
             }
         }
-        self.alloc_slowly(users, &request, entry).map_err(|error| error.with_call_site(operation))
+        self.alloc_slowly(users, &request, entry).map_err(|error| error.with_call_site(call_site))
     }
 
     /// Tells listeners how much device memory is in use.
@@ -240,7 +240,7 @@ impl Pools {
         let freed = self.trim(request.kind);
         if freed > 0 && self.device.info().quirks.free_synchronizes {
             let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
-            lint::serialises_at(why, request.holder.operation.location);
+            lint::serialises_at(why, request.holder.call_site.location);
         }
         freed
     }
@@ -338,7 +338,7 @@ impl Pools {
                 memory: kind.name(),
                 bytes: slab.size as u64,
                 reserved: state.reserved() as u64,
-                location: holder.operation.location,
+                location: holder.call_site.location,
             }
         });
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
@@ -403,9 +403,9 @@ impl Pools {
 }
 
 #[cold]
-pub(super) fn too_large(bytes: usize, operation: CallSite) -> Error {
+pub(super) fn too_large(bytes: usize, call_site: CallSite) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
-        .with_call_site(operation)
+        .with_call_site(call_site)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl MemoryStats {
 #[non_exhaustive]
 pub struct Holding {
     /// The call that allocated, with its line.
-    pub operation: CallSite,
+    pub call_site: CallSite,
     /// How many live allocations were made there.
     pub count: usize,
     /// How many bytes all of these asked for.
@@ -98,15 +98,15 @@ impl MemorySnapshot {
     pub(crate) fn new<'a>(stats: MemoryStats, live: impl Iterator<Item = (usize, &'a Holder)>) -> Self {
         let mut by_line: HashMap<(&str, &str, u32, u32), Holding> = HashMap::new();
         for (_, holder) in live {
-            let CallSite { label, location } = holder.operation;
+            let CallSite { label, location } = holder.call_site;
             let key = (label, location.file(), location.line(), location.column());
             let entry =
-                by_line.entry(key).or_insert(Holding { operation: holder.operation, count: 0, bytes: 0 });
+                by_line.entry(key).or_insert(Holding { call_site: holder.call_site, count: 0, bytes: 0 });
             entry.count += 1;
             entry.bytes += holder.requested as u64;
         }
         let mut holders: Vec<Holding> = by_line.into_values().collect();
-        holders.sort_by_key(|holding| (std::cmp::Reverse(holding.bytes), holding.operation.location.line()));
+        holders.sort_by_key(|holding| (std::cmp::Reverse(holding.bytes), holding.call_site.location.line()));
         Self { stats, holders }
     }
 
@@ -129,7 +129,7 @@ impl MemorySnapshot {
 
 impl fmt::Display for Holding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} in {})", self.operation, Bytes(self.bytes), self.count)
+        write!(f, "{} ({} in {})", self.call_site, Bytes(self.bytes), self.count)
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
     fn holders_are_summed_by_line_and_sorted() {
         let here = CallSite { label: "alloc", location: Location::caller() };
         let there = CallSite { label: "upload", location: Location::caller() };
-        let holder = |operation, requested| Holder { requested, operation };
+        let holder = |operation, requested| Holder { requested, call_site: operation };
         let live = [holder(here, 1 << 10), holder(there, 10 << 10), holder(here, 2 << 10)];
         let snapshot = MemorySnapshot::new(MemoryStats::default(), live.iter().map(|it| (512, it)));
         let found: Vec<_> =
-            snapshot.holders.iter().map(|it| (it.operation.label, it.count, it.bytes)).collect();
+            snapshot.holders.iter().map(|it| (it.call_site.label, it.count, it.bytes)).collect();
         assert_eq!(found, [("upload", 1, 10 << 10), ("alloc", 2, 3 << 10)]);
         let text = snapshot.summary(1);
         assert!(text.contains("`upload` at") && !text.contains("`alloc`"), "{text}");

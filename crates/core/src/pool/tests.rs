@@ -37,7 +37,7 @@ fn overhead(count: usize, slots: usize, log_sizes: &Range<u32>) -> f64 {
         if let Some(Live { id, bytes, is_small, stream }) = live[slot].take() {
             used -= bytes;
             let left =
-                Use::of_earlier_owner(Point { stream, number: number as u64 }, Holder::NOBODY.operation);
+                Use::of_earlier_owner(Point { stream, number: number as u64 }, Holder::NOBODY.call_site);
             let arena = if is_small { &mut small } else { &mut large };
             arena.release(id, Some(Uses::from_slice(&[left])), Owner::Stream(stream));
         }

@@ -18,7 +18,7 @@ pub type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
 pub struct GraphOperation {
-    pub operation: CallSite,
+    pub call_site: CallSite,
     pub after: SmallVec<[usize; 2]>,
     /// The operations of a conditional node's body.
     pub body: Vec<GraphOperation>,

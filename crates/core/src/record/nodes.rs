@@ -309,13 +309,13 @@ impl AdderState {
     fn enter(
         &mut self,
         place: ChainPosition,
-        operation: CallSite,
+        call_site: CallSite,
         needs: Needs<'_>,
         after: Operations,
         node: RawGraphNode,
     ) {
-        self.scope.enter(place.point, operation, needs, after);
-        self.order.push(place, operation, needs.accesses);
+        self.scope.enter(place.point, call_site, needs, after);
+        self.order.push(place, call_site, needs.accesses);
         self.nodes.push(node);
     }
 

@@ -34,7 +34,7 @@ pub struct NodeOrder {
 
 /// What a node does now.
 struct NodeWork {
-    operation: CallSite,
+    call_site: CallSite,
     /// The graph keeps the blocks alive. If the driver failed to set the node, these are the accesses of both its works.
     accesses: SmallVec<[Remembered; 4]>,
     /// Whether the node is among those that have changed.
@@ -43,9 +43,9 @@ struct NodeWork {
 
 impl NodeOrder {
     /// Adds the next node at `place`.
-    pub(super) fn push(&mut self, place: ChainPosition, operation: CallSite, accesses: &[&Access<'_>]) {
+    pub(super) fn push(&mut self, place: ChainPosition, call_site: CallSite, accesses: &[&Access<'_>]) {
         let accesses = accesses.iter().map(|access| Remembered::of(access)).collect();
-        self.nodes.push(NodeWork { operation, accesses, is_changed: false });
+        self.nodes.push(NodeWork { call_site, accesses, is_changed: false });
         self.chains.push(place);
     }
 
@@ -57,16 +57,16 @@ impl NodeOrder {
 
     /// Notes that a node does the same from another line.
     #[inline]
-    pub(super) fn came_from(&mut self, node: usize, operation: CallSite) {
+    pub(super) fn came_from(&mut self, node: usize, call_site: CallSite) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.operation = operation;
+            node.call_site = call_site;
         }
     }
 
     /// Adds the accesses that a node is about to make instead of those that it has. Returns `false` if they are the same.
-    pub(super) fn add(&mut self, node: usize, operation: CallSite, accesses: &[&Access<'_>]) -> bool {
+    pub(super) fn add(&mut self, node: usize, call_site: CallSite, accesses: &[&Access<'_>]) -> bool {
         let Some(found) = self.nodes.get_mut(node) else { return false };
-        found.operation = operation;
+        found.call_site = call_site;
         if found.has(accesses) {
             return false;
         }
@@ -114,7 +114,7 @@ impl NodeOrder {
              the graph does not order the two: a node that is set keeps the dependencies that it was built with. Set one of \
              them to other memory, or build the graph anew with this memory, or with a dependency between the two; the \
              builder's first node is node 0",
-            self.nodes[one].operation, self.nodes[other].operation
+            self.nodes[one].call_site, self.nodes[other].call_site
         );
         Error::new(ErrorKind::Hazard, message)
     }

@@ -62,7 +62,7 @@ impl Scope {
             }
             match caller.rules.tracking {
                 None if !old.recycled => {}
-                Some(Tracking::Strict) if !old.recycled => drop(first.get_or_insert(old.operation)),
+                Some(Tracking::Strict) if !old.recycled => drop(first.get_or_insert(old.call_site)),
                 _ => missing.push(old.point),
             }
         });
@@ -117,7 +117,7 @@ impl Scope {
     pub(crate) fn enter(
         &mut self,
         point: Point,
-        operation: CallSite,
+        call_site: CallSite,
         Needs { accesses, whole_device }: Needs<'_>,
         after: Operations,
     ) {
@@ -129,10 +129,10 @@ impl Scope {
         for Access { block, range, mode } in accesses {
             let history =
                 histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
-            history.insert(range, *mode, || Use::new(point, operation));
+            history.insert(range, *mode, || Use::new(point, call_site));
             contents.uses.add(block, range, *mode);
         }
-        contents.operations.push(GraphOperation { operation, after, body: Vec::new() });
+        contents.operations.push(GraphOperation { call_site, after, body: Vec::new() });
     }
 
     /// Keeps a value alive as long as the graph.

@@ -489,16 +489,16 @@ impl ReplayStep {
     }
 
     /// If the lint is on, says that the operation cuts the step, because it cannot go into a graph.
-    pub(crate) fn say_cut(&self, operation: CallSite) {
-        self.say_by("a graph cannot have it as a node", operation);
+    pub(crate) fn say_cut(&self, call_site: CallSite) {
+        self.say_by("a graph cannot have it as a node", call_site);
     }
 
-    fn say_by(&self, why: &str, operation: CallSite) {
+    fn say_by(&self, why: &str, call_site: CallSite) {
         if lint::is_on() && !matches!(self.progress, SegmentProgress::Empty) {
             let why = format!(
                 "a replayed step is cut in two graphs by this operation: {why}; each graph is a launch of its own"
             );
-            lint::serialises_at(&why, operation.location);
+            lint::serialises_at(&why, call_site.location);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::track::{Mode, StreamId};
 /// An operation that can be deferred: it can be a node of a graph, and its accesses cover everything that it does.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    operation: CallSite,
+    call_site: CallSite,
     work: BorrowedWork<'a>,
     accesses: &'a [&'a Access<'a>],
 }
@@ -80,12 +80,12 @@ impl<'a> Candidate<'a> {
             }
             _ => return Err("a graph cannot have it as a node"),
         };
-        Ok(Self { operation: caller.call_site, work, accesses })
+        Ok(Self { call_site: caller.call_site, work, accesses })
     }
 
     #[inline]
     pub(super) fn operation(&self) -> CallSite {
-        self.operation
+        self.call_site
     }
 
     /// Returns the uses that other operations must be ordered with.
@@ -169,7 +169,7 @@ pub(super) enum DeferredWork {
 
 #[derive(Clone)]
 struct DeferredOperation {
-    operation: CallSite,
+    call_site: CallSite,
     work: DeferredWork,
     touched: Box<[AddressUse]>,
 }
@@ -193,7 +193,7 @@ impl Sequence {
     }
 
     pub(super) fn operation(&self, index: usize) -> Option<CallSite> {
-        self.entries.get(index).map(|entry| entry.operation)
+        self.entries.get(index).map(|entry| entry.call_site)
     }
 
     pub(super) fn touched(&self, index: usize) -> &[AddressUse] {
@@ -218,7 +218,7 @@ impl Sequence {
             }
         };
         self.entries.push(DeferredOperation {
-            operation: offer.operation,
+            call_site: offer.call_site,
             work,
             touched: offer.touched().collect(),
         });
@@ -242,7 +242,7 @@ impl Sequence {
         stream: StreamId,
         lag: &mut Lag,
     ) -> Option<Uses> {
-        let DeferredOperation { operation, work: DeferredWork::Kernel(kept), touched } =
+        let DeferredOperation { call_site: operation, work: DeferredWork::Kernel(kept), touched } =
             self.entries.get_mut(index)?
         else {
             return None;
@@ -354,7 +354,7 @@ impl Sequence {
     pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>) -> Lag {
         let entry = &mut self.entries[index];
         entry.touched.iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
-        entry.operation = offer.operation;
+        entry.call_site = offer.call_site;
         entry.work.replace(offer.work)
     }
 
@@ -366,8 +366,8 @@ impl Sequence {
 
     /// Notes the place in the source that an equal operation came from.
     #[inline]
-    pub(super) fn came_from(&mut self, index: usize, operation: CallSite) {
-        self.entries[index].operation = operation;
+    pub(super) fn came_from(&mut self, index: usize, call_site: CallSite) {
+        self.entries[index].call_site = call_site;
     }
 
     /// Returns the work of operation `index`.

@@ -64,7 +64,7 @@ pub(crate) type Tidy = Box<dyn FnOnce() + Send>;
 /// One call, and the helpers inside it.
 struct ParallelCopy {
     claims: Claims,
-    /// Valid until the team is closed and nobody is inside.
+    /// Valid until the copy is closed and nobody is inside.
     work: *const Work<'static>,
     state: Mutex<ParallelCopyState>,
     left: Condvar,
@@ -158,13 +158,13 @@ pub fn run(
     // SAFETY: only the lifetime changes. `close` is called below before this function returns, which `attempt` does
     // not unwind past.
     let shared = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
-    let team = Arc::new(ParallelCopy { claims, work: shared, state: Mutex::default(), left: Condvar::new() });
-    CopyThreads::get().call(&team, helpers, is_short, tidy);
-    let own = attempt(work, &team.claims);
+    let copy = Arc::new(ParallelCopy { claims, work: shared, state: Mutex::default(), left: Condvar::new() });
+    CopyThreads::get().call(&copy, helpers, is_short, tidy);
+    let own = attempt(work, &copy.claims);
     if own.is_err() {
-        team.claims.stop();
+        copy.claims.stop();
     }
-    let failure = team.close();
+    let failure = copy.close();
     own.and_then(|()| failure.map_or(Ok(()), Untold::tell))
 }
 
@@ -202,7 +202,7 @@ impl CopyThreads {
     /// Asks `helpers` threads to help, and starts those that are missing. If a thread cannot be started, fewer help.
     fn call(
         &'static self,
-        team: &Arc<ParallelCopy>,
+        copy: &Arc<ParallelCopy>,
         mut helpers: usize,
         is_short: bool,
         (owner, tidy): (usize, Tidy),
@@ -215,7 +215,7 @@ impl CopyThreads {
         if is_short && !recent {
             helpers = helpers.min(state.idle.saturating_sub(state.calls.len()));
         }
-        state.calls.extend(std::iter::repeat_n(team, helpers).cloned());
+        state.calls.extend(std::iter::repeat_n(copy, helpers).cloned());
         self.wanted.store(state.calls.len(), Ordering::Release);
         let missing = helpers.saturating_sub(state.threads);
         for _ in 0..missing {
@@ -238,15 +238,15 @@ impl CopyThreads {
     fn serve(&self) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(team) = state.calls.pop_front() {
+            if let Some(copy) = state.calls.pop_front() {
                 self.wanted.store(state.calls.len(), Ordering::Release);
                 let wakes = state.needs_waking();
                 drop(state);
                 if wakes {
                     self.called.notify_one();
                 }
-                team.help();
-                drop(team);
+                copy.help();
+                drop(copy);
                 state = lock(&self.state);
                 state.idle += 1;
                 drop(state);

@@ -331,12 +331,12 @@ impl CaptureState {
     }
 
     /// Enters the next operation of a member.
-    fn enter(&mut self, id: StreamId, operation: CallSite, needs: Needs<'_>) {
+    fn enter(&mut self, id: StreamId, call_site: CallSite, needs: Needs<'_>) {
         let Some(member) = self.members.get_mut(&id) else { return };
         member.number += 1;
         let point = Point { stream: id, number: member.number };
         let next = SmallVec::from_slice(&[self.scope.len()]);
-        self.scope.enter(point, operation, needs, std::mem::replace(&mut member.frontier, next));
+        self.scope.enter(point, call_site, needs, std::mem::replace(&mut member.frontier, next));
     }
 
     /// Returns the member of a stream, and adds it if it is new.

@@ -20,12 +20,10 @@ impl StreamCore {
     /// Those of [`check_thread`](Self::check_thread).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
-    pub fn enter(&self, rules: Rules, operation: CallSite) -> Result<StreamEntry<'_>> {
+    pub fn enter(&self, rules: Rules, call_site: CallSite) -> Result<StreamEntry<'_>> {
         match self.check_thread() {
-            Ok(outside) => {
-                Ok(StreamEntry { stream: self, caller: Caller { call_site: operation, rules, outside } })
-            }
-            Err(error) => Err(error.with_call_site(operation)),
+            Ok(outside) => Ok(StreamEntry { stream: self, caller: Caller { call_site, rules, outside } }),
+            Err(error) => Err(error.with_call_site(call_site)),
         }
     }
 }

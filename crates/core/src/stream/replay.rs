@@ -132,9 +132,9 @@ impl StreamCore {
     }
 
     /// Like [`caught_up`](Self::caught_up), for an operation that cannot go into a graph.
-    pub(super) fn caught_up_for(&self, state: &mut StreamState, operation: CallSite) -> Result<RawStream> {
+    pub(super) fn caught_up_for(&self, state: &mut StreamState, call_site: CallSite) -> Result<RawStream> {
         let Some(step) = &state.step else { return Ok(self.raw) };
-        step.say_cut(operation);
+        step.say_cut(call_site);
         self.end_segment(state)
     }
 

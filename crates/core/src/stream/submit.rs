@@ -412,7 +412,7 @@ impl<'s> StreamEntry<'s> {
             match (other, caller.rules.tracking) {
                 (None, _) => waits.push((old.point, None)),
                 (Some(_), Some(Tracking::Strict)) if !old.recycled => {
-                    return Err(hazard(caller.call_site, old.operation));
+                    return Err(hazard(caller.call_site, old.call_site));
                 }
                 (Some(_), None) if !old.recycled => waits.push((old.point, None)),
                 (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {

@@ -32,12 +32,12 @@ pub(crate) struct InStream {
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,
     at: InStream,
-    operation: CallSite,
+    call_site: CallSite,
     work: WorkKind,
     call: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let mut call = || {
-        let _range = Range::begin(&**device, operation.label);
+        let _range = Range::begin(&**device, call_site.label);
         call()
     };
     let Some(device) = devices::find(device) else { return call() };
@@ -56,8 +56,8 @@ pub(crate) fn submission(
     drop(begun);
     let operation = gpustream_timeline::Operation {
         point: timeline_point(point),
-        label: Cow::Borrowed(operation.label),
-        place: place(operation.location),
+        label: Cow::Borrowed(call_site.label),
+        place: place(call_site.location),
         thread: thread::current(),
         submitted,
         ran: None,

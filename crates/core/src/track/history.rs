@@ -24,7 +24,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) point: Point,
-    pub(crate) operation: CallSite,
+    pub(crate) call_site: CallSite,
     /// True if an earlier owner of the memory left this use behind. You cannot know of such a use, so we wait for it even if
     /// you order operations yourself.
     pub(crate) recycled: bool,
@@ -33,16 +33,16 @@ pub(crate) struct Use {
 }
 
 impl Use {
-    /// Makes a use by `operation`. The history adds whether it writes.
+    /// Makes a use by `call_site`. The history adds whether it writes.
     #[inline]
-    pub(crate) fn new(point: Point, operation: CallSite) -> Self {
-        Self { point, operation, recycled: false, wrote: 0 }
+    pub(crate) fn new(point: Point, call_site: CallSite) -> Self {
+        Self { point, call_site, recycled: false, wrote: 0 }
     }
 
     /// Creates a write that an earlier owner left behind.
     #[cfg(test)]
-    pub(crate) fn of_earlier_owner(point: Point, operation: CallSite) -> Self {
-        Self { point, operation, recycled: true, wrote: point.number }
+    pub(crate) fn of_earlier_owner(point: Point, call_site: CallSite) -> Self {
+        Self { point, call_site, recycled: true, wrote: point.number }
     }
 
     #[inline]

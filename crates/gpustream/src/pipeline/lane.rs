@@ -28,11 +28,11 @@ impl Lane {
     pub(super) fn places<T: Plain, const N: usize>(
         &mut self,
         len: usize,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<(&Stream, StreamEntry<'_>, [View<'_, T>; N])> {
         let layout = layout_of::<T>(len)?;
         let Self { stream, memory } = self;
-        let entry = stream.enter(operation)?;
+        let entry = stream.enter(call_site)?;
         memory
             .retain(|place| place.len() >= layout.size() && place.as_raw().0.is_multiple_of(layout.align()));
         while memory.len() < N {

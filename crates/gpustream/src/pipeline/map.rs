@@ -116,7 +116,7 @@ impl Pipeline<'_> {
     fn run_in<T: Plain, U: Plain, E: From<Error>>(
         &mut self,
         depth: usize,
-        operation: CallSite,
+        call_site: CallSite,
         mut source: impl FnMut(&mut [T]) -> Result<usize, E>,
         mut work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
@@ -125,19 +125,19 @@ impl Pipeline<'_> {
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
         // A length that overflows must be refused before anything is allocated.
-        named(operation, || byte_len::<T>(chunk).and_then(|_| byte_len::<U>(capacity)))?;
-        let (lanes, progress) = self.open_running_lanes(operation)?;
+        named(call_site, || byte_len::<T>(chunk).and_then(|_| byte_len::<U>(capacity)))?;
+        let (lanes, progress) = self.open_running_lanes(call_site)?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
         let (mut total, mut finished) = (0_usize, 0_usize);
         take_turns::<PieceMemory<T, U>, E>(
             depth,
-            || Ok(PieceMemory::new(&device, stream(0), chunk, capacity, operation)?),
+            || Ok(PieceMemory::new(&device, stream(0), chunk, capacity, call_site)?),
             |index, slot| {
-                let taken = source(&mut on_behalf(operation, || slot.host_input.write())?)?.min(chunk);
+                let taken = source(&mut on_behalf(call_site, || slot.host_input.write())?)?.min(chunk);
                 if taken > 0 {
                     slot.submit(
                         stream(index),
-                        (index, operation),
+                        (index, call_site),
                         taken,
                         results.unwrap_or(taken),
                         &mut work,
@@ -147,7 +147,7 @@ impl Pipeline<'_> {
                 Ok(taken > 0)
             },
             |index, slot| {
-                sink(index, &on_behalf(operation, || slot.host_output.slice(..slot.given)?.read())?)?;
+                sink(index, &on_behalf(call_site, || slot.host_output.slice(..slot.given)?.read())?)?;
                 finished = finished.saturating_add(slot.taken);
                 report(progress, finished);
                 Ok(())
@@ -163,14 +163,14 @@ impl<T: Plain, U: Plain> PieceMemory<T, U> {
         stream: &Stream,
         chunk: usize,
         capacity: usize,
-        operation: CallSite,
+        call_site: CallSite,
     ) -> Result<Self> {
-        let entry = stream.enter(operation)?;
+        let entry = stream.enter(call_site)?;
         Ok(Self {
-            host_input: Pinned::zeroed_for(device, chunk, MemoryKind::Pinned, operation)?,
+            host_input: Pinned::zeroed_for(device, chunk, MemoryKind::Pinned, call_site)?,
             input: stream.alloc_for(&entry, chunk)?,
             output: stream.alloc_for(&entry, capacity)?,
-            host_output: Pinned::zeroed_for(device, capacity, MemoryKind::Pinned, operation)?,
+            host_output: Pinned::zeroed_for(device, capacity, MemoryKind::Pinned, call_site)?,
             taken: 0,
             given: 0,
         })

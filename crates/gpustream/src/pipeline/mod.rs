@@ -133,20 +133,20 @@ impl<'p> Pipeline<'p> {
     }
 
     /// Returns the lanes that pieces take turns on and the closure for progress. Makes lanes that are missing.
-    fn open_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+    fn open_lanes(&mut self, call_site: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let count = self.depth.min(LANES);
         while self.lanes.len() < count {
-            self.lanes.push(on_behalf(operation, || Lane::new(&self.device))?);
+            self.lanes.push(on_behalf(call_site, || Lane::new(&self.device))?);
         }
         Ok((&mut self.lanes[..count], &mut self.progress))
     }
 
     /// Like [`open_lanes`](Self::open_lanes), but refuses lanes that are being captured, because the host is going to wait for
     /// pieces.
-    fn open_running_lanes(&mut self, operation: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
-        let (lanes, progress) = self.open_lanes(operation)?;
+    fn open_running_lanes(&mut self, call_site: CallSite) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+        let (lanes, progress) = self.open_lanes(call_site)?;
         let what = "wait for a pipeline's pieces; use `in_place`, which does not wait for them";
-        lanes.iter().try_for_each(|lane| lane.stream.enter(operation)?.check_running(what))?;
+        lanes.iter().try_for_each(|lane| lane.stream.enter(call_site)?.check_running(what))?;
         Ok((lanes, progress))
     }
 }

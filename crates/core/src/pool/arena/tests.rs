@@ -8,7 +8,7 @@ use crate::track::Use;
 const SLAB: usize = 64 * GRANULE;
 
 fn use_at(stream: u64, number: u64) -> Use {
-    let operation = Holder::NOBODY.operation;
+    let operation = Holder::NOBODY.call_site;
     Use::of_earlier_owner(Point { stream: StreamId::nth(stream), number }, operation)
 }
 
