@@ -21,28 +21,28 @@ pub fn drop_outside(values: impl Send + 'static) {
 
 /// Owns memory or a module that you made yourself or got from another library.
 pub struct ForeignOwner {
-    owner: Option<Box<dyn Any + Send>>,
-    is_ours: bool,
+    _owner: Box<dyn Any + Send>,
 }
 
 impl ForeignOwner {
     pub fn new(owner: impl Send + 'static) -> Self {
-        Self { owner: Some(Box::new(owner)), is_ours: false }
+        Self { _owner: Box::new(DropElsewhere(Some(owner))) }
     }
 
     /// Makes an owner that belongs to the library and runs none of your code. We drop it at once, so that an allocation that
     /// is waiting for room can use what this one had.
     pub fn ours(owner: impl Send + 'static) -> Self {
-        Self { owner: Some(Box::new(owner)), is_ours: true }
+        Self { _owner: Box::new(owner) }
     }
 }
 
-impl Drop for ForeignOwner {
+/// Drops its value on a thread of the library.
+struct DropElsewhere<T: Send + 'static>(Option<T>);
+
+impl<T: Send + 'static> Drop for DropElsewhere<T> {
     fn drop(&mut self) {
-        if !self.is_ours
-            && let Some(owner) = self.owner.take()
-        {
-            drop_elsewhere(owner);
+        if let Some(value) = self.0.take() {
+            drop_elsewhere(value);
         }
     }
 }

@@ -290,17 +290,17 @@ impl Stream {
         unsafe { self.call_host(&entry, &accesses, closure) }
     }
 
-    /// Enqueues a closure that the CPU device's workers run in `parts` parts, in this stream's order: the way in which algorithms
-    /// written in Rust use all cores of the device.
+    /// Enqueues a closure that the CPU device's workers run in `parts` parts, in this stream's order. Algorithms that are written
+    /// in Rust use all cores of the device this way. Does not block.
     ///
-    /// `closure` is called once for each [`Part`], several at once if workers are free. Otherwise as
-    /// [`external_host`](Self::external_host): it touches memory at the addresses that `as_raw` gives, earlier work on
+    /// We call `closure` once for each [`Part`], several at once if workers are free. Otherwise it is like
+    /// [`external_host`](Self::external_host): the closure touches memory at the addresses that `as_raw` gives, earlier work on
     /// `memory` is done before the first part, later work waits for the last one, and calls to this library are errors inside.
-    /// The device has [`multiprocessors`](gpustream_hal::DeviceInfo) workers; a few times as many parts balance better. A
-    /// part may wait for parts before it, and not for those after it, which may begin when it has ended.
+    /// The device has [`multiprocessors`](gpustream_hal::DeviceInfo) workers; a few times as many parts balance better. A part
+    /// may wait for parts before it, but must not wait for later ones, because they may begin only when it has ended.
     ///
-    /// A panic is caught, and the next wait on this stream reports it; the other parts run all the same. The closure is dropped
-    /// after its last part, or, after a device fault, never.
+    /// If a part panics, we catch the panic, run the other parts, and report it at the next wait on this stream. The closure is
+    /// dropped after its last part. After a device fault it is leaked.
     ///
     /// In a capture and in a [node](crate::GraphBuilder::node) the closure becomes a node, which the graph owns and runs in each
     /// launch. In a run of a [`Replay`](crate::Replay) it ends a segment, and each run gives its own closure.
@@ -311,7 +311,7 @@ impl Stream {
     /// # let stream = device.stream()?;
     /// let mut y = stream.full(1000, 2.0f32)?;
     /// let (address, len) = (y.as_raw().0, y.len());
-    /// // SAFETY: the parts touch `y` alone, which they were said to write, and no two of them the same element.
+    /// // SAFETY: the parts only touch `y`, which we pass for writing, and no two of them touch the same element.
     /// unsafe {
     ///     stream.external_parallel("square", &[Arg::write(&mut y)], 8, move |part| {
     ///         let range = part.range(len);
@@ -329,8 +329,8 @@ impl Stream {
     /// reach; [`ErrorKind::Captured`] if another thread captures the stream; [`ErrorKind::NotANode`] in the body of a condition.
     ///
     /// # Safety
-    /// The closure touches no memory of this library's but `memory`, and writes none but what was given to be written. Parts
-    /// that may run at once do not touch the same bytes, if one of them writes.
+    /// The closure may only touch memory of this library that `memory` names, and only write what you pass for writing. If parts
+    /// that may run at once touch the same bytes, none of them may write.
     #[track_caller]
     pub unsafe fn external_parallel(
         &self,
@@ -348,7 +348,8 @@ impl Stream {
             return unsafe { record_call(&entry, &accesses, RepeatedCall::in_parts(closure, parts)) };
         }
         let call = PartsCall::new(closure, parts, &self.core.failures, self.core.past());
-        // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
+        // We drop this while nothing is locked, because the closure may own graphs or modules, which query this stream when
+        // dropped.
         let mut refused = None;
         entry.submit_outside_captures(
             "use a stream that another thread captures meanwhile; submit from the thread that captures",
