@@ -20,8 +20,11 @@ use crate::failure::CommunicatorFailure;
 
 /// One rank, as a failure reaches it.
 pub(super) trait LocalRank: Send + Sync {
-    /// Reports the failure to the streams of pending and later calls, and ends the communicator soon.
+    /// Reports the failure to the streams of pending and later calls. Must not end the communicator yet.
     fn fail(&self, broken: &CommunicatorFailure);
+
+    /// Ends the communicator soon. All ranks in this process have reported the failure.
+    fn end(&self);
 }
 
 pub(super) struct LocalRanks {
@@ -95,8 +98,12 @@ impl LocalRanks {
         let members: Vec<_> = state.members.iter().filter_map(Weak::upgrade).collect();
         drop(state);
         self.changed.notify_all();
-        for member in members {
+        // Each rank ends its communicator on a thread of its own, so no rank may begin while another has not reported yet.
+        for member in &members {
             member.fail(&first);
+        }
+        for member in &members {
+            member.end();
         }
         first
     }
@@ -164,5 +171,37 @@ impl LocalRanks {
 impl fmt::Debug for LocalRanks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Team").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank that notes what happens to it.
+    struct Noted(usize, Arc<Mutex<Vec<(&'static str, usize)>>>);
+
+    impl LocalRank for Noted {
+        fn fail(&self, _: &CommunicatorFailure) {
+            self.1.lock().unwrap_or_else(PoisonError::into_inner).push(("fail", self.0));
+        }
+
+        fn end(&self) {
+            self.1.lock().unwrap_or_else(PoisonError::into_inner).push(("end", self.0));
+        }
+    }
+
+    #[test]
+    fn no_rank_ends_before_all_have_reported_the_failure() {
+        let notes = Arc::default();
+        let ranks = LocalRanks::of_process(3);
+        let members: Vec<Arc<Noted>> = (0..3).map(|rank| Arc::new(Noted(rank, Arc::clone(&notes)))).collect();
+        for member in &members {
+            let member: Weak<Noted> = Arc::downgrade(member);
+            ranks.join(member);
+        }
+        ranks.fail(&CommunicatorFailure::Left { rank: 1 });
+        let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*notes, [("fail", 0), ("fail", 1), ("fail", 2), ("end", 0), ("end", 1), ("end", 2)]);
     }
 }

@@ -60,10 +60,19 @@ struct WatchdogState {
     past: Vec<PendingCalls>,
     /// Why the communicator was broken. Work that is enqueued from now on has failed.
     broken: Option<CommunicatorFailure>,
-    /// True if the thread has ended the communicator for that reason.
-    ended: bool,
+    ending: Ending,
     thread: WatchdogThread,
     life: Life,
+}
+
+/// How far the thread is with ending the communicator after a failure.
+#[derive(Clone, Copy, PartialEq)]
+enum Ending {
+    /// There is no failure, or some ranks in this process have not reported it yet.
+    No,
+    /// The thread must end the communicator now.
+    Due,
+    Begun,
 }
 
 enum Life {
@@ -107,7 +116,7 @@ impl Watchdog {
             newest: (Weak::new(), 0),
             past: Vec::new(),
             broken: None,
-            ended: false,
+            ending: Ending::No,
             thread: WatchdogThread::Between,
             life: Life::Open,
         };
@@ -332,6 +341,13 @@ impl LocalRank for WatchdogShared {
                 failures.keep(Error::external(broken.clone()));
             }
         }
+    }
+
+    fn end(&self) {
+        let mut state = self.lock();
+        if state.ending == Ending::No {
+            state.ending = Ending::Due;
+        }
         if state.thread == WatchdogThread::Idle {
             self.changed.notify_all();
         }
@@ -341,7 +357,9 @@ impl LocalRank for WatchdogShared {
 impl WatchdogState {
     /// Returns true if the thread has nothing to do.
     fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.calling.is_none() && (self.broken.is_none() || self.ended)
+        self.pending.is_empty()
+            && self.calling.is_none()
+            && (self.broken.is_none() || self.ending == Ending::Begun)
     }
 
     /// Returns why the communicator was broken or is about to be, as an error.
@@ -351,9 +369,11 @@ impl WatchdogState {
 
     /// Returns the failure for which the thread must still end the communicator.
     fn take_failure(&mut self) -> Option<CommunicatorFailure> {
-        let broken = self.broken.clone().filter(|_| !self.ended);
-        self.ended |= broken.is_some();
-        broken
+        if self.ending != Ending::Due {
+            return None;
+        }
+        self.ending = Ending::Begun;
+        self.broken.clone()
     }
 
     /// Returns a section that is done, if there is one.
