@@ -6,7 +6,6 @@ use crate::call::{Batch, Call, Collective, Signature, in_call};
 use crate::check;
 use crate::element::Element;
 use crate::engine::Endpoint;
-use crate::op::Op;
 
 /// One rank: its endpoint and its device.
 #[derive(Debug)]
@@ -39,181 +38,6 @@ impl<'a> CallGroup<'a> {
         (&self.member.endpoint, self.calls)
     }
 
-    /// Adds [`Communicator::all_reduce`](crate::Communicator::all_reduce).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn all_reduce<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-        op: Op,
-    ) -> Result<()> {
-        self.add(stream, Collective::AllReduce(op), Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::all_reduce_in_place`](crate::Communicator::all_reduce_in_place).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn all_reduce_in_place<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        memory: impl Into<ViewMut<'a, T>>,
-        op: Op,
-    ) -> Result<()> {
-        self.add(stream, Collective::AllReduce(op), None, Some(memory.into()))
-    }
-
-    /// Adds [`Communicator::all_gather`](crate::Communicator::all_gather).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn all_gather<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-    ) -> Result<()> {
-        self.add(stream, Collective::AllGather, Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::reduce_scatter`](crate::Communicator::reduce_scatter).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn reduce_scatter<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-        op: Op,
-    ) -> Result<()> {
-        self.add(stream, Collective::ReduceScatter(op), Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::broadcast`](crate::Communicator::broadcast).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn broadcast<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        memory: impl Into<ViewMut<'a, T>>,
-        root: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Broadcast { root }, None, Some(memory.into()))
-    }
-
-    /// Adds [`Communicator::reduce`](crate::Communicator::reduce).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn reduce<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-        op: Op,
-        root: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Reduce { op, root }, Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::reduce_in_place`](crate::Communicator::reduce_in_place).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn reduce_in_place<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        memory: impl Into<ViewMut<'a, T>>,
-        op: Op,
-        root: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Reduce { op, root }, None, Some(memory.into()))
-    }
-
-    /// Adds [`Communicator::gather`](crate::Communicator::gather).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn gather<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-        root: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Gather { root }, Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::scatter`](crate::Communicator::scatter).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn scatter<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-        root: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Scatter { root }, Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::all_to_all`](crate::Communicator::all_to_all).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn all_to_all<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        dst: impl Into<ViewMut<'a, T>>,
-    ) -> Result<()> {
-        self.add(stream, Collective::AllToAll, Some(src.into()), Some(dst.into()))
-    }
-
-    /// Adds [`Communicator::send`](crate::Communicator::send).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn send<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        src: impl Into<View<'a, T>>,
-        to: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Send { to }, Some(src.into()), None)
-    }
-
-    /// Adds [`Communicator::recv`](crate::Communicator::recv).
-    ///
-    /// # Errors
-    /// Those that this rank's arguments alone can cause.
-    #[track_caller]
-    pub fn recv<T: Element>(
-        &mut self,
-        stream: &'a Stream,
-        dst: impl Into<ViewMut<'a, T>>,
-        from: usize,
-    ) -> Result<()> {
-        self.add(stream, Collective::Recv { from }, None, Some(dst.into()))
-    }
-
     /// Adds [`Communicator::barrier`](crate::Communicator::barrier).
     ///
     /// # Errors
@@ -225,7 +49,7 @@ impl<'a> CallGroup<'a> {
 
     /// Adds a call. If a check fails, the error names the call.
     #[track_caller]
-    fn add<T: Element>(
+    pub(crate) fn add<T: Element>(
         &mut self,
         stream: &'a Stream,
         operation: Collective,

@@ -133,6 +133,7 @@ mod mpi;
 mod mpi;
 mod nccl;
 mod op;
+mod operations;
 mod world;
 
 pub use call_group::CallGroup;
