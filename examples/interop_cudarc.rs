@@ -64,9 +64,7 @@ fn run() -> Result<()> {
     };
     // SAFETY: the product goes to cudarc's stream, which is ours too, and reads `x`, which is the memory of `lent`.
     unsafe {
-        ours.external("gemv", &[Arg::read(&x)], |_| -> Result<()> {
-            Ok(blas.gemv(config, &ones, &*lent, &mut y)?)
-        })
+        ours.external("gemv", &x, |_, _| -> Result<()> { Ok(blas.gemv(config, &ones, &*lent, &mut y)?) })
     }?;
     let sums = theirs.clone_dtoh(&y)?;
     ensure!(sums.iter().all(|sum| *sum == 6.0 * n as f32), "wrong result");

@@ -1,5 +1,5 @@
-//! Guides: writing kernels, this library's names beside cudarc's, using other libraries in the same program, and seeing what
-//! ran when.
+//! Guides: writing kernels, this library's names beside cudarc's, using other libraries in the same program, writing a
+//! library of your own, and seeing what ran when.
 //!
 //! These modules hold no items, only text. The tests compile and run the examples.
 
@@ -14,6 +14,10 @@ pub mod coming_from_cudarc {}
 /// How to use other libraries' work and memory, ordered and kept alive like the library's own.
 #[doc = include_str!("bringing_your_own.md")]
 pub mod bringing_your_own {}
+
+/// How to write a library that others call in their streams, with a small BLAS as the example.
+#[doc = include_str!("library_on_top.md")]
+pub mod library_on_top {}
 
 /// How to see what ran: traces, reports and pictures.
 #[doc = include_str!("seeing_what_ran.md")]

@@ -1,0 +1,106 @@
+//! The library: what its users call, and how a call becomes work in their stream.
+
+use std::sync::Mutex;
+
+use gpustream::{Buffer, Device, Error, ErrorKind, Result, Stream};
+
+use crate::vendor::Vendor;
+
+/// Bytes of workspace for a product: as many as cuBLAS wants on the largest devices.
+const WORKSPACE: usize = 32 << 20;
+
+/// Matrix products in a stream.
+pub trait Blas {
+    /// Enqueues `c = a b` for square matrices of `n` rows, which lie row by row. Does not wait for the device, and can be part
+    /// of a capture or a replayed step. The first call on a device loads the vendor's library, which takes a moment and
+    /// cannot be captured: call [`prepare`] before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] if a matrix does not have `n * n` elements; [`ErrorKind::DriverMissing`] if the
+    /// vendor's library is not installed; the library's own errors as [`ErrorKind::External`].
+    fn multiply(&self, n: usize, a: &Buffer<f32>, b: &Buffer<f32>, c: &mut Buffer<f32>) -> Result<()>;
+}
+
+/// Loads what products need on this device.
+pub fn prepare(device: &Device) -> Result<()> {
+    if is_cpu(device) { Ok(()) } else { vendor(device).map(drop) }
+}
+
+impl Blas for Stream {
+    fn multiply(&self, n: usize, a: &Buffer<f32>, b: &Buffer<f32>, c: &mut Buffer<f32>) -> Result<()> {
+        // Check before you enqueue anything, because the vendor's library does not.
+        let lens = [a.len(), b.len(), c.len()];
+        if lens.iter().any(|len| *len != n * n) {
+            let message = format!(
+                "a product of {n} x {n} matrices takes {} elements each, and was given {lens:?}",
+                n * n
+            );
+            return Err(Error::new(ErrorKind::ArgumentMismatch, message));
+        }
+        if is_cpu(self.device()) {
+            return multiply_on_cpu(self, n, a, b, c);
+        }
+        let vendor = vendor(self.device())?;
+        // A temporary from the pool: the product that the stream runs next takes the same memory, and a graph keeps it.
+        let mut workspace = self.alloc::<u8>(WORKSPACE)?;
+        // The product depends on nothing but its size and its memory.
+        let key = n as u64;
+        // SAFETY: the product goes to the stream that we are given, reads `a` and `b`, and writes `c` and the workspace.
+        // The handle lives as long as the device.
+        unsafe {
+            self.external_keyed("multiply", key, (a, b, c, &mut workspace), |raw, (a, b, c, workspace)| {
+                let mut vendor = vendor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                vendor.set_stream(raw, (workspace, WORKSPACE))?;
+                vendor.multiply(n, a, b, c)
+            })
+        }
+    }
+}
+
+fn is_cpu(device: &Device) -> bool {
+    device.info().backend == gpustream::BackendName::CPU
+}
+
+/// Returns the vendor's library with its handle, of which each device has one.
+pub fn vendor(device: &Device) -> Result<std::sync::Arc<Mutex<Vendor>>> {
+    device.extension(|device| Vendor::open(device).map(Mutex::new))
+}
+
+/// Multiplies on the CPU device's workers. Each part computes some rows of `c`.
+fn multiply_on_cpu(
+    stream: &Stream,
+    n: usize,
+    a: &Buffer<f32>,
+    b: &Buffer<f32>,
+    c: &mut Buffer<f32>,
+) -> Result<()> {
+    let parts = 4 * stream.device().info().limits.multiprocessors;
+    // SAFETY: the parts read `a` and `b`, and write `c`, each its own rows.
+    unsafe {
+        stream.external_parallel("multiply", (a, b, c), parts, move |part, (a, b, c)| {
+            let rows = part.range(n);
+            let (first, row, one) = (rows.start * n, n.cast_signed(), 1);
+            gemm::gemm(
+                rows.len(),
+                n,
+                n,
+                c.add(first),
+                one,
+                row,
+                false,
+                a.add(first),
+                one,
+                row,
+                b,
+                one,
+                row,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        })
+    }
+}
