@@ -227,8 +227,8 @@ impl<'a> Worker<'a> {
                 assert_eq!(own.download(&y)?[17], want);
             }
             23 => {
-                let (to, device) = (self.x.as_raw(), &shared.first);
-                let fill = |raw| {
+                let device = &shared.first;
+                let fill = |raw, [to]: [_; 1]| {
                     // SAFETY: the memory and the stream are alive, and the tracker knows of the write.
                     unsafe { device.raw().fill(to, FillPattern::U32(value), N, raw) }
                 };

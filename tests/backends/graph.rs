@@ -265,14 +265,14 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
         let child = capture(&*device, stream, || device.fill(b, FillPattern::U8(4), 16, stream).unwrap());
         let (graph, calls) = recorder.record(|| device.graph_create().unwrap());
         assert_one(&calls, ["cuGraphCreate", "hipGraphCreate"], &[("flags", 0)]);
-        let fill = |value| Work::Fill { dst: a, pattern: FillPattern::U32(value), count: 8 };
+        let fill = |value| Work::Fill(Fill { dst: a, pattern: FillPattern::U32(value), count: 8 });
         let nodes = [
             (GraphNode::Empty, [["cuGraphAddEmptyNode", "hipGraphAddEmptyNode"], [""; 2]]),
             (GraphNode::Work(fill(0x0403_0201)), memset),
             (GraphNode::Work(Work::Kernel { function, config: &config, args: &args }), kernel),
-            (GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 32 }), line),
-            (GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 32 }), line),
-            (GraphNode::Work(Work::CopyToDevice { dst: a.offset(64), src: host, bytes: 32 }), line),
+            (GraphNode::Work(Work::Copy(Copy1d::on_device(b, a, 32))), line),
+            (GraphNode::Work(Work::Copy(Copy1d::to_host(host, b, 32))), line),
+            (GraphNode::Work(Work::Copy(Copy1d::to_device(a.offset(64), host, 32))), line),
             (GraphNode::Work(Work::Copy3d(&strided)), block),
             (GraphNode::Work(Work::Host { function: add_one, data }), call),
             (GraphNode::Child(child), [["cuGraphAddChildGraphNode", "hipGraphAddChildGraphNode"], [""; 2]]),

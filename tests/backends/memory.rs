@@ -1,7 +1,7 @@
 //! Memory, fills and copies.
 
 use gpustream_hal::{
-    BatchCopy, Copy3d, CopyEnd, DefaultStream, Device, ErrorKind, FillPattern, ManagedAdvice, PinnedOptions,
+    Copy1d, Copy3d, CopyEnd, DefaultStream, Device, ErrorKind, FillPattern, ManagedAdvice, PinnedOptions,
     RawBuffer, RawStream,
 };
 
@@ -259,9 +259,9 @@ pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawSt
     let result = unsafe { far.add(8) };
     let (near_end, far_end) = (|at| CopyEnd::Device(near.offset(at)), CopyEnd::Host);
     let copies = [
-        BatchCopy { dst: near_end(0), src: far_end(far), bytes: 1 },
-        BatchCopy { dst: near_end(1), src: near_end(4), bytes: 2 },
-        BatchCopy { dst: far_end(result), src: near_end(8), bytes: 3 },
+        Copy1d { dst: near_end(0), src: far_end(far), bytes: 1 },
+        Copy1d { dst: near_end(1), src: near_end(4), bytes: 2 },
+        Copy1d { dst: far_end(result), src: near_end(8), bytes: 3 },
     ];
     // SAFETY: all ranges are allocated and disjoint, and the stream is waited for before the host looks.
     unsafe {

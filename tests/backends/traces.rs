@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use gpustream_hal::{Device, Error, ErrorKind, Ran, RanWork, trace};
+use gpustream_hal::{Device, Error, ErrorKind, Ran, WorkKind, trace};
 
 use super::startup::in_own_process;
 use super::{Vendor, pick};
@@ -12,7 +12,7 @@ use crate::own::traces::{BEGINS, FLUSH, KERNEL, Library, Recorded, Submitted, as
 use crate::{VENDOR, backend, load_with, options};
 
 /// A record as a test compares it: operation, label, work, and the start.
-pub(crate) type Seen = (u64, String, RanWork, u64);
+pub(crate) type Seen = (u64, String, WorkKind, u64);
 
 pub(crate) fn take(device: &dyn Device, flush: bool) -> (Vec<Seen>, u64) {
     let mut seen = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn kernel(library: Library, submitted: Submitted) {
 pub(crate) fn assert_all_are_read(
     device: &dyn Device,
     library: Library,
-    all: impl IntoIterator<Item = (Recorded, RanWork)>,
+    all: impl IntoIterator<Item = (Recorded, WorkKind)>,
     slack: u64,
 ) {
     let began = trace::now();

@@ -40,17 +40,20 @@ fn fill_raw(device: &Device, to: RawBuffer, value: u32, count: usize, stream: Ra
 
 /// Fills a buffer by another library's call.
 fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<()> {
-    let (to, count, device) = (x.as_raw(), x.len(), stream.device());
+    let (count, device) = (x.len(), stream.device());
     // SAFETY: the call goes to the stream that is given, and writes `x` alone.
-    unsafe { stream.external("fill_raw", &[Arg::write(x)], |raw| fill_raw(device, to, value, count, raw)) }
+    unsafe {
+        stream.external("fill_raw", &[Arg::write(x)], |raw, [to]| fill_raw(device, to, value, count, raw))
+    }
 }
 
 /// Copies by another library's call.
 fn copy(stream: &Stream, x: &Buffer<u32>, y: &mut Buffer<u32>) -> Result<()> {
-    let (from, to, bytes, device) = (x.as_raw(), y.as_raw(), 4 * x.len(), stream.device());
+    let (bytes, device) = (4 * x.len(), stream.device());
     // SAFETY: the call goes to the stream that is given, reads `x` and writes `y`.
     unsafe {
-        stream.external("copy_raw", &[Arg::read(x), Arg::write(y)], |raw| {
+        stream.external("copy_raw", (x, y), |raw, (from, to)| {
+            let [from, to] = [from.addr(), to.addr()].map(RawBuffer);
             device.raw().copy_on_device(to, from, bytes, raw)
         })
     }
@@ -86,13 +89,13 @@ fn values_and_errors_come_back_as_they_are(device: &Device) -> Result<()> {
     let mut x = stream.full(N, 1u32)?;
     // SAFETY: nothing is enqueued.
     unsafe {
-        let value: Result<_, TheirError> = stream.external("value", &[Arg::read(&x)], |_| Ok("handle"));
+        let value: Result<_, TheirError> = stream.external("value", &x, |_, _| Ok("handle"));
         assert_eq!(value.unwrap(), "handle");
-        let failed: Result<(), _> =
-            stream.external("code", &[Arg::write(&mut x)], |_| Err(TheirError::Code(13)));
+        let failed: Result<(), _> = stream.external("code", &mut x, |_, _| Err(TheirError::Code(13)));
         assert!(matches!(failed, Err(TheirError::Code(13))), "{failed:?}");
         let capture = stream.capture(|s| {
-            let ours: Result<(), _> = stream.external("ours", &[], |_| s.external("inside", &[], |_| Ok(())));
+            let inside = || unsafe { s.external("inside", (), |_, ()| Ok(())) };
+            let ours: Result<(), _> = stream.external("ours", (), |_, ()| inside());
             match ours {
                 Err(TheirError::Ours(error)) => assert_eq!(error.kind(), ErrorKind::InHostClosure, "{error}"),
                 other => panic!("{other:?}"),
@@ -114,7 +117,7 @@ fn the_library_is_refused_inside(device: &Device) -> Result<()> {
     let (raw, mut leaving) = (stream.as_raw(), Some(stream.full(N, 5u32)?));
     // SAFETY: nothing is enqueued.
     let answers = unsafe {
-        stream.external("toolbox", &[], |given| {
+        stream.external("toolbox", (), |given, ()| {
             assert_eq!((given, stream.as_raw()), (raw, raw));
             // Values that are dropped here go to another thread.
             drop(leaving.take());
@@ -136,7 +139,7 @@ fn a_panic_inside_leaves_the_stream_usable(device: &Device) -> Result<()> {
         let work = |stream: &Stream, x: &mut Buffer<u32>| -> Result<()> {
             kernels.step(stream, x, 1, N)?;
             // SAFETY: nothing is enqueued.
-            unsafe { stream.external("panics", &[Arg::write(x)], |_| panic!("theirs, as the test expects")) }
+            unsafe { stream.external("panics", x, |_, _| panic!("theirs, as the test expects")) }
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| match way {
             "run" => work(&stream, &mut x),
@@ -195,7 +198,7 @@ fn explicit_nodes_take_graphs_instead(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.zeros::<u32>(N)?;
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::NotANode, &["child_from_raw", "fill_raw"]);
+    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::NotANode, &["GraphBuilder::external", "fill_raw"]);
     builder.node(&[], |s| s.fill(&mut x, 2))?;
     builder.build()?.launch(&stream)?;
     assert_all(&stream, &x, 2)
@@ -209,7 +212,8 @@ fn a_child_graph_is_ordered_by_its_memory(device: &Device) -> Result<()> {
     let theirs = device.raw().graph_create()?;
     // SAFETY: the graph writes `x` alone, and is copied before it is destroyed.
     unsafe {
-        let work = gpustream::hal::Work::Fill { dst: x.as_raw(), pattern: FillPattern::U32(6), count: N };
+        let work =
+            gpustream::hal::Work::Fill(Fill { dst: x.as_raw(), pattern: FillPattern::U32(6), count: N });
         device.raw().graph_add_node(theirs, &[], &gpustream::hal::GraphNode::Work(work))?;
         builder.child_from_raw(&[], "theirs", &[Arg::write(&mut x)], theirs)?;
         device.raw().graph_destroy(theirs)?;
@@ -226,14 +230,13 @@ fn host_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let mut host = device.pinned::<u32>(N)?;
-    let address = host.write()?.as_ptr().addr();
     a.synchronize()?;
     let gate = Gate::adding(&kernels, &a, &mut x, 5)?;
     a.copy(&x, &mut host)?;
     // SAFETY: the closure writes `host` alone, which the host reaches.
     unsafe {
-        b.external_host("negate", &[Arg::write(&mut host)], move || {
-            let values = std::slice::from_raw_parts_mut(address as *mut u32, N);
+        b.external_host("negate", &mut host, move |host| {
+            let values = std::slice::from_raw_parts_mut(host, N);
             values.fill(!values[0]);
         })
     }?;
@@ -514,12 +517,12 @@ fn threads_do_not_mix_their_calls(device: &Device) -> Result<()> {
     on_threads(4, |thread| {
         for round in 0..50 {
             let mut own = stream.zeros::<u32>(N)?;
-            let (value, own_address) = (1000 * thread + round, own.as_raw());
+            let value = 1000 * thread + round;
             // SAFETY: `shared` is touched here alone, by operations of one stream.
             unsafe {
-                stream.external("two calls", &[Arg::write(&mut own)], |raw| {
+                stream.external("two calls", &[Arg::write(&mut own)], |raw, [own]| {
                     fill_raw(device, to, value, N, raw)?;
-                    device.raw().copy_on_device(own_address, to, 4 * N, raw)
+                    device.raw().copy_on_device(own, to, 4 * N, raw)
                 })
             }?;
             assert_all(&stream, &own, value)?;
@@ -536,12 +539,12 @@ fn stray_capture(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     // SAFETY: nothing is enqueued. That the capture is left open is the fault that the lint reports.
     let outcome: Result<()> =
-        unsafe { stream.external("captures", &[], |raw| device.raw().capture_begin(raw)) };
+        unsafe { stream.external("captures", (), |raw, ()| device.raw().capture_begin(raw)) };
     refused(outcome, ErrorKind::Captured, &["`captures`", "began or ended a capture"]);
     // SAFETY: the capture is the one that was begun above.
     let graph = unsafe { device.raw().capture_end(stream.as_raw()) }?;
     // SAFETY: nobody has the graph.
     unsafe { device.raw().graph_destroy(graph) }?;
     // SAFETY: nothing is enqueued.
-    unsafe { stream.external("keeps to it", &[], |_| Ok(())) }
+    unsafe { stream.external("keeps to it", (), |_, ()| Ok(())) }
 }

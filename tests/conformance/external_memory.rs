@@ -235,7 +235,7 @@ fn borrowed_memory_goes_back_in_the_order_of_its_stream(device: &Device) -> Resu
         })?;
         let refused_work = Buffer::<u32>::with_raw(&a, address.as_mut_ptr(), N, |x| x.slice(..=N).map(drop));
         refused(refused_work, ErrorKind::OutOfBounds, &[]);
-        a.external("copy", &[Arg::write(&mut y)], |raw| {
+        a.external("copy", &[Arg::write(&mut y)], |raw, [to]| {
             device.raw().copy_on_device(to, address, 4 * N, raw)
         })?;
     }
@@ -255,7 +255,7 @@ fn lent_memory_comes_after_our_work(device: &Device) -> Result<()> {
     let to = y.as_raw();
     // SAFETY: the copy goes to the stream that has the memory.
     unsafe {
-        b.external("copy", &[Arg::write(&mut y)], |raw| {
+        b.external("copy", &[Arg::write(&mut y)], |raw, [to]| {
             device.raw().copy_on_device(to, theirs.as_raw(), 4 * N, raw)
         })
     }?;

@@ -16,6 +16,7 @@ mod events;
 mod exit;
 mod extensions;
 mod external;
+mod external_keyed;
 mod external_memory;
 mod faults;
 mod flags;

@@ -38,24 +38,23 @@ const N: usize = 10_000;
 
 /// Does what the kernel `step` does, in parts.
 fn step(stream: &Stream, x: &mut Buffer<u32>, value: u32, parts: u32) -> Result<()> {
-    let (address, len) = (x.as_raw().0, x.len());
-    let closure = move |part: Part| {
+    let len = x.len();
+    let closure = move |part: Part, x: *mut u32| {
         let range = part.range(len);
         // SAFETY: the ranges of the parts lie in `x`, and do not overlap.
-        let mine =
-            unsafe { std::slice::from_raw_parts_mut((address as *mut u32).add(range.start), range.len()) };
+        let mine = unsafe { std::slice::from_raw_parts_mut(x.add(range.start), range.len()) };
         for x in mine.iter_mut() {
             *x = next(*x, value);
         }
     };
     // SAFETY: the closure writes `x` alone.
-    unsafe { stream.external_parallel("step_in_parts", &[Arg::write(x)], parts, closure) }
+    unsafe { stream.external_parallel("step_in_parts", x, parts, closure) }
 }
 
 /// Runs a closure that touches no memory.
 fn parts(stream: &Stream, count: u32, closure: impl Fn(Part) + Send + Sync + 'static) -> Result<()> {
     // SAFETY: the closure touches no memory of the library's.
-    unsafe { stream.external_parallel("parts", &[], count, closure) }
+    unsafe { stream.external_parallel("parts", (), count, move |part, ()| closure(part)) }
 }
 
 fn parts_cover_the_elements_once(device: &Device) -> Result<()> {
@@ -264,7 +263,7 @@ fn closures_are_dropped_after_their_last_part(device: &Device) -> Result<()> {
     let mut x = a.zeros::<u32>(N)?;
     let own = closure()?;
     // SAFETY: the closure does not touch the memory.
-    let hazard = unsafe { b.external_parallel("parts", &[Arg::write(&mut x)], 2, own) };
+    let hazard = unsafe { b.external_parallel("parts", &mut x, 2, move |part, _| own(part)) };
     refused(hazard, ErrorKind::Hazard, &[]);
     assert_eq!(dropped.try_recv().unwrap(), (0, true));
     gate.open();

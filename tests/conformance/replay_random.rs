@@ -53,10 +53,11 @@ enum RandomOperation {
     Elsewhere {
         x: usize,
     },
-    /// Another library's call.
+    /// Another library's call. With a key, a step records it.
     External {
         x: usize,
         value: u32,
+        keyed: bool,
     },
 }
 
@@ -94,7 +95,8 @@ fn operations() -> impl Strategy<Value = RandomOperation> {
         1 => one().prop_map(|(x, value)| RandomOperation::Renew { x, value }),
         2 => two().prop_map(|(x, y)| RandomOperation::Swap { x, y }),
         1 => Just(RandomOperation::Wait),
-        1 => one().prop_map(|(x, value)| RandomOperation::External { x, value }),
+        3 => (one(), any::<bool>())
+            .prop_map(|((x, value), keyed)| RandomOperation::External { x, value: value % 4, keyed }),
         1 => one().prop_map(|(x, _)| RandomOperation::Elsewhere { x }),
     ]
 }
@@ -170,13 +172,21 @@ fn check(
                     }
                     RandomOperation::Swap { x, y } => buffers.swap(x, y),
                     RandomOperation::Wait => s.synchronize()?,
-                    RandomOperation::External { x, value } => {
-                        let (to, memory) = (buffers[x].as_raw(), &[Arg::write(&mut buffers[x])]);
-                        let pattern = FillPattern::U32(value);
-                        // SAFETY: the fill goes to the stream that is given, and writes this buffer alone.
+                    RandomOperation::External { x, value, keyed } => {
+                        let memory = &[Arg::write(&mut buffers[x])];
+                        // SAFETY: memory and stream are alive.
+                        let fill = |raw, [to]: [_; 1]| unsafe {
+                            device.raw().fill(to, FillPattern::U32(value), SMALL, raw)
+                        };
+                        // SAFETY: the fill goes to the stream that is given, writes this buffer alone, and depends on
+                        // nothing but the key.
                         unsafe {
-                            s.external("theirs", memory, |raw| device.raw().fill(to, pattern, SMALL, raw))
-                        }?;
+                            if keyed {
+                                s.external_keyed("theirs", value.into(), memory, fill)?;
+                            } else {
+                                s.external("theirs", memory, fill)?;
+                            }
+                        }
                     }
                     RandomOperation::Elsewhere { x } => {
                         kernels.step(other, &mut buffers[x], 3, SMALL)?;
@@ -197,7 +207,7 @@ fn check(
                 }
                 RandomOperation::Fill { x, value }
                 | RandomOperation::Upload { x, value }
-                | RandomOperation::External { x, value }
+                | RandomOperation::External { x, value, .. }
                 | RandomOperation::Renew { x, value } => {
                     want[x].fill(value);
                 }

@@ -37,10 +37,10 @@ fn fill_behind(
     grown: Option<&StreamWatcher>,
     first: impl FnOnce(RawStream) -> Result<()>,
 ) -> Result<Option<StreamWatcher>> {
-    let (to, count, raw) = (x.as_raw(), x.len(), stream.device().raw());
+    let (count, raw) = (x.len(), stream.device().raw());
     // SAFETY: the call goes to the stream that is given, and writes `x` alone; `first` has it wait for another stream at most.
     let called = unsafe {
-        stream.external_section("fill_raw", &[Arg::write(x)], grown, |stream| {
+        stream.external_watched("fill_raw", &[Arg::write(x)], grown, |stream, [to]| {
             first(stream)?;
             raw.fill(to, FillPattern::U32(value), count, stream)
         })

@@ -386,11 +386,11 @@ fn a_panic_inside_leaves_the_trace_usable(device: &Device) -> Result<()> {
     let mut x = a.full(N, 1u32)?;
     let trace = device.trace()?;
     // SAFETY: nothing is enqueued.
-    let outside = || unsafe { a.external("foreign", &[], |_| -> Result<()> { panic!("on purpose") }) };
+    let outside = || unsafe { a.external("foreign", (), |_, ()| -> Result<()> { panic!("on purpose") }) };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(outside)).is_err());
     kernels.step(&a, &mut x, 1, N)?;
     // SAFETY: nothing is enqueued.
-    unsafe { a.external("foreign", &[], |_| Ok::<(), gpustream::Error>(())) }?;
+    unsafe { a.external("foreign", (), |_, ()| Ok::<(), gpustream::Error>(())) }?;
     let timeline = trace.stop()?;
     assert!(labelled(&timeline, "step")[0].ran.is_some());
     assert_eq!(labelled(&timeline, "foreign")[0].work, WorkKind::External);

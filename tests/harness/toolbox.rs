@@ -146,9 +146,9 @@ impl Toolbox {
         note("Stream::host_fn_repeat", stream.host_fn_repeat(|| ()));
         // SAFETY: nothing is enqueued, and the closure is not called.
         unsafe {
-            note("Stream::external", stream.external("external", &[], |_| Ok(())));
-            note("Stream::external_host", stream.external_host("external", &[], || ()));
-            note("Stream::external_parallel", stream.external_parallel("parts", &[], 2, |_| ()));
+            note("Stream::external", stream.external("external", (), |_, ()| Ok(())));
+            note("Stream::external_host", stream.external_host("external", (), |()| ()));
+            note("Stream::external_parallel", stream.external_parallel("parts", (), 2, |_, ()| ()));
             note("Stream::wait_raw", stream.wait_raw(RawEvent(0)));
             note(
                 "Buffer::from_raw",

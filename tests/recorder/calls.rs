@@ -256,10 +256,10 @@ fn an_external_operation_costs_what_a_launch_does() {
     on_both(|scene, _, [a, b]| {
         let mut x = a.zeros::<u32>(10).unwrap();
         let external = |stream: &Stream, x: &mut Buffer<u32>| {
-            let (to, raw) = (x.as_raw(), scene.device.raw());
+            let raw = scene.device.raw();
             // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
             let filled = unsafe {
-                stream.external("theirs", &[Arg::write(x)], |stream| {
+                stream.external("theirs", &[Arg::write(x)], |stream, [to]| {
                     raw.fill(to, FillPattern::U32(5), 10, stream)
                 })
             };
@@ -297,7 +297,7 @@ fn stream_is_unlocked_where_an_error_becomes_the_callers() {
             let stream = stream.as_ref().unwrap();
             recorder.fail_next(fake.context_check, codes::NOT_SUPPORTED);
             // SAFETY: nothing is enqueued.
-            unsafe { stream.external("theirs", &[], |_| Ok::<(), Theirs>(())) }
+            unsafe { stream.external("theirs", (), |_, ()| Ok::<(), Theirs>(())) }
         });
         assert!(recorder.disarm(), "the context was looked at");
         assert_eq!(outcome.unwrap_err().0.kind(), ErrorKind::Unsupported);
@@ -310,12 +310,11 @@ fn stream_is_unlocked_where_an_error_becomes_the_callers() {
 fn sections_that_follow_each_other_share_an_event() {
     on_both(|scene, _, [a]| {
         let mut x = a.zeros::<u32>(10).unwrap();
-        let to = x.as_raw();
         let fill = |grown: Option<&StreamWatcher>, x: &mut Buffer<u32>| {
             let raw = scene.device.raw();
             // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
             let filled = unsafe {
-                a.external_section("theirs", &[Arg::write(x)], grown, |stream| {
+                a.external_watched("theirs", &[Arg::write(x)], grown, |stream, [to]| {
                     raw.fill(to, FillPattern::U32(5), 10, stream)
                 })
             };
@@ -582,7 +581,7 @@ fn closures_in_parts_are_refused_without_a_call() {
         let mut x = s.zeros::<u32>(10).unwrap();
         let refusal = || {
             // SAFETY: the closure touches nothing.
-            unsafe { s.external_parallel("parts", &[Arg::write(&mut x)], 2, |_| ()) }
+            unsafe { s.external_parallel("parts", &mut x, 2, |_, _| ()) }
         };
         let (refused, calls) = scene.recorder.record(refusal);
         let error = refused.unwrap_err();

@@ -4,7 +4,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{
-    self as hal, BatchCopy, CallSite, CopyEnd, Error, ErrorKind, RawFunction, RawStream, Result, Work,
+    self as hal, CallSite, Copy1d, CopyDirection, Error, ErrorKind, RawFunction, RawStream, Result, Work,
+    WorkKind,
 };
 
 use crate::host_call::RepeatedCall;
@@ -12,7 +13,7 @@ use crate::launch::LaunchRequest;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::reentrancy::{OutsideClosures, run_external};
-use crate::trace::{self, Direction};
+use crate::trace;
 use crate::track::Tracking;
 
 /// Returns a call site with that name, at the caller's line.
@@ -106,11 +107,12 @@ pub enum DriverCalls<'a> {
     /// One call; most can also be a node of a graph.
     Work(Work<'a>),
     /// A batch of copies. None of them touches what another one writes. It cannot be a node.
-    Batch(&'a [BatchCopy]),
+    Batch(&'a [Copy1d]),
     /// Several calls, which a closure makes in its own order. They cannot be a node.
     Several(trace::WorkKind, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
-    /// Calls of another library on the driver's stream, which your closure makes. They cannot be a node.
-    External(&'a mut dyn FnMut(RawStream) -> Result<()>),
+    /// Calls of another library on the driver's stream, which your closure makes. They cannot be one node. If there is a key,
+    /// then equal keys and accesses mean equal work, so a step need not make the calls again.
+    External { calls: &'a mut dyn FnMut(RawStream) -> Result<()>, key: Option<u64> },
     /// No call: another library makes them on the driver's stream, before or after this operation. It cannot be a node.
     Elsewhere,
 }
@@ -129,9 +131,8 @@ impl<'a> DriverCalls<'a> {
             Self::Several(..) => {
                 Err(not_a_node("make one node of an operation that takes several calls; split it"))
             }
-            Self::External(_) | Self::Elsewhere => Err(not_a_node(
-                "make a node of calls of another library; add a graph of them, `GraphBuilder::child_from_raw`, or make them \
-                 in `Stream::capture`",
+            Self::External { .. } | Self::Elsewhere => Err(not_a_node(
+                "make a node of calls of another library that way; pass the calls to `GraphBuilder::external`",
             )),
         }
     }
@@ -159,7 +160,7 @@ impl<'a> DriverCalls<'a> {
             // SAFETY: by this function's contract.
             Self::Batch(copies) => unsafe { device.copy_batch(copies, stream) },
             Self::Several(_, calls) => calls(device, stream),
-            Self::External(calls) => {
+            Self::External { calls, .. } => {
                 device.enter()?;
                 run_external(|| calls(stream))
             }
@@ -170,15 +171,14 @@ impl<'a> DriverCalls<'a> {
     /// Returns what a trace says of the operation.
     pub(crate) fn traced(&self) -> trace::WorkKind {
         match self {
-            Self::Work(work) => traced(work),
+            Self::Work(work) => trace::timeline_kind(work.kind()),
             Self::Batch(copies) => {
                 let bytes = copies.iter().map(|copy| copy.bytes as u64).sum();
-                let direction =
-                    copies.first().map_or(Direction::Inside, |copy| direction(copy.dst, copy.src));
-                trace::WorkKind::Copy { direction, bytes, pageable: false }
+                let direction = copies.first().map_or(CopyDirection::OnDevice, Copy1d::direction);
+                trace::timeline_kind(WorkKind::Copy { direction, bytes })
             }
             Self::Several(work, _) => *work,
-            Self::External(_) | Self::Elsewhere => trace::WorkKind::External,
+            Self::External { .. } | Self::Elsewhere => trace::WorkKind::External,
         }
     }
 
@@ -194,33 +194,6 @@ impl<'a> DriverCalls<'a> {
                 call => call.enqueue(device, stream),
             }
         }
-    }
-}
-
-/// Returns what a trace says of an operation.
-pub fn traced(work: &Work<'_>) -> trace::WorkKind {
-    let copy =
-        |direction, bytes: usize| trace::WorkKind::Copy { direction, bytes: bytes as u64, pageable: false };
-    match *work {
-        Work::Kernel { config, .. } => trace::WorkKind::Kernel { grid: config.grid, block: config.block },
-        Work::CopyToDevice { bytes, .. } | Work::CopyInline { bytes, .. } => copy(Direction::Up, bytes),
-        Work::CopyToHost { bytes, .. } => copy(Direction::Down, bytes),
-        Work::CopyOnDevice { bytes, .. } => copy(Direction::Inside, bytes),
-        Work::CopyFromPeer { bytes, .. } => copy(Direction::Peer, bytes),
-        Work::Copy3d(it) => copy(direction(it.dst, it.src), it.width * it.height * it.depth),
-        Work::Fill { pattern, count, .. } => {
-            trace::WorkKind::Fill { bytes: (pattern.width() * count) as u64 }
-        }
-        Work::Host { .. } | Work::HostParts { .. } => trace::WorkKind::Host,
-        _ => trace::WorkKind::Other,
-    }
-}
-
-fn direction(dst: CopyEnd, src: CopyEnd) -> Direction {
-    match (dst, src) {
-        (_, CopyEnd::Host(_)) => Direction::Up,
-        (CopyEnd::Host(_), _) => Direction::Down,
-        _ => Direction::Inside,
     }
 }
 

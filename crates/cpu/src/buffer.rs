@@ -1,13 +1,13 @@
 //! Memory and copies. Host and device share one address space, so these are plain addresses.
 
 use gpustream_hal::{
-    BatchCopy, Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
-    RawStream, Result,
+    Buffers, Copy1d, Copy3d, CopyDirection, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
+    RawBuffer, RawStream, Result,
 };
 
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::work::{CopyDirection, Strided, Task, pieces};
+use crate::work::{Strided, Task, pieces};
 
 impl CpuDevice {
     unsafe fn copy(
@@ -160,7 +160,7 @@ unsafe impl Buffers for CpuDevice {
     }
 
     /// A batch is one operation. Workers share its copies.
-    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+    unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
         stream.submit(Task::Batch(pieces(copies)))

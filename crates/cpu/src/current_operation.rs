@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use gpustream_hal::RanWork;
+use gpustream_hal::WorkKind;
 use gpustream_hal::trace::now;
 
 use crate::recorder::Numbered;
@@ -82,7 +82,7 @@ impl Running {
         match self.timing {
             // SAFETY: by this function's contract.
             Timing::Work => self.operation.ran(unsafe { (*work).described() }, self.start),
-            Timing::Word => self.operation.ran((None, RanWork::Other), self.start),
+            Timing::Word => self.operation.ran((None, WorkKind::Other), self.start),
             Timing::None => self.operation.passed(),
         }
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
-    self as hal, Conditional, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawBuffer,
-    RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat, Result,
+    self as hal, Conditional, ErrorKind, Fill, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace,
+    RawBuffer, RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat, Result,
 };
 
 use crate::capture::{self, Capture};
@@ -15,7 +15,7 @@ use crate::launch;
 use crate::plan::{self, GraphRun, PlanNode};
 use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::{CopyDirection, Strided, Task};
+use crate::work::{Strided, Task};
 
 /// A graph that can be edited. Its nodes' handles are their indices.
 #[derive(Default)]
@@ -130,18 +130,13 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Task> {
             // SAFETY: passed on to the caller.
             Task::Launch(unsafe { launch::prepare(function, config, args, workers as u32) }?)
         }
-        hal::Work::CopyToDevice { dst, src, bytes } => {
-            Task::Copy { direction: CopyDirection::ToDevice, dst: dst.0, src: src as usize, bytes }
-        }
-        hal::Work::CopyToHost { dst, src, bytes } => {
-            Task::Copy { direction: CopyDirection::ToHost, dst: dst as usize, src: src.0, bytes }
-        }
-        hal::Work::CopyOnDevice { dst, src, bytes } => {
-            Task::Copy { direction: CopyDirection::OnDevice, dst: dst.0, src: src.0, bytes }
+        hal::Work::Copy(copy) => {
+            let (dst, src) = (copy.dst.address().0, copy.src.address().0);
+            Task::Copy { direction: copy.direction(), dst, src, bytes: copy.bytes }
         }
         // SAFETY: passed on to the caller.
         hal::Work::Copy3d(copy) => Task::Copy3d(Box::new(unsafe { Strided::new(copy) })),
-        hal::Work::Fill { dst, pattern, count } => Task::Fill { dst: dst.0, pattern, count },
+        hal::Work::Fill(Fill { dst, pattern, count }) => Task::Fill { dst: dst.0, pattern, count },
         hal::Work::Host { function, data } => Task::Host { function, data: data as usize },
         hal::Work::HostParts { function, data, parts } => {
             Task::HostParts { function, data: data as usize, parts }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream_hal::trace::now;
-use gpustream_hal::{Ran, RanWork};
+use gpustream_hal::{Ran, WorkKind};
 
 use crate::sync::lock;
 
@@ -108,7 +108,7 @@ pub(crate) fn leave() {
 /// Something that the device ran.
 struct Activity {
     label: Option<Arc<str>>,
-    work: RanWork,
+    work: WorkKind,
     time: Range<u64>,
 }
 
@@ -152,7 +152,7 @@ impl Numbered {
 
     /// Records that a part that began at `start` has just ended.
     #[cold]
-    pub(crate) fn ran(&self, (label, work): (Option<Arc<str>>, RanWork), start: u64) {
+    pub(crate) fn ran(&self, (label, work): (Option<Arc<str>>, WorkKind), start: u64) {
         let time = start..now();
         let mut ran = lock(&self.ran);
         ran.cover(&time);
@@ -186,7 +186,7 @@ impl Drop for Numbered {
             && (list.is_empty() || cut)
         {
             if recorder.has_room() {
-                list.push(Activity { label: None, work: RanWork::Other, time });
+                list.push(Activity { label: None, work: WorkKind::Other, time });
             } else if !cut {
                 recorder.lost.fetch_add(1, Ordering::Relaxed);
             }

@@ -5,7 +5,9 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, HostPartFn, LaunchConfig, RanWork, Result};
+use gpustream_hal::{
+    Copy1d, Copy3d, CopyDirection, FillPattern, HostFn, HostPartFn, LaunchConfig, Result, WorkKind,
+};
 
 use crate::cooperative;
 use crate::grid::{self, Launch};
@@ -26,6 +28,7 @@ pub(crate) enum Task {
     Empty,
     Launch(Launch),
     Copy {
+        /// This only matters for traces.
         direction: CopyDirection,
         dst: usize,
         src: usize,
@@ -62,15 +65,6 @@ pub(crate) enum Task {
     Free(usize),
 }
 
-/// The direction of a copy. It only matters for traces.
-#[derive(Clone, Copy)]
-pub(crate) enum CopyDirection {
-    ToDevice,
-    ToHost,
-    OnDevice,
-    FromPeer,
-}
-
 /// One piece of a batch of copies.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyPiece {
@@ -80,8 +74,8 @@ pub(crate) struct CopyPiece {
 }
 
 /// Returns a batch's copies, divided into pieces that one worker does at a time.
-pub(crate) fn pieces(copies: &[BatchCopy]) -> Arc<[CopyPiece]> {
-    let cut = |copy: &BatchCopy| {
+pub(crate) fn pieces(copies: &[Copy1d]) -> Arc<[CopyPiece]> {
+    let cut = |copy: &Copy1d| {
         let (dst, src, bytes) = (copy.dst.address().0, copy.src.address().0, copy.bytes);
         let piece =
             move |from| CopyPiece { dst: dst + from, src: src + from, bytes: PIECE.min(bytes - from) };
@@ -167,36 +161,28 @@ impl Task {
     ///
     /// # Safety
     /// The module of a launch must be loaded.
-    pub(crate) unsafe fn described(&self) -> (Option<Arc<str>>, RanWork) {
+    pub(crate) unsafe fn described(&self) -> (Option<Arc<str>>, WorkKind) {
+        let copy = |direction, bytes: usize| WorkKind::Copy { direction, bytes: bytes as u64 };
         match self {
             Self::Launch(launch) => {
                 // SAFETY: by this function's contract.
                 let kernel = unsafe { &*launch.function.0 };
                 let LaunchConfig { grid, block, .. } = launch.config;
-                (Some(kernel.name.clone()), RanWork::Kernel { grid, block })
+                (Some(kernel.name.clone()), WorkKind::Kernel { grid, block })
             }
-            Self::Copy { direction, bytes, .. } => {
-                let bytes = *bytes as u64;
-                let work = match direction {
-                    CopyDirection::ToDevice => RanWork::CopyToDevice { bytes },
-                    CopyDirection::ToHost => RanWork::CopyToHost { bytes },
-                    CopyDirection::OnDevice => RanWork::CopyOnDevice { bytes },
-                    CopyDirection::FromPeer => RanWork::CopyFromPeer { bytes },
-                };
-                (None, work)
-            }
+            Self::Copy { direction, bytes, .. } => (None, copy(*direction, *bytes)),
             Self::Batch(pieces) => {
-                let bytes = pieces.iter().map(|piece| piece.bytes as u64).sum();
-                (None, RanWork::CopyOnDevice { bytes })
+                let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+                (None, copy(CopyDirection::OnDevice, bytes))
             }
             Self::Copy3d(strided) => {
                 let Copy3d { width, height, depth, .. } = strided.copy;
-                (None, RanWork::CopyOnDevice { bytes: (width * height * depth) as u64 })
+                (None, copy(CopyDirection::OnDevice, width * height * depth))
             }
             Self::Fill { pattern, count, .. } => {
-                (None, RanWork::Fill { bytes: (count * pattern.width()) as u64 })
+                (None, WorkKind::Fill { bytes: (count * pattern.width()) as u64 })
             }
-            _ => (None, RanWork::Other),
+            _ => (None, WorkKind::Other),
         }
     }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::trace::now;
 use gpustream_hal::{
-    BatchCopy, CopyEnd, ErrorKind, EventOptions, FillPattern, GraphNode, LaunchConfig, NodePlace, RanWork,
-    RawBuffer, RawStream, Repeat, TraceClock, WaitValue, Work,
+    Copy1d, CopyDirection, CopyEnd, ErrorKind, EventOptions, Fill, FillPattern, GraphNode, LaunchConfig,
+    NodePlace, RawBuffer, RawStream, Repeat, TraceClock, WaitValue, Work, WorkKind,
 };
 use support::{Arg, Bench, SYNC, await_flag, compile, options};
 
@@ -38,7 +38,7 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(&format!("{SYNC}{KERN
 struct Part {
     operation: u64,
     label: String,
-    work: RanWork,
+    work: WorkKind,
     start: u64,
     end: u64,
     last: bool,
@@ -76,14 +76,14 @@ fn take(bench: &Bench) -> (Vec<Part>, u64) {
 }
 
 /// Takes what was measured, and asserts that nothing was lost. Returns the operations and what they did.
-fn works(bench: &Bench) -> Vec<(u64, RanWork)> {
+fn works(bench: &Bench) -> Vec<(u64, WorkKind)> {
     let (parts, lost) = take(bench);
     assert_eq!(lost, 0);
     parts.iter().map(|part| (part.operation, part.work)).collect()
 }
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
-const KERNEL: RanWork = RanWork::Kernel { grid: [1; 3], block: [1; 3] };
+const KERNEL: WorkKind = WorkKind::Kernel { grid: [1; 3], block: [1; 3] };
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
@@ -108,7 +108,7 @@ fn every_operation_ends_once_and_says_what_it_was() {
         numbered(&bench, 9, || device.stream_write_value32(s, word_at, 1)).unwrap();
         numbered(&bench, 10, || device.stream_wait_value32(s, word_at, WaitValue::Equal(1))).unwrap();
         numbered(&bench, 11, || device.copy_on_device(b, a, 0, s)).unwrap();
-        let copy = BatchCopy { dst: CopyEnd::Device(b), src: CopyEnd::Device(a), bytes: 24 };
+        let copy = Copy1d { dst: CopyEnd::Device(b), src: CopyEnd::Device(a), bytes: 24 };
         numbered(&bench, 12, || device.copy_batch(&[copy, copy][..1], s)).unwrap();
     }
     let go = bench.flag();
@@ -118,21 +118,21 @@ fn every_operation_ends_once_and_says_what_it_was() {
     numbered(&bench, 13, || bench.wait(s, passed));
     go.store(1, Ordering::Release);
     bench.sync(s).unwrap();
-    let copy = |bytes| RanWork::CopyOnDevice { bytes };
+    let copy = |bytes| WorkKind::Copy { direction: CopyDirection::OnDevice, bytes };
     let expected = [
         KERNEL,
-        RanWork::CopyToDevice { bytes: 8 },
-        RanWork::CopyToHost { bytes: 12 },
+        WorkKind::Copy { direction: CopyDirection::ToDevice, bytes: 8 },
+        WorkKind::Copy { direction: CopyDirection::ToHost, bytes: 12 },
         copy(16),
-        RanWork::CopyFromPeer { bytes: 20 },
-        RanWork::Fill { bytes: 10 },
-        RanWork::Other,
-        RanWork::Other,
-        RanWork::Other,
-        RanWork::Other,
+        WorkKind::Copy { direction: CopyDirection::FromPeer, bytes: 20 },
+        WorkKind::Fill { bytes: 10 },
+        WorkKind::Other,
+        WorkKind::Other,
+        WorkKind::Other,
+        WorkKind::Other,
         copy(0),
         copy(24),
-        RanWork::Other,
+        WorkKind::Other,
     ];
     let (parts, lost) = take(&bench);
     let found: Vec<_> = parts.iter().map(|part| (part.operation, part.work)).collect();
@@ -244,14 +244,14 @@ fn graphs_are_measured_by_node() {
     let (graph, empty) = unsafe {
         let (graph, empty) = (device.graph_create().unwrap(), device.graph_create().unwrap());
         let add = |after: &[_], node: &GraphNode<'_>| device.graph_add_node(graph, after, node).unwrap();
-        let fill = Work::Fill { dst: x.buffer, pattern: FillPattern::U32(1), count: 2 };
+        let fill = Work::Fill(Fill { dst: x.buffer, pattern: FillPattern::U32(1), count: 2 });
         let fill = add(&[], &GraphNode::Work(fill));
         let meetings = [
             add(&[fill], &kernel_node(&bench, "meet", &first)),
             add(&[fill], &kernel_node(&bench, "meet", &second)),
         ];
         let joined = add(&meetings, &GraphNode::Empty);
-        let copy = Work::CopyToHost { dst: (x.buffer.0 + 64) as *mut u8, src: x.buffer, bytes: 8 };
+        let copy = Work::Copy(Copy1d::to_host((x.buffer.0 + 64) as *mut u8, x.buffer, 8));
         let copied = add(&[joined], &GraphNode::Work(copy));
         add(&[copied], &GraphNode::Work(Work::Host { function: nothing, data: null_mut() }));
         (device.graph_instantiate(graph).unwrap(), device.graph_instantiate(empty).unwrap())
@@ -270,13 +270,13 @@ fn graphs_are_measured_by_node() {
             parts.iter().map(|part| (part.operation, part.label.as_str(), part.work)).collect();
         let of = |label, work| (2 * number, label, work);
         let expected = [
-            of("", RanWork::Fill { bytes: 8 }),
+            of("", WorkKind::Fill { bytes: 8 }),
             of("meet", KERNEL),
             of("meet", KERNEL),
-            of("", RanWork::Other),
-            of("", RanWork::CopyToHost { bytes: 8 }),
-            of("", RanWork::Other),
-            (2 * number + 1, "", RanWork::Other),
+            of("", WorkKind::Other),
+            of("", WorkKind::Copy { direction: CopyDirection::ToHost, bytes: 8 }),
+            of("", WorkKind::Other),
+            (2 * number + 1, "", WorkKind::Other),
         ];
         assert_eq!((found, lost), (expected.to_vec(), 0));
         let [fill, a, b, joined, ..] = &parts[..] else { unreachable!() };

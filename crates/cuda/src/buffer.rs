@@ -6,7 +6,7 @@ use std::ptr;
 use cudarc::driver::sys::{self, CUDA_MEMCPY3D, CUarray, CUdevice, CUdeviceptr, CUmem_advise, CUmemorytype};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
+    Buffers, Copy1d, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
     RawBuffer, RawStream, Result, copy_each,
 };
 
@@ -249,7 +249,7 @@ unsafe impl Buffers for CudaDevice {
     }
 
     /// The driver refuses batches on the legacy stream.
-    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+    unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         if api.cuMemcpyBatchAsync.is_none() || is_legacy(stream) {
             // SAFETY: passed on to the caller.

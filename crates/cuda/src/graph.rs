@@ -11,9 +11,8 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Conditional, Copy3d, CopyEnd, DriverNode, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate,
-    Graphs, LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream,
-    Repeat, Result, Work,
+    Conditional, DriverNode, ErrorKind, Fill, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig,
+    NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat, Result, Work,
 };
 
 use crate::api::Api;
@@ -51,33 +50,18 @@ fn kernel_params(
 
 /// Returns the parameters for a node that copies; a one-dimensional copy is one row.
 fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
-    let (dst, src, bytes) = match *work {
-        Work::CopyToDevice { dst, src, bytes } => {
-            (CopyEnd::Device(dst), CopyEnd::Host(src.cast_mut()), bytes)
-        }
-        Work::CopyToHost { dst, src, bytes } => (CopyEnd::Host(dst), CopyEnd::Device(src), bytes),
-        Work::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
-        Work::Copy3d(copy) => return Ok(copy_params(copy)),
+    match *work {
+        Work::Copy(copy) => Ok(copy_params(&copy.as_row())),
+        Work::Copy3d(copy) => Ok(copy_params(copy)),
         _ => {
             let message = "this kind of graph node is not known to the CUDA backend";
-            return Err(error(ErrorKind::Unsupported, message));
+            Err(error(ErrorKind::Unsupported, message))
         }
-    };
-    Ok(copy_params(&Copy3d {
-        dst,
-        dst_pitch: bytes,
-        dst_rows: 1,
-        src,
-        src_pitch: bytes,
-        src_rows: 1,
-        width: bytes,
-        height: 1,
-        depth: 1,
-    }))
+    }
 }
 
 /// Returns a fill node's parameters.
-fn fill_params(dst: RawBuffer, pattern: FillPattern, count: usize) -> CUDA_MEMSET_NODE_PARAMS {
+fn fill_params(Fill { dst, pattern, count }: Fill) -> CUDA_MEMSET_NODE_PARAMS {
     let element = pattern.width();
     CUDA_MEMSET_NODE_PARAMS {
         dst: address_of(dst),
@@ -196,8 +180,8 @@ unsafe impl Graphs for CudaDevice {
                         let _ = api.cuGraphDestroyNode(added);
                     })?;
                 }
-                GraphNode::Work(Work::Fill { dst, pattern, count: elements }) => {
-                    let params = fill_params(dst, pattern, elements);
+                GraphNode::Work(Work::Fill(fill)) => {
+                    let params = fill_params(fill);
                     api.cuGraphAddMemsetNode(out, graph, deps, count, &raw const params, context).ok()?;
                 }
                 GraphNode::Work(Work::Host { function, data }) => {
@@ -311,8 +295,8 @@ unsafe impl Graphs for CudaDevice {
                     let params = kernel_params(function, config, args);
                     api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
                 }
-                Work::Fill { dst, pattern, count } => {
-                    let params = fill_params(dst, pattern, count);
+                Work::Fill(fill) => {
+                    let params = fill_params(fill);
                     api.cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context).ok()
                 }
                 Work::Host { function, data } => {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Instant;
 
 use gpustream_hal::{
-    Device, ErrorKind, FillPattern, LaunchConfig, PinnedOptions, Ran, RanWork, RawFunction, RawStream,
-    StreamOptions, trace,
+    Device, ErrorKind, FillPattern, LaunchConfig, PinnedOptions, Ran, RawFunction, RawStream, StreamOptions,
+    WorkKind, trace,
 };
 
 /// `template <class T> __global__ void spin(unsigned long long nanoseconds)`, for `float`.
@@ -27,7 +27,7 @@ const SLACK: u64 = 100_000;
 #[derive(Clone, Debug)]
 struct Measured {
     label: String,
-    work: RanWork,
+    work: WorkKind,
     start: u64,
     end: u64,
 }
@@ -190,11 +190,11 @@ fn each_kind_is_measured(scene: &Scene) {
     let bytes = BYTES as u64;
     let all: Vec<_> = (1..=5).map(one).collect();
     let works = [
-        RanWork::Kernel { grid: [2, 1, 1], block: [32, 1, 1] },
-        RanWork::Fill { bytes },
-        RanWork::CopyOnDevice { bytes },
-        RanWork::CopyToHost { bytes },
-        RanWork::CopyToDevice { bytes },
+        WorkKind::Kernel { grid: [2, 1, 1], block: [32, 1, 1] },
+        WorkKind::Fill { bytes },
+        WorkKind::Copy { direction: CopyDirection::OnDevice, bytes },
+        WorkKind::Copy { direction: CopyDirection::ToHost, bytes },
+        WorkKind::Copy { direction: CopyDirection::ToDevice, bytes },
     ];
     for (ran, work) in all.iter().zip(works) {
         assert_eq!(ran.work, work);

@@ -1,5 +1,7 @@
 //! Another library's work in your streams: ordered, waited for and reported like a launch.
 
+mod operands;
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -18,6 +20,8 @@ use smallvec::SmallVec;
 
 use crate::launch::Arg;
 use crate::stream::{Stream, record_call};
+
+pub use operands::{Operand, Operands};
 
 /// Checks that this thread may call the library and wait.
 ///
@@ -53,28 +57,28 @@ impl Stream {
     /// error type can be anything that this library's [`Error`] converts into, for example `anyhow::Error`. If your closure
     /// returns this library's errors, wrap others with `map_err(Error::external)`.
     ///
-    /// `memory` names the memory that the work touches ([`Arg::read`], [`Arg::write`]); values are ignored. Take addresses
-    /// (`as_raw`) and allocate workspace ([`Stream::alloc`]) before the call, because inside `call` the stream is locked and
-    /// calls to this library are errors.
+    /// `memory` names the memory that the work touches: `(&a, &b, &mut c)` if it reads `a` and `b` and writes `c`. `call` gets
+    /// the addresses in the same order, so the two cannot disagree ([`Operands`](crate::interop::Operands) lists what you can
+    /// pass). Allocate workspace with [`Stream::alloc`] before the call and name it too, because inside `call` the stream is
+    /// locked and calls to this library are errors.
     ///
     /// In a capture the driver records what `call` enqueues. In a run of a [`Replay`](crate::Replay) the operation ends a
-    /// segment, and `call` is called again in every run. If you build a graph node by node, pass a driver's graph instead
-    /// ([`GraphBuilder::child_from_raw`](crate::GraphBuilder::child_from_raw)).
+    /// segment, and `call` is called again in every run, unless you give a [key](Self::external_keyed). If you build a graph
+    /// node by node, use [`GraphBuilder::external`](crate::GraphBuilder::external).
     ///
     /// ```
-    /// use gpustream::{Arg, hal::{FillPattern, RawBuffer, RawStream}};
+    /// use gpustream::hal::{FillPattern, RawBuffer, RawStream};
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// // A library with its own C interface, which takes a stream and an address.
-    /// fn set_all(device: &gpustream::Device, to: RawBuffer, count: usize, stream: RawStream) -> gpustream::Result<()> {
+    /// fn set_all(device: &gpustream::Device, to: *mut u32, count: usize, stream: RawStream) -> gpustream::Result<()> {
     ///     // SAFETY: the caller's memory and stream.
-    ///     unsafe { device.raw().fill(to, FillPattern::U32(7), count, stream) }
+    ///     unsafe { device.raw().fill(RawBuffer(to as usize), FillPattern::U32(7), count, stream) }
     /// }
     ///
     /// let mut y = stream.alloc::<u32>(100)?;
-    /// let address = y.as_raw();
     /// // SAFETY: the fill goes to the stream that it is given, and only writes `y`.
-    /// unsafe { stream.external("set_all", &[Arg::write(&mut y)], |raw| set_all(&device, address, 100, raw)) }?;
+    /// unsafe { stream.external("set_all", &mut y, |raw, y| set_all(&device, y, 100, raw)) }?;
     /// assert_eq!(stream.download(&y)?, [7; 100]);
     /// # Ok::<(), gpustream::Error>(())
     /// ```
@@ -93,20 +97,23 @@ impl Stream {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     #[track_caller]
-    pub unsafe fn external<R, E: From<Error>>(
+    pub unsafe fn external<'a, M: Operands<'a>, R, E: From<Error>>(
         &self,
         label: &'static str,
-        memory: &[Arg<'_>],
-        call: impl FnOnce(RawStream) -> Result<R, E>,
+        memory: M,
+        call: impl FnOnce(RawStream, M::Addresses) -> Result<R, E>,
     ) -> Result<R, E> {
         let entry = self.enter(call_site(label))?;
-        let accesses = self.accesses(&entry, memory)?;
+        let (memory, addresses) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
+        let call = |raw| call(raw, addresses);
         let begun = if lint::is_on() { None } else { entry.begin(&accesses)? };
         let Some(begun) = begun else {
             cold_path();
             // SAFETY: by this function's contract.
             let submit = |submission: &mut Operation<'_>| unsafe { entry.submit_elsewhere(submission) };
-            return self.submit_external(&entry, &accesses, call, submit).map(|(value, ())| value);
+            let (value, ()) = self.submit_external(&entry, &accesses, call, None, submit)?;
+            return value.ok_or_else(|| not_enqueued().into());
         };
         let outcome = match self.core.device.enter() {
             Ok(()) => Ok(reentrancy::run_external(|| call(self.core.raw()))),
@@ -120,6 +127,69 @@ impl Stream {
             Ok(outcome) => outcome.and_then(|value| finished.map(|()| value).map_err(E::from)),
             Err(error) => entry.named(Err(error)).map_err(E::from),
         }
+    }
+
+    /// Like [`external`](Self::external), for work that a [`Replay`](crate::Replay) can record: you promise that calls with the
+    /// same label, the same key and the same memory do the same work. Does not block unless `call` does.
+    ///
+    /// In a run of a replay, [`external`](Self::external) ends a segment, because the replay cannot know what `call` would do.
+    /// With a key it goes on: in the second run we record what `call` enqueues, as one node of the step's graph, and later runs
+    /// launch that graph without calling `call`. If key or memory change, we call it again. Everywhere else this is the same as
+    /// [`external`](Self::external).
+    ///
+    /// For example, a library of matrix products can number the combinations of shape, scalars and settings that it meets, and
+    /// use that number as the key. A hash would not do, because two combinations might have the same.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use gpustream::hal::{FillPattern, RawBuffer};
+    /// # fn main() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let (mut x, mut replay, calls) = (stream.zeros::<u32>(8)?, device.replay(), Cell::new(0));
+    /// let theirs = |raw, x: *mut u32| {
+    ///     calls.set(calls.get() + 1);
+    ///     // SAFETY: the memory is that of `x`, which has 8 elements, and the stream is the one that we are given.
+    ///     unsafe { device.raw().fill(RawBuffer(x as usize), FillPattern::U32(7), 8, raw) }
+    /// };
+    /// for _ in 0..10 {
+    ///     // SAFETY: `theirs` only enqueues a fill of `x` in the stream that it gets, and always the same.
+    ///     replay.run(&stream, |s| unsafe { s.external_keyed("theirs", 0, &mut x, theirs) })?;
+    /// }
+    /// assert_eq!((stream.download(&x)?, calls.get()), (vec![7; 8], 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`external`](Self::external); if the driver cannot capture the calls, its error in the run that records them.
+    ///
+    /// # Safety
+    /// As for [`external`](Self::external), with these additions:
+    /// * Equal labels, keys and memory must mean equal work. This includes everything that decides what is enqueued, for example
+    ///   scalars, and the contents of host memory that `call` reads.
+    /// * Everything else that the work uses must live as long as the [`Replay`](crate::Replay).
+    /// * If the work uses state of a library's handle, for example a workspace, `memory` must name it, because the recording
+    ///   may run while `call` is called for another stream.
+    #[track_caller]
+    pub unsafe fn external_keyed<'a, M: Operands<'a>, E: From<Error>>(
+        &self,
+        label: &'static str,
+        key: u64,
+        memory: M,
+        call: impl FnOnce(RawStream, M::Addresses) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.core.is_in_step() {
+            // SAFETY: by this function's contract.
+            return unsafe { self.external(label, memory, call) };
+        }
+        let entry = self.enter(call_site(label))?;
+        let (memory, addresses) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
+        let call = |raw| call(raw, addresses);
+        // SAFETY: by this function's contract.
+        let submit = |submission: &mut Operation<'_>| unsafe { entry.submit_elsewhere(submission) };
+        self.submit_external(&entry, &accesses, call, Some(key), submit).map(drop)
     }
 
     /// Like [`external`](Self::external), for work that a library has to watch. Also returns a [`StreamWatcher`], which tells
@@ -136,12 +206,12 @@ impl Stream {
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// # let mut y = stream.zeros::<f32>(100)?;
-    /// let routine = |_| -> Result<()> { Ok(()) };
+    /// let routine = |_, _| -> Result<()> { Ok(()) };
     /// // SAFETY: nothing is enqueued.
-    /// let ((), first) = unsafe { stream.external_section("first", &[Arg::write(&mut y)], None, routine) }?;
+    /// let ((), first) = unsafe { stream.external_watched("first", &mut y, None, routine) }?;
     /// let first = first.expect("there is none to grow");
     /// // SAFETY: nothing is enqueued.
-    /// let ((), second) = unsafe { stream.external_section("second", &[Arg::write(&mut y)], Some(&first), routine) }?;
+    /// let ((), second) = unsafe { stream.external_watched("second", &mut y, Some(&first), routine) }?;
     /// assert!(second.is_none());
     ///
     /// stream.synchronize()?;
@@ -156,22 +226,25 @@ impl Stream {
     /// # Safety
     /// As for [`external`](Self::external).
     #[track_caller]
-    pub unsafe fn external_section<R, E: From<Error>>(
+    pub unsafe fn external_watched<'a, M: Operands<'a>, R, E: From<Error>>(
         &self,
         label: &'static str,
-        memory: &[Arg<'_>],
+        memory: M,
         grown: Option<&StreamWatcher>,
-        call: impl FnOnce(RawStream) -> Result<R, E>,
+        call: impl FnOnce(RawStream, M::Addresses) -> Result<R, E>,
     ) -> Result<(R, Option<StreamWatcher>), E> {
         let entry = self.enter(call_site(label))?;
-        let accesses = self.accesses(&entry, memory)?;
+        let (memory, addresses) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
+        let call = |raw| call(raw, addresses);
         // SAFETY: by this function's contract.
         let submit =
             |submission: &mut Operation<'_>| unsafe { entry.submit_watched(&self.core, submission, grown) };
-        self.submit_external(&entry, &accesses, call, submit)
+        let (value, watcher) = self.submit_external(&entry, &accesses, call, None, submit)?;
+        Ok((value.ok_or_else(not_enqueued)?, watcher))
     }
 
-    /// Like [`external_section`](Self::external_section), but without a closure: you get the driver's stream, and the other
+    /// Like [`external_watched`](Self::external_watched), but without a closure: you get the driver's stream, and the other
     /// library enqueues the work elsewhere.
     ///
     /// Use this if one call enqueues work in many streams at once, such as the end of an NCCL group. Call this function on each
@@ -186,13 +259,13 @@ impl Stream {
     /// let (to_x, to_y, raw) = (x.as_raw(), y.as_raw(), device.raw());
     /// // SAFETY: between the two operations each stream only gets a fill of its own memory.
     /// unsafe {
-    ///     let (raw_a, in_front_a) = a.external_place("fill", &[Arg::write(&mut x)], None)?;
-    ///     let (raw_b, in_front_b) = b.external_place("fill", &[Arg::write(&mut y)], None)?;
+    ///     let (raw_a, in_front_a) = a.external_elsewhere("fill", &[Arg::write(&mut x)], None)?;
+    ///     let (raw_b, in_front_b) = b.external_elsewhere("fill", &[Arg::write(&mut y)], None)?;
     ///     raw.fill(to_x, FillPattern::U32(1), 100, raw_a)?;
     ///     raw.fill(to_y, FillPattern::U32(2), 100, raw_b)?;
     ///     // Nothing was submitted in between, so the sections grow.
-    ///     assert!(a.external_place("fill", &[Arg::write(&mut x)], in_front_a.as_ref())?.1.is_none());
-    ///     assert!(b.external_place("fill", &[Arg::write(&mut y)], in_front_b.as_ref())?.1.is_none());
+    ///     assert!(a.external_elsewhere("fill", &[Arg::write(&mut x)], in_front_a.as_ref())?.1.is_none());
+    ///     assert!(b.external_elsewhere("fill", &[Arg::write(&mut y)], in_front_b.as_ref())?.1.is_none());
     /// }
     /// // Each stream waits for the other's fill.
     /// assert_eq!((b.download(&x)?, a.download(&y)?), (vec![1; 100], vec![2; 100]));
@@ -200,12 +273,12 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Those of [`external_section`](Self::external_section).
+    /// Those of [`external_watched`](Self::external_watched).
     ///
     /// # Safety
     /// As for [`external`](Self::external), for the work that is enqueued between the two operations.
     #[track_caller]
-    pub unsafe fn external_place(
+    pub unsafe fn external_elsewhere(
         &self,
         label: &'static str,
         memory: &[Arg<'_>],
@@ -226,8 +299,9 @@ impl Stream {
         entry: &StreamEntry<'_>,
         accesses: &[&Access<'_>],
         call: impl FnOnce(RawStream) -> Result<R, E>,
+        key: Option<u64>,
         submit: impl FnOnce(&mut Operation<'_>) -> Result<S>,
-    ) -> Result<(R, S), E> {
+    ) -> Result<(Option<R>, S), E> {
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
             let Some(call) = call.take() else { return Ok(()) };
@@ -240,10 +314,15 @@ impl Stream {
             }
             if failed { Err(not_enqueued()) } else { Ok(()) }
         };
-        let submitted =
-            submit(&mut Operation::new(&entry.caller, accesses, DriverCalls::External(&mut calls)));
+        let submitted = submit(&mut Operation::new(
+            &entry.caller,
+            accesses,
+            DriverCalls::External { calls: &mut calls, key },
+        ));
         match (outcome, submitted) {
-            (Some(Ok(value)), Ok(submitted)) => Ok((value, submitted)),
+            (Some(Ok(value)), Ok(submitted)) => Ok((Some(value), submitted)),
+            // Only a step that has recorded the calls does without them.
+            (None, Ok(submitted)) if key.is_some() => Ok((None, submitted)),
             (Some(Err(error)), _) => Err(error),
             (_, submitted) => entry.named(Err(submitted.err().unwrap_or_else(not_enqueued))).map_err(E::from),
         }
@@ -252,19 +331,18 @@ impl Stream {
     /// Enqueues another library's work that runs on the host, in this stream's order. On the CPU device, where kernels and the
     /// host share memory, this is the counterpart of a vendor library's routine. Does not block.
     ///
-    /// It is like [`host_fn`](Self::host_fn), but the closure may touch the memory that you name. On the CPU device that can be
-    /// any memory, at the addresses that `as_raw` returns. On other devices it must be memory that both sides reach.
+    /// It is like [`host_fn`](Self::host_fn), but the closure may touch the memory that you name, and gets its addresses. On the
+    /// CPU device that can be any memory. On other devices it must be memory that both sides reach.
     ///
     /// ```
-    /// use gpustream::Arg;
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut y = stream.upload(&[3.0f32, 1.0, 2.0])?;
-    /// let (address, len) = (y.as_raw().0, y.len());
+    /// let len = y.len();
     /// // SAFETY: the closure only touches `y`, which we pass for writing.
     /// unsafe {
-    ///     stream.external_host("sort", &[Arg::write(&mut y)], move || {
-    ///         std::slice::from_raw_parts_mut(address as *mut f32, len).sort_by(f32::total_cmp);
+    ///     stream.external_host("sort", &mut y, move |y| {
+    ///         std::slice::from_raw_parts_mut(y, len).sort_by(f32::total_cmp);
     ///     })
     /// }?;
     /// assert_eq!(stream.download(&y)?, [1.0, 2.0, 3.0]);
@@ -278,14 +356,17 @@ impl Stream {
     /// The closure may only touch memory of this library that `memory` names and that the host reaches, and only write what you
     /// pass for writing.
     #[track_caller]
-    pub unsafe fn external_host(
+    pub unsafe fn external_host<'a, M: Operands<'a>>(
         &self,
         label: &'static str,
-        memory: &[Arg<'_>],
-        closure: impl FnOnce() + Send + 'static,
+        memory: M,
+        closure: impl FnOnce(M::Addresses) + Send + 'static,
     ) -> Result<()> {
         let entry = self.enter(call_site(label))?;
-        let accesses = self.accesses(&entry, memory)?;
+        let (memory, addresses) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
+        let addresses = SentAddresses(addresses);
+        let closure = move || closure(addresses.get());
         // SAFETY: by this function's contract the closure only touches `accesses`.
         unsafe { self.call_host(&entry, &accesses, closure) }
     }
@@ -294,7 +375,7 @@ impl Stream {
     /// in Rust use all cores of the device this way. Does not block.
     ///
     /// We call `closure` once for each [`Part`], several at once if workers are free. Otherwise it is like
-    /// [`external_host`](Self::external_host): the closure touches memory at the addresses that `as_raw` gives, earlier work on
+    /// [`external_host`](Self::external_host): the closure gets the addresses of `memory`, earlier work on
     /// `memory` is done before the first part, later work waits for the last one, and calls to this library are errors inside.
     /// The device has [`multiprocessors`](gpustream_hal::DeviceInfo) workers; a few times as many parts balance better. A part
     /// may wait for parts before it, but must not wait for later ones, because they may begin only when it has ended.
@@ -306,17 +387,16 @@ impl Stream {
     /// launch. In a run of a [`Replay`](crate::Replay) it ends a segment, and each run gives its own closure.
     ///
     /// ```
-    /// use gpustream::Arg;
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut y = stream.full(1000, 2.0f32)?;
-    /// let (address, len) = (y.as_raw().0, y.len());
+    /// let len = y.len();
     /// // SAFETY: the parts only touch `y`, which we pass for writing, and no two of them touch the same element.
     /// unsafe {
-    ///     stream.external_parallel("square", &[Arg::write(&mut y)], 8, move |part| {
+    ///     stream.external_parallel("square", &mut y, 8, move |part, y| {
     ///         let range = part.range(len);
-    ///         let start = (address as *mut f32).add(range.start);
-    ///         std::slice::from_raw_parts_mut(start, range.len()).iter_mut().for_each(|y| *y *= *y);
+    ///         let share = std::slice::from_raw_parts_mut(y.add(range.start), range.len());
+    ///         share.iter_mut().for_each(|y| *y *= *y);
     ///     })
     /// }?;
     /// assert_eq!(stream.download(&y)?, [4.0; 1000]);
@@ -332,17 +412,20 @@ impl Stream {
     /// The closure may only touch memory of this library that `memory` names, and only write what you pass for writing. If parts
     /// that may run at once touch the same bytes, none of them may write.
     #[track_caller]
-    pub unsafe fn external_parallel(
+    pub unsafe fn external_parallel<'a, M: Operands<'a>>(
         &self,
         label: &'static str,
-        memory: &[Arg<'_>],
+        memory: M,
         parts: u32,
-        closure: impl Fn(Part) + Send + Sync + 'static,
+        closure: impl Fn(Part, M::Addresses) + Send + Sync + 'static,
     ) -> Result<()> {
         let entry = self.enter(call_site(label))?;
-        let accesses = self.accesses(&entry, memory)?;
+        let (memory, addresses) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
         let Some(parts) = NonZeroU32::new(parts) else { return entry.named(Err(no_parts())) };
-        let closure: PartClosure = Arc::new(move |index| closure(Part { index, count: parts.get() }));
+        let addresses = SentAddresses(addresses);
+        let closure: PartClosure =
+            Arc::new(move |index| closure(Part { index, count: parts.get() }, addresses.get()));
         if entry.named(self.core.is_recorded_here())? {
             // SAFETY: the stream is recorded here, and the closure keeps to `accesses`, by this function's contract.
             return unsafe { record_call(&entry, &accesses, RepeatedCall::in_parts(closure, parts)) };
@@ -378,7 +461,7 @@ impl Stream {
     pub unsafe fn wait_raw(&self, event: RawEvent) -> Result<()> {
         let device = self.device.raw();
         // SAFETY: the caller promises this of the event; the call goes to the stream that it is given.
-        unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
+        unsafe { self.external("wait_raw", (), |raw, ()| device.stream_wait_event(raw, event)) }
     }
 
     /// Returns the place to report that another library's work failed, if it was submitted to this stream before this call.
@@ -461,6 +544,23 @@ impl Part {
         let (each, longer) = (len / count, len % count);
         let start = |index: usize| (each * index.min(count) + index.min(longer)).min(len);
         start(index)..start(index.saturating_add(1))
+    }
+}
+
+/// Addresses on their way to the thread that runs a closure.
+#[derive(Clone, Copy)]
+struct SentAddresses<A>(A);
+
+// SAFETY: addresses are numbers until somebody follows them. The closures that do so are those of `unsafe` functions, whose
+// contracts say which memory they may touch from the threads that run them.
+unsafe impl<A> Send for SentAddresses<A> {}
+// SAFETY: as above.
+unsafe impl<A> Sync for SentAddresses<A> {}
+
+impl<A: Copy> SentAddresses<A> {
+    /// A method, so that a closure captures all of `self`, which is `Send`.
+    fn get(self) -> A {
+        self.0
     }
 }
 

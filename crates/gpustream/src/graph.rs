@@ -102,7 +102,10 @@ impl Stream {
         })
     }
 
-    fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(OwnedGraph, Contents)> {
+    pub(crate) fn capture_parts(
+        &self,
+        work: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<(OwnedGraph, Contents)> {
         /// Ends the capture, even if the closure panics.
         struct Ending<'a>(&'a Stream, Arc<Capture>);
         impl Ending<'_> {

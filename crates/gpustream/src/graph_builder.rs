@@ -13,11 +13,13 @@ use gpustream_core::record::{
 use gpustream_core::reentrancy;
 use gpustream_core::stream::{Destination, StreamCore};
 use gpustream_hal::{
-    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, Result,
+    self as hal, CallSite, Error, ErrorKind, GraphNode, RawGraph, RawGraphExec, RawGraphNode, RawStream,
+    Result,
 };
 use smallvec::SmallVec;
 
 use crate::device::Device;
+use crate::external::Operands;
 use crate::graph::Graph;
 use crate::launch::Arg;
 use crate::stream::Stream;
@@ -144,15 +146,67 @@ impl GraphBuilder {
             let message = "a graph and its child must belong to one device; record the child with this builder's device";
             return Err(Error::new(ErrorKind::DeviceMismatch, message).with_call_site(operation));
         }
-        child.with_recorded(|raw, contents| {
-            if contents.conditional {
-                return Err(conditional_child().with_call_site(operation));
-            }
-            named(operation, || check_levels(contents.levels + 1))?;
-            let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
-            self.adder.keep_all(contents);
-            Ok(node)
-        })
+        child.with_recorded(|raw, contents| self.recorded_child(after, operation, raw, contents))
+    }
+
+    fn recorded_child(
+        &mut self,
+        after: &[Node],
+        call_site: CallSite,
+        raw: RawGraph,
+        contents: &Contents,
+    ) -> Result<Node> {
+        if contents.conditional {
+            return Err(conditional_child().with_call_site(call_site));
+        }
+        named(call_site, || check_levels(contents.levels + 1))?;
+        let node = self.raw_node(after, call_site, &GraphNode::Child(raw), &contents.uses)?;
+        self.adder.keep_all(contents);
+        Ok(node)
+    }
+
+    /// Adds another library's work as one node. It runs after the nodes that you name and after those that it conflicts with.
+    ///
+    /// We call `call` once, before this function returns, with a stream that is being captured, and what it enqueues there
+    /// becomes the node's graph. Otherwise this is like [`Stream::external`], which explains `memory` and `call`.
+    ///
+    /// ```
+    /// use gpustream::hal::{FillPattern, RawBuffer};
+    /// # fn main() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let (mut builder, mut x) = (device.graph_builder()?, stream.zeros::<u32>(8)?);
+    /// let theirs = |raw, x: *mut u32| {
+    ///     // SAFETY: the memory is that of `x`, which has 8 elements, and the stream is the one that we are given.
+    ///     unsafe { device.raw().fill(RawBuffer(x as usize), FillPattern::U32(7), 8, raw) }
+    /// };
+    /// // SAFETY: `theirs` only enqueues a fill of `x` in the stream that it gets.
+    /// unsafe { builder.external(&[], "theirs", &mut x, theirs) }?;
+    /// builder.build()?.launch(&stream)?;
+    /// assert_eq!(stream.download(&x)?, [7; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `call`, of [`Stream::capture`] and of [`child`](Self::child).
+    ///
+    /// # Safety
+    /// As for [`Stream::external`] in a capture.
+    #[track_caller]
+    pub unsafe fn external<'a, M: Operands<'a>>(
+        &mut self,
+        after: &[Node],
+        label: &'static str,
+        memory: M,
+        call: impl FnOnce(RawStream, M::Addresses) -> Result<()>,
+    ) -> Result<Node> {
+        let call_site = call_site(label);
+        let stream = self.stream.device.stream()?;
+        // SAFETY: by this function's contract.
+        let recorded = stream.capture_parts(|stream| unsafe { stream.external(label, memory, call) });
+        let (graph, contents) = named(call_site, || recorded)?;
+        self.recorded_child(after, call_site, graph.raw, &contents)
     }
 
     /// Adds a node that runs a graph of another library, for example one that the library's work was captured into. It runs

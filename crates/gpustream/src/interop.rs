@@ -5,7 +5,7 @@
 //! | question | answer |
 //! |---|---|
 //! | May this thread call the library, or is it inside a closure that must not? | [`check_outside_closures`] |
-//! | Is the work done that I submitted? | [`StreamWatcher`], from [`Stream::external_section`](crate::Stream::external_section) |
+//! | Is the work done that I submitted? | [`StreamWatcher`], from [`Stream::external_watched`](crate::Stream::external_watched) |
 //! | Who tells me when a graph with my work in it is launched? | [`GraphWatcher`], from [`Stream::watch_launches`](crate::Stream::watch_launches) |
 //! | How do I tell the program that my work failed after it was submitted? | [`Failures`], from [`Stream::failures`](crate::Stream::failures) |
 //!
@@ -13,7 +13,7 @@
 //!
 //! The work itself goes through [`Stream::external`](crate::Stream::external). You find the raw handles in [`hal`](crate::hal).
 
-pub use crate::external::{Failures, check_outside_closures};
+pub use crate::external::{Failures, Operand, Operands, check_outside_closures};
 pub use crate::graph_watcher::GraphWatcher;
 /// Keeps the process from ending while a thread calls a driver, or a library on top of one.
 ///

@@ -292,6 +292,11 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         Self { view, exclusive: PhantomData }
     }
 
+    /// Returns a shared view for as long as the memory is borrowed.
+    pub(crate) fn into_view(self) -> View<'a, T> {
+        self.view
+    }
+
     /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {

@@ -109,10 +109,45 @@ pub struct Copy3d {
     pub depth: usize,
 }
 
-/// One copy of a batch. At most one end may be the host's. If you copy between two ranges of pinned memory, give the
+/// The value that a range of device memory is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// The first byte to write.
+    pub dst: RawBuffer,
+    /// The value.
+    pub pattern: FillPattern,
+    /// How often the value is written.
+    pub count: usize,
+}
+
+/// Between which kinds of memory a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyDirection {
+    /// From the host.
+    ToDevice,
+    /// To the host.
+    ToHost,
+    /// Within a device. Pinned memory counts as the device's if the copy was given its device address.
+    OnDevice,
+    /// From another device.
+    FromPeer,
+}
+
+impl CopyDirection {
+    /// Returns the direction of a copy between these ends.
+    pub const fn between(dst: CopyEnd, src: CopyEnd) -> Self {
+        match (dst, src) {
+            (_, CopyEnd::Host(_)) => Self::ToDevice,
+            (CopyEnd::Host(_), _) => Self::ToHost,
+            _ => Self::OnDevice,
+        }
+    }
+}
+
+/// A copy of one range. At most one end may be the host's. If you copy between two ranges of pinned memory, give the
 /// device's addresses for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchCopy {
+pub struct Copy1d {
     /// The first byte to write.
     pub dst: CopyEnd,
     /// The first byte to read.
@@ -121,12 +156,52 @@ pub struct BatchCopy {
     pub bytes: usize,
 }
 
-impl BatchCopy {
-    /// Makes this copy by itself, in stream order.
+impl Copy1d {
+    /// Makes the description of a copy from pinned memory.
+    pub const fn to_device(dst: RawBuffer, src: *const u8, bytes: usize) -> Self {
+        Self { dst: CopyEnd::Device(dst), src: CopyEnd::Host(src.cast_mut()), bytes }
+    }
+
+    /// Makes the description of a copy to pinned memory.
+    pub const fn to_host(dst: HostPtr, src: RawBuffer, bytes: usize) -> Self {
+        Self { dst: CopyEnd::Host(dst), src: CopyEnd::Device(src), bytes }
+    }
+
+    /// Makes the description of a copy within the device's memory.
+    pub const fn on_device(dst: RawBuffer, src: RawBuffer, bytes: usize) -> Self {
+        Self { dst: CopyEnd::Device(dst), src: CopyEnd::Device(src), bytes }
+    }
+
+    /// Returns the direction of the copy.
+    pub const fn direction(&self) -> CopyDirection {
+        CopyDirection::between(self.dst, self.src)
+    }
+
+    /// Returns the same copy as a strided one of a single row.
+    pub const fn as_row(&self) -> Copy3d {
+        let Self { dst, src, bytes } = *self;
+        Copy3d {
+            dst,
+            dst_pitch: bytes,
+            dst_rows: 1,
+            src,
+            src_pitch: bytes,
+            src_rows: 1,
+            width: bytes,
+            height: 1,
+            depth: 1,
+        }
+    }
+
+    /// Makes this copy, in stream order.
+    ///
+    /// # Errors
+    /// The driver's failure.
     ///
     /// # Safety
-    /// As for [`Buffers::copy_batch`].
-    unsafe fn copy(self, device: &(impl Buffers + ?Sized), stream: RawStream) -> Result<()> {
+    /// As for [`Buffers::copy_to_device`], [`Buffers::copy_to_host`] or [`Buffers::copy_on_device`].
+    #[inline]
+    pub unsafe fn enqueue(self, device: &(impl Buffers + ?Sized), stream: RawStream) -> Result<()> {
         let bytes = self.bytes;
         // SAFETY: passed on to the caller.
         unsafe {
@@ -148,11 +223,11 @@ impl BatchCopy {
 /// As for [`Buffers::copy_batch`].
 pub unsafe fn copy_each(
     device: &(impl Buffers + ?Sized),
-    copies: &[BatchCopy],
+    copies: &[Copy1d],
     stream: RawStream,
 ) -> Result<()> {
     // SAFETY: passed on to the caller.
-    copies.iter().try_for_each(|copy| unsafe { copy.copy(device, stream) })
+    copies.iter().try_for_each(|copy| unsafe { copy.enqueue(device, stream) })
 }
 
 /// How you expect to use managed memory (`cuMemAdvise`).
@@ -429,7 +504,7 @@ pub unsafe trait Buffers {
     /// Each copy is as for [`copy_to_device`](Self::copy_to_device), [`copy_to_host`](Self::copy_to_host) or
     /// [`copy_on_device`](Self::copy_on_device), and no copy writes what another one reads or writes. `copies` need not
     /// outlive the call. `stream` is not being captured, because drivers refuse batches there.
-    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+    unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         unsafe { copy_each(self, copies, stream) }
     }

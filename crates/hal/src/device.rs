@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Buffers, Events, Exports, Graphs, Identity, Launch, Modules, PciAddress, RawStream, Result, Streams,
-    Textures, Traces, Work,
+    Buffers, Events, Exports, Fill, Graphs, Identity, Launch, Modules, PciAddress, RawStream, Result,
+    Streams, Textures, Traces, Work,
 };
 
 /// How much device memory there is right now, in bytes.
@@ -114,15 +114,13 @@ impl Work<'_> {
         unsafe {
             match *self {
                 Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
-                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
+                Self::Copy(copy) => copy.enqueue(device, stream),
                 Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
-                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
-                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
                 Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
                     device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
                 }
                 Self::Copy3d(copy) => device.copy_3d(copy, stream),
-                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
+                Self::Fill(Fill { dst, pattern, count }) => device.fill(dst, pattern, count, stream),
                 Self::Host { function, data } => device.stream_host_fn(stream, function, data),
                 Self::HostParts { function, data, parts } => {
                     device.stream_host_parts(stream, function, data, parts)

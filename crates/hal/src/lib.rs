@@ -91,8 +91,8 @@ pub mod variables;
 pub mod work;
 
 pub use buffer::{
-    BatchCopy, Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
-    copy_each,
+    Buffers, Copy1d, Copy3d, CopyDirection, CopyEnd, Fill, FillPattern, HostPtr, ManagedAdvice,
+    PinnedOptions, RawBuffer, copy_each,
 };
 pub use bytes::Bytes;
 pub use device::{
@@ -115,5 +115,5 @@ pub use texture::{
     AddressMode, ArrayShape, Channel, FilterMode, RawArray, RawSurface, RawTexture, TexelFormat,
     TextureOptions, TextureSource, Textures,
 };
-pub use trace::{Ran, RanWork, TraceClock, Traces};
-pub use work::Work;
+pub use trace::{Ran, TraceClock, Traces};
+pub use work::{Work, WorkKind};

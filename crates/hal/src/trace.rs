@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::lock::lock;
-use crate::{Error, Result};
+use crate::{Error, Result, WorkKind};
 
 /// Returns the time in nanoseconds on the host's monotonic clock, counted from the process's first call.
 pub fn now() -> u64 {
@@ -90,53 +90,13 @@ pub struct Ran<'a> {
     /// The kernel's name as people read it. Empty if the backend has none.
     pub label: &'a str,
     /// What kind of work the part is.
-    pub work: RanWork,
+    pub work: WorkKind,
     /// The start, on the clock of [`now`].
     pub start: u64,
     /// The end.
     pub end: u64,
     /// True if you will hear no more about the operation. Always false if the backend cannot know that.
     pub last: bool,
-}
-
-/// What kept a device busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RanWork {
-    /// A kernel.
-    Kernel {
-        /// Blocks.
-        grid: [u32; 3],
-        /// Threads of a block.
-        block: [u32; 3],
-    },
-    /// A copy from the host.
-    CopyToDevice {
-        /// Length.
-        bytes: u64,
-    },
-    /// A copy to the host.
-    CopyToHost {
-        /// Length.
-        bytes: u64,
-    },
-    /// A copy within a device.
-    CopyOnDevice {
-        /// Length.
-        bytes: u64,
-    },
-    /// A copy from another device.
-    CopyFromPeer {
-        /// Length.
-        bytes: u64,
-    },
-    /// A fill.
-    Fill {
-        /// Length.
-        bytes: u64,
-    },
-    /// Anything else.
-    Other,
 }
 
 /// Measures when operations run, and shows them to the vendor's profiler. If a backend cannot measure, it keeps these

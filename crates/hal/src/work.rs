@@ -1,9 +1,13 @@
 //! One operation of a device, as a value.
+//!
+//! Everything that the layers above and the backends ask about an operation without following its pointers is answered here:
+//! [`Work::kind`] says what kind it is, and [`Work::is_node`] whether a graph can have it. To add a kind of operation, add a
+//! variant, answer these two, and call the driver in [`Work::enqueue`] and, if it can be a node, in each backend's `graph.rs`.
 
 use std::ffi::c_void;
 
 use crate::{
-    Copy3d, FillPattern, HostFn, HostPartFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, WaitValue,
+    Copy1d, Copy3d, CopyDirection, Fill, HostFn, HostPartFn, LaunchConfig, RawBuffer, RawFunction, WaitValue,
 };
 
 /// An operation that is one driver call. It does not know its place yet: that can be a stream ([`enqueue`](Self::enqueue)),
@@ -23,39 +27,15 @@ pub enum Work<'a> {
         /// Pointers to the arguments, read before the call returns.
         args: &'a [*mut c_void],
     },
-    /// [`Buffers::copy_to_device`](crate::Buffers::copy_to_device); in a graph `src` is pinned.
-    CopyToDevice {
-        /// Destination.
-        dst: RawBuffer,
-        /// Source.
-        src: *const u8,
-        /// Length.
-        bytes: usize,
-    },
+    /// [`Buffers::copy_to_device`](crate::Buffers::copy_to_device), [`copy_to_host`](crate::Buffers::copy_to_host) or
+    /// [`copy_on_device`](crate::Buffers::copy_on_device), as the ends say. In a graph, the host's end is pinned.
+    Copy(Copy1d),
     /// [`Buffers::copy_inline`](crate::Buffers::copy_inline). Cannot be a node of a graph.
     CopyInline {
         /// Destination.
         dst: RawBuffer,
         /// Source, read during the call.
         src: *const u8,
-        /// Length.
-        bytes: usize,
-    },
-    /// [`Buffers::copy_to_host`](crate::Buffers::copy_to_host); in a graph `dst` is pinned.
-    CopyToHost {
-        /// Destination.
-        dst: HostPtr,
-        /// Source.
-        src: RawBuffer,
-        /// Length.
-        bytes: usize,
-    },
-    /// [`Buffers::copy_on_device`](crate::Buffers::copy_on_device).
-    CopyOnDevice {
-        /// Destination.
-        dst: RawBuffer,
-        /// Source.
-        src: RawBuffer,
         /// Length.
         bytes: usize,
     },
@@ -73,14 +53,7 @@ pub enum Work<'a> {
     /// [`Buffers::copy_3d`](crate::Buffers::copy_3d).
     Copy3d(&'a Copy3d),
     /// [`Buffers::fill`](crate::Buffers::fill).
-    Fill {
-        /// Destination.
-        dst: RawBuffer,
-        /// Value.
-        pattern: FillPattern,
-        /// Number of elements.
-        count: usize,
-    },
+    Fill(Fill),
     /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph, each launch calls the function once.
     Host {
         /// Function to call.
@@ -125,11 +98,55 @@ pub enum Work<'a> {
     },
 }
 
+/// The kind of an operation, or of what kept a device busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkKind {
+    /// A kernel.
+    Kernel {
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads of a block.
+        block: [u32; 3],
+    },
+    /// A copy.
+    Copy {
+        /// Between which kinds of memory.
+        direction: CopyDirection,
+        /// Length.
+        bytes: u64,
+    },
+    /// A fill.
+    Fill {
+        /// Length.
+        bytes: u64,
+    },
+    /// A function of the host.
+    Host,
+    /// Anything else.
+    Other,
+}
+
 impl Work<'_> {
     /// Returns true if the operation is a kernel whose blocks wait for each other.
     #[inline]
     pub const fn is_cooperative(&self) -> bool {
         matches!(self, Self::Kernel { config, .. } if config.cooperative)
+    }
+
+    /// Returns the kind of the operation.
+    pub fn kind(&self) -> WorkKind {
+        let copy = |direction, bytes: usize| WorkKind::Copy { direction, bytes: bytes as u64 };
+        match *self {
+            Self::Kernel { config, .. } => WorkKind::Kernel { grid: config.grid, block: config.block },
+            Self::Copy(it) => copy(it.direction(), it.bytes),
+            Self::CopyInline { bytes, .. } => copy(CopyDirection::ToDevice, bytes),
+            Self::CopyFromPeer { bytes, .. } => copy(CopyDirection::FromPeer, bytes),
+            Self::Copy3d(it) => copy(CopyDirection::between(it.dst, it.src), it.width * it.height * it.depth),
+            Self::Fill(fill) => WorkKind::Fill { bytes: (fill.pattern.width() * fill.count) as u64 },
+            Self::Host { .. } | Self::HostParts { .. } => WorkKind::Host,
+            Self::Prefetch { .. } | Self::WaitValue { .. } | Self::WriteValue { .. } => WorkKind::Other,
+        }
     }
 
     /// Returns true if the operation can be a node of a graph.

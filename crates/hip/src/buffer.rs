@@ -5,7 +5,7 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
+    Buffers, Copy1d, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
     RawBuffer, RawStream, Result, copy_each,
 };
 
@@ -221,7 +221,7 @@ unsafe impl Buffers for HipDevice {
     }
 
     /// We pass no attributes. Up to ROCm 7.2 calls with some are refused, and without them the copies follow the stream's order.
-    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+    unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
         /// Some versions of HIP 7.15 crash on batches with more than 8192 copies.
         const MOST: usize = 8192;
 

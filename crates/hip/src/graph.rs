@@ -5,8 +5,8 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    DriverNode, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph,
-    RawGraphExec, RawGraphNode, RawStream, Result, Work,
+    CopyDirection, DriverNode, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig,
+    RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
 use crate::api::Api;
@@ -17,7 +17,6 @@ use crate::error::error;
 use crate::ffi::*;
 use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
 use crate::launch::check;
-use crate::memset::Fill;
 
 /// Returns a kernel node's parameters. HIP reads `args` while it makes the node.
 fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {
@@ -34,16 +33,13 @@ fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_vo
 
 /// Returns a plain copy's destination, source, size and direction; `None` for other work.
 fn work_params(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
-    Some(match *work {
-        Work::CopyToDevice { dst, src, bytes } => (address_of(dst), src.cast(), bytes, hipMemcpyHostToDevice),
-        Work::CopyToHost { dst, src, bytes } => {
-            (dst.cast(), address_of(src).cast_const(), bytes, hipMemcpyDeviceToHost)
-        }
-        Work::CopyOnDevice { dst, src, bytes } => {
-            (address_of(dst), address_of(src).cast_const(), bytes, hipMemcpyDeviceToDevice)
-        }
-        _ => return None,
-    })
+    let Work::Copy(copy) = *work else { return None };
+    let kind = match copy.direction() {
+        CopyDirection::ToDevice => hipMemcpyHostToDevice,
+        CopyDirection::ToHost => hipMemcpyDeviceToHost,
+        CopyDirection::OnDevice | CopyDirection::FromPeer => hipMemcpyDeviceToDevice,
+    };
+    Some((address_of(copy.dst.address()), address_of(copy.src.address()), copy.bytes, kind))
 }
 
 fn unknown_node<T>() -> Result<T> {
@@ -167,8 +163,7 @@ unsafe impl Graphs for HipDevice {
                     let params = copy_params(copy);
                     api.hipGraphAddMemcpyNode(out, graph, deps, count, &raw const params).ok()?;
                 }
-                GraphNode::Work(Work::Fill { dst, pattern, count: elements }) => {
-                    let fill = Fill { dst, pattern, count: elements };
+                GraphNode::Work(Work::Fill(fill)) => {
                     let add = |params| api.hipGraphAddMemsetNode(out, graph, deps, count, params);
                     self.driver.memset_order.call(&fill, add).ok()?;
                 }
@@ -270,9 +265,9 @@ unsafe impl Graphs for HipDevice {
                     let mut params = copy_params(copy);
                     api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
                 }
-                Work::Fill { dst, pattern, count } => {
+                Work::Fill(fill) => {
                     let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
-                    self.driver.memset_order.call(&Fill { dst, pattern, count }, set).ok()
+                    self.driver.memset_order.call(&fill, set).ok()
                 }
                 Work::Host { function, data } => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };

@@ -9,46 +9,37 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use gpustream_hal::Fill;
 use gpustream_hal::driver::{Answer, Status};
-use gpustream_hal::{FillPattern, RawBuffer};
 
 use crate::api::Api;
 use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
 use crate::handle::address_of;
 use crate::version::Version;
 
-/// A row of `count` elements to fill.
-pub(crate) struct Fill {
-    pub(crate) dst: RawBuffer,
-    pub(crate) pattern: FillPattern,
-    pub(crate) count: usize,
+/// Writes the header's order. The documented order has the size at the height's upper half, which is 0 here.
+fn header(fill: &Fill) -> hipMemsetParams {
+    hipMemsetParams {
+        dst: address_of(fill.dst),
+        elementSize: fill.pattern.width() as u32,
+        height: 1,
+        pitch: fill.count * fill.pattern.width(),
+        value: fill.pattern.value(),
+        width: fill.count,
+    }
 }
 
-impl Fill {
-    /// Writes the header's order. The documented order has the size at the height's upper half, which is 0 here.
-    fn header(&self) -> hipMemsetParams {
-        hipMemsetParams {
-            dst: address_of(self.dst),
-            elementSize: self.pattern.width() as u32,
-            height: 1,
-            pitch: self.count * self.pattern.width(),
-            value: self.pattern.value(),
-            width: self.count,
-        }
-    }
-
-    /// Writes the documented order. The header's order has the size at the pitch's lower half. So the pitch must not be the row's
-    /// length, which can be 1, 2 or 4. HIP does not use the pitch of a single row.
-    fn documented(&self) -> hipMemsetParamsDocumented {
-        hipMemsetParamsDocumented {
-            dst: address_of(self.dst),
-            pitch: 0,
-            value: self.pattern.value(),
-            elementSize: self.pattern.width() as u32,
-            width: self.count,
-            height: 1,
-            rest: 0,
-        }
+/// Writes the documented order. The header's order has the size at the pitch's lower half. So the pitch must not be the row's
+/// length, which can be 1, 2 or 4. HIP does not use the pitch of a single row.
+fn documented(fill: &Fill) -> hipMemsetParamsDocumented {
+    hipMemsetParamsDocumented {
+        dst: address_of(fill.dst),
+        pitch: 0,
+        value: fill.pattern.value(),
+        elementSize: fill.pattern.width() as u32,
+        width: fill.count,
+        height: 1,
+        rest: 0,
     }
 }
 
@@ -77,8 +68,8 @@ impl MemsetOrder {
         fill: &Fill,
         call: impl Fn(*const hipMemsetParams) -> Answer<'a, Api>,
     ) -> Answer<'a, Api> {
-        let header = || call(&fill.header());
-        let documented = || call(ptr::from_ref(&fill.documented()).cast());
+        let header = || call(&header(fill));
+        let documented = || call(ptr::from_ref(&documented(fill)).cast());
         let learn = |order, answer: &Answer<'_, Api>| {
             let success = answer.status == Some(Status::SUCCESS);
             if success {
@@ -110,6 +101,7 @@ mod tests {
 
     use gpustream_hal::driver::DriverFunction;
     use gpustream_hal::library::Library;
+    use gpustream_hal::{FillPattern, RawBuffer};
 
     use super::*;
 
@@ -142,7 +134,7 @@ mod tests {
     #[test]
     fn parameters_of_one_order_are_invalid_in_the_other() {
         for fill in fills() {
-            let (header, documented) = (fill.header(), fill.documented());
+            let (header, documented) = (header(&fill), documented(&fill));
             let (header, documented) = (&raw const header, (&raw const documented).cast());
             let meant = (fill.pattern.width() as u32, 1, fill.count, fill.pattern.value());
             assert_eq!(read(header, Order::Header), meant);

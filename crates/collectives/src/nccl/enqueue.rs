@@ -97,7 +97,7 @@ fn enqueue_in(
     let (call, label) = (calls[0].call.signature, calls[0].label());
     let watched = endpoint.watch.call(call, bytes(calls))?;
     let (args, issues) = split(calls);
-    let make_all = |raw| {
+    let make_all = |raw, ()| {
         let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
         if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
     };
@@ -107,11 +107,11 @@ fn enqueue_in(
         // SAFETY: NCCL's work goes to this stream, only touches the calls' memory and NCCL's own, and comes
         // after the work that is already there. We close the communicator once no graph has its watcher. An
         // abort ends the work of graphs, and waits for the last of them before anything is freed.
-        return unsafe { stream.external(label, &args, make_all) };
+        return unsafe { stream.external(label, &args[..], make_all) };
     }
     // SAFETY: NCCL's work goes to this stream, only touches the calls' memory and NCCL's own, and comes after
     // the work that is already there. The work ends before the communicator does.
-    let ((), section) = unsafe { stream.external_section(label, &args, watched.grown(), make_all) }?;
+    let ((), section) = unsafe { stream.external_watched(label, &args[..], watched.grown(), make_all) }?;
     watched.add(call, stream, section, None);
     Ok(())
 }
@@ -141,7 +141,7 @@ fn enqueue_over(
             let (args, _) = split(std::slice::from_mut(call));
             // SAFETY: the work of the call only touches this memory. It is enqueued below, before the other
             // operation.
-            streams.push(unsafe { stream.external_place(label, &args, grown) }?);
+            streams.push(unsafe { stream.external_elsewhere(label, &args, grown) }?);
         }
     }
     let mut raws = streams.iter().map(|(raw, _)| *raw);
@@ -163,7 +163,7 @@ fn enqueue_over(
             let (args, _) = split(std::slice::from_mut(call));
             let grown = front.as_ref().or(watched.grown());
             // SAFETY: the work of the call only touches this memory, and is already enqueued.
-            let (_, behind) = unsafe { stream.external_place(label, &args, grown) }?;
+            let (_, behind) = unsafe { stream.external_elsewhere(label, &args, grown) }?;
             watched.add(signature, stream, front, behind);
         }
     }

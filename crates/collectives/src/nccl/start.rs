@@ -91,14 +91,14 @@ fn meet(
 ) -> Result<Vec<Handle>> {
     let begin_one = |(&(rank, device), made): (&(usize, &Device), &mut HandleSlot)| {
         let mut config = ncclConfig_t::new(false, true);
-        let call = |_| {
+        let call = |_, ()| {
             // SAFETY: `made` outlives the background work, and the settings are only read during the call.
             started(unsafe {
                 api.ncclCommInitRankConfig(made.out(), number(size)?, id, number(rank)?, &raw mut config)
             })
         };
         // SAFETY: the call enqueues nothing. It uses the device whose context is current, which is this one.
-        unsafe { device.stream()?.external("ncclCommInitRankConfig", &[], call) }
+        unsafe { device.stream()?.external("ncclCommInitRankConfig", (), call) }
     };
     grouped(api, || ranks.iter().zip(&mut *made).try_for_each(begin_one))?;
     let handles: Vec<_> = made.iter().map(HandleSlot::handle).collect();

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
 
-use gpustream_hal::{Result, Work};
+use gpustream_hal::{Copy1d, Result, Work};
 
 use super::tidy;
 use crate::device_core::DeviceCore;
@@ -79,9 +79,9 @@ pub(super) fn copy_pinned(
     let (source, block, len) = (from.block, target.block, target.range.len());
     let to = block.address.offset(target.range.start);
     let copy = if block.is_host() {
-        Work::CopyOnDevice { dst: to, src: source.address.offset(at), bytes: len }
+        Work::Copy(Copy1d::on_device(to, source.address.offset(at), len))
     } else {
-        Work::CopyToDevice { dst: to, src: source.host.wrapping_add(at), bytes: len }
+        Work::Copy(Copy1d::to_device(to, source.host.wrapping_add(at), len))
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
     // bytes at `at`.
@@ -118,9 +118,9 @@ pub(super) fn fill_piece(
         &Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
     let copy = if block.is_host() {
-        Work::CopyOnDevice { dst: piece.address, src: address, bytes: len }
+        Work::Copy(Copy1d::on_device(piece.address, address, len))
     } else {
-        Work::CopyToHost { dst: piece.host, src: address, bytes: len }
+        Work::Copy(Copy1d::to_host(piece.host, address, len))
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
     unsafe { entry.submit_call(&accesses, DriverCalls::Work(copy)) }

@@ -19,6 +19,7 @@
 
 mod allocated;
 pub mod attributes;
+mod calls;
 pub(crate) mod chains;
 pub(crate) mod condition;
 pub(crate) mod contents;
@@ -28,6 +29,7 @@ mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
+pub use calls::RecordedCalls;
 pub use condition::{Condition, check_levels};
 pub use contents::{Contents, GraphOperation, GraphUses, Keep};
 pub use nodes::NodeAdder;

@@ -30,18 +30,19 @@ mod shape;
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::{self as hal, CallSite, Error, LaunchConfig, RawStream, Result};
 
 use crate::lint;
-use crate::operation::{Argument, KernelLaunch, Operation, traced};
+use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation};
+use crate::record::RecordedCalls;
 use crate::sync::this_thread;
 use crate::trace::{self, InStream};
 use crate::track::{Point, StreamId};
 use epoch::SegmentEpoch;
 use segment::{Fit, Segment};
-use sequence::{Candidate, Lag, Sequence};
+use sequence::{Candidate, Deferred, Lag, Sequence};
 use shape::{Built, Effort};
 
 /// A step has at most this many segments. We submit any later operations plainly.
@@ -130,6 +131,8 @@ pub struct ReplayStep {
     failed: Option<Error>,
     /// Graphs that nothing else needs. We keep them because their launches may be pending.
     retired: Vec<Built>,
+    /// Recorded calls that ran by themselves. We keep them for the same reason.
+    retired_calls: Vec<Arc<OnceLock<RecordedCalls>>>,
     /// The figures so far. Those about the last run are counting the current one.
     stats: ReplayStats,
     /// Where the last operation was in its stream, so that a trace can show what we are about to release.
@@ -156,6 +159,7 @@ impl ReplayStep {
             epoch: SegmentEpoch::next(),
             failed: None,
             retired: Vec::new(),
+            retired_calls: Vec::new(),
             stats: ReplayStats::default(),
             end: None,
         }
@@ -191,10 +195,10 @@ impl ReplayStep {
 
     /// Takes out the graphs that nothing needs any more. Their launches may be pending, so you must not destroy them yet.
     pub fn take_retired(&mut self) -> Option<Box<dyn Send>> {
-        if self.retired.is_empty() {
+        if self.retired.is_empty() && self.retired_calls.is_empty() {
             return None;
         }
-        Some(Box::new(mem::take(&mut self.retired)))
+        Some(Box::new((mem::take(&mut self.retired), mem::take(&mut self.retired_calls))))
     }
 
     /// Returns the operations of the shapes that ran last, each with the operations that it follows directly.
@@ -290,6 +294,20 @@ impl ReplayStep {
     #[inline]
     pub(crate) fn epoch(&self) -> SegmentEpoch {
         self.epoch
+    }
+
+    /// If this operation would be deferred if only its calls were recorded, returns the room for the recording.
+    pub(crate) fn unrecorded(&self, submission: &Operation<'_>) -> Option<Arc<OnceLock<RecordedCalls>>> {
+        if !matches!(submission.call, DriverCalls::External { key: Some(_), .. }) || self.plain.is_some() {
+            return None;
+        }
+        let segment = self.segments.get(self.at)?;
+        let (shape, next) = match self.progress {
+            SegmentProgress::Held { shape, next } => (shape, next),
+            SegmentProgress::Empty => (segment.expected(), 0),
+            SegmentProgress::Noted(..) => return None,
+        };
+        segment.unrecorded(shape, next, &Candidate::of(submission).ok()?).cloned()
     }
 
     /// Defers an operation and returns true, or returns false if you must submit it now.
@@ -462,16 +480,28 @@ impl ReplayStep {
     unsafe fn submit_plainly(&mut self, stream: RawStream, sequence: &Sequence) {
         for index in 0..sequence.len() {
             self.stats.plain += 1;
-            let work = sequence.work(index);
-            // SAFETY: by this function's contract.
-            let mut submit = || unsafe { work.enqueue(&*self.device, stream) };
+            let deferred = sequence.deferred(index);
+            let kind = match deferred {
+                Deferred::Work(work) => trace::timeline_kind(work.kind()),
+                Deferred::Calls(calls) => {
+                    // The launch may be pending when the sequence goes.
+                    self.retired_calls.push(calls.clone());
+                    trace::WorkKind::External
+                }
+            };
+            let mut submit = || match deferred {
+                // SAFETY: by this function's contract.
+                Deferred::Work(work) => unsafe { work.enqueue(&*self.device, stream) },
+                // SAFETY: as above; we keep the value until the launch is done.
+                Deferred::Calls(calls) => calls.get().map_or(Ok(()), |calls| unsafe { calls.launch(stream) }),
+            };
             let submitted = match (&mut self.end, sequence.operation(index)) {
                 (Some(end), Some(operation)) => {
                     let later = (sequence.len() - 1 - index) as u64;
                     let number = end.point.number.saturating_sub(later);
                     let point = Point { number, ..end.point };
                     let at = InStream { point, after: mem::take(&mut end.after), ..*end };
-                    trace::submission(&self.device, at, operation, traced(&work), &mut submit)
+                    trace::submission(&self.device, at, operation, kind, &mut submit)
                 }
                 _ => submit(),
             };

@@ -1,11 +1,14 @@
 //! A segment: the part of a step between two calls that cannot go into a graph, and the shapes that this part has had.
 
+use std::sync::{Arc, OnceLock};
+
 use gpustream_hal::CallSite;
 
 use super::ReplayRecording;
 use super::order::Order;
 use super::sequence::{Candidate, Difference, Sequence};
 use super::shape::{Built, Shape};
+use crate::record::RecordedCalls;
 
 /// The most shapes that are kept side by side.
 const MOST_SHAPES: usize = 4;
@@ -110,6 +113,16 @@ impl Segment {
             shape.replace(next, offer, Difference::Memory);
         }
         Fit::Shape { shape, next: next + 1 }
+    }
+
+    /// Returns the room for a recording: see [`Sequence::unrecorded`].
+    pub(super) fn unrecorded(
+        &self,
+        shape: usize,
+        index: usize,
+        offer: &Candidate<'_>,
+    ) -> Option<&Arc<OnceLock<RecordedCalls>>> {
+        self.shape(shape)?.sequence.unrecorded(index, offer)
     }
 
     /// Returns the index of the shape that the next run is expected to have.

@@ -6,18 +6,19 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{CallSite, Copy3d, LaunchConfig, RawFunction, Work};
+use gpustream_hal::{CallSite, Copy1d, Copy3d, Fill, LaunchConfig, RawFunction, Work};
 
 use super::Uses;
 use super::arguments::Arguments;
 use super::epoch::SegmentEpoch;
 use crate::launch::LaunchRequest;
-use crate::memory::Access;
+use crate::memory::{self, Access};
 use crate::module_core::ModuleCore;
 use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained};
+use crate::record::RecordedCalls;
 use crate::record::attributes::attributes;
 use crate::track::{Mode, StreamId};
 
@@ -33,8 +34,20 @@ pub(super) struct Candidate<'a> {
 #[derive(Clone, Copy)]
 enum BorrowedWork<'a> {
     Kernel(BorrowedKernel<'a>),
+    Copy(Copy1d),
     Copy3d(&'a Copy3d),
-    Other(Work<'static>),
+    Fill(Fill),
+    External(ExternalKey),
+}
+
+/// What another library's calls do, as their caller names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ExternalKey {
+    label: &'static str,
+    key: u64,
+    /// The number that [`memory::returned`] gave. A recording refers to memory by its address, and once memory went back to the
+    /// driver, an address may mean other memory.
+    returned: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -53,31 +66,31 @@ impl<'a> Candidate<'a> {
     #[inline]
     pub(super) fn of(submission: &Operation<'a>) -> Result<Self, &'static str> {
         let &Operation { caller, accesses, ref call, kept, .. } = submission;
-        let DriverCalls::Work(work) = call else { return Err("it takes several calls to the driver") };
+        let is_shared = || accesses.iter().any(|access| access.mode == Mode::Shared);
+        let work = match call {
+            DriverCalls::Work(work) => work,
+            &DriverCalls::External { key: Some(key), .. } if !is_shared() => {
+                let key = ExternalKey { label: caller.call_site.label, key, returned: memory::returned() };
+                let work = BorrowedWork::External(key);
+                return Ok(Self { call_site: caller.call_site, work, accesses });
+            }
+            DriverCalls::External { key: None, .. } => return Err("it is another library's, and has no key"),
+            _ => return Err("it takes several calls to the driver"),
+        };
         let work = match (*work, kept) {
             (
                 Work::Kernel { function, config, args },
                 Retained::Kernel { module, sizes: Some(sizes), request },
             ) => {
-                if accesses.iter().any(|access| access.mode == Mode::Shared) {
+                if is_shared() {
                     return Err("it takes a flag, and the host may wait for the flag");
                 }
                 BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module })
             }
             (Work::Kernel { .. }, _) => return Err("the sizes of its parameters are not known"),
-            (Work::CopyToDevice { dst, src, bytes }, _) => {
-                BorrowedWork::Other(Work::CopyToDevice { dst, src, bytes })
-            }
-            (Work::CopyToHost { dst, src, bytes }, _) => {
-                BorrowedWork::Other(Work::CopyToHost { dst, src, bytes })
-            }
-            (Work::CopyOnDevice { dst, src, bytes }, _) => {
-                BorrowedWork::Other(Work::CopyOnDevice { dst, src, bytes })
-            }
+            (Work::Copy(copy), _) => BorrowedWork::Copy(copy),
             (Work::Copy3d(copy), _) => BorrowedWork::Copy3d(copy),
-            (Work::Fill { dst, pattern, count }, _) => {
-                BorrowedWork::Other(Work::Fill { dst, pattern, count })
-            }
+            (Work::Fill(fill), _) => BorrowedWork::Fill(fill),
             _ => return Err("a graph cannot have it as a node"),
         };
         Ok(Self { call_site: caller.call_site, work, accesses })
@@ -162,9 +175,11 @@ pub(super) struct DeferredKernel {
 #[derive(Clone)]
 pub(super) enum DeferredWork {
     Kernel(DeferredKernel),
+    Copy(Copy1d),
     Copy3d(Box<Copy3d>),
-    /// Everything else, which holds no borrow.
-    Other(Work<'static>),
+    Fill(Fill),
+    /// Another library's calls. They are recorded when the operation is first deferred.
+    External(ExternalKey, Arc<OnceLock<RecordedCalls>>),
 }
 
 #[derive(Clone)]
@@ -200,16 +215,18 @@ impl Sequence {
         &self.entries[index].touched
     }
 
-    /// Whether operation `index` is a kernel. Drivers look at the memory of the others when they become nodes.
-    pub(super) fn is_kernel(&self, index: usize) -> bool {
-        matches!(self.entries[index].work, DeferredWork::Kernel(_))
+    /// Returns true if operation `index` is a copy or a fill. Drivers look at their memory when they become nodes.
+    pub(super) fn is_copy_or_fill(&self, index: usize) -> bool {
+        !matches!(self.entries[index].work, DeferredWork::Kernel(_) | DeferredWork::External(..))
     }
 
     /// Adds an operation.
     pub(super) fn push(&mut self, offer: &Candidate<'_>) {
         let work = match offer.work {
-            BorrowedWork::Other(work) => DeferredWork::Other(work),
+            BorrowedWork::Copy(copy) => DeferredWork::Copy(copy),
             BorrowedWork::Copy3d(copy) => DeferredWork::Copy3d(Box::new(*copy)),
+            BorrowedWork::Fill(fill) => DeferredWork::Fill(fill),
+            BorrowedWork::External(key) => DeferredWork::External(key, Arc::default()),
             BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module }) => {
                 // SAFETY: the arguments of a submission have the sizes of the kernel's parameters.
                 let args = unsafe { Arguments::new(sizes, args) };
@@ -292,9 +309,29 @@ impl Sequence {
         Some(uses)
     }
 
-    /// Compares operation `index` with another one.
+    /// Compares operation `index` with another one. Another library's calls differ from all others until they are recorded.
     pub(super) fn difference(&self, index: usize, offer: &Candidate<'_>) -> Difference {
-        self.compare(index, offer.work, offer.touched())
+        match &self.entries[index].work {
+            DeferredWork::External(_, recorded) if recorded.get().is_none() => Difference::Kind,
+            _ => self.compare(index, offer.work, offer.touched()),
+        }
+    }
+
+    /// If operation `index` is this one and would be deferred if its calls were recorded, returns the room for the recording.
+    pub(super) fn unrecorded(
+        &self,
+        index: usize,
+        offer: &Candidate<'_>,
+    ) -> Option<&Arc<OnceLock<RecordedCalls>>> {
+        match &self.entries.get(index)?.work {
+            DeferredWork::External(_, room)
+                if room.get().is_none()
+                    && self.compare(index, offer.work, offer.touched()) == Difference::None =>
+            {
+                Some(room)
+            }
+            _ => None,
+        }
     }
 
     /// Compares operation `index` with the same operation of `other`.
@@ -327,11 +364,20 @@ impl Sequence {
                 // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
                 kept.config == *config && unsafe { kept.args.are(args) }
             }
+            (DeferredWork::Copy(kept), BorrowedWork::Copy(new)) if kept.direction() == new.direction() => {
+                *kept == new
+            }
             (DeferredWork::Copy3d(kept), BorrowedWork::Copy3d(new)) => **kept == *new,
-            (DeferredWork::Other(kept), BorrowedWork::Other(new)) => match same_work(kept, &new) {
-                Some(same) => same,
-                None => return Difference::Kind,
-            },
+            (DeferredWork::Fill(kept), BorrowedWork::Fill(new))
+                if kept.pattern.width() == new.pattern.width() =>
+            {
+                *kept == new
+            }
+            (DeferredWork::External(kept, _), BorrowedWork::External(new)) => {
+                // A recording cannot be changed.
+                let touched = touched.eq(entry.touched.iter().cloned());
+                return if *kept == new && touched { Difference::None } else { Difference::Kind };
+            }
             _ => return Difference::Kind,
         };
         let all = touched.clone();
@@ -370,10 +416,10 @@ impl Sequence {
         self.entries[index].call_site = call_site;
     }
 
-    /// Returns the work of operation `index`.
+    /// Returns operation `index`.
     #[inline]
-    pub(super) fn work(&self, index: usize) -> Work<'_> {
-        self.entries[index].work.as_work()
+    pub(super) fn deferred(&self, index: usize) -> Deferred<'_> {
+        self.entries[index].work.lend()
     }
 
     fn lend(&self, index: usize) -> BorrowedWork<'_> {
@@ -388,8 +434,10 @@ impl Sequence {
                     module,
                 })
             }
+            DeferredWork::Copy(copy) => BorrowedWork::Copy(*copy),
             DeferredWork::Copy3d(copy) => BorrowedWork::Copy3d(copy),
-            DeferredWork::Other(work) => BorrowedWork::Other(*work),
+            DeferredWork::Fill(fill) => BorrowedWork::Fill(*fill),
+            DeferredWork::External(key, _) => BorrowedWork::External(*key),
         }
     }
 
@@ -399,16 +447,25 @@ impl Sequence {
     }
 }
 
+/// A deferred operation, to be run or to become a node.
+#[derive(Clone, Copy)]
+pub(super) enum Deferred<'a> {
+    Work(Work<'a>),
+    Calls(&'a Arc<OnceLock<RecordedCalls>>),
+}
+
 impl DeferredWork {
     #[inline(always)]
-    pub(super) fn as_work(&self) -> Work<'_> {
-        match self {
+    fn lend(&self) -> Deferred<'_> {
+        Deferred::Work(match self {
             Self::Kernel(DeferredKernel { function, config, args, .. }) => {
                 Work::Kernel { function: *function, config, args: args.pointers() }
             }
+            Self::Copy(copy) => Work::Copy(*copy),
             Self::Copy3d(copy) => Work::Copy3d(copy),
-            Self::Other(work) => *work,
-        }
+            Self::Fill(fill) => Work::Fill(*fill),
+            Self::External(_, calls) => return Deferred::Calls(calls),
+        })
     }
 
     /// Puts work of the same kind, or a launch of the same kernel, in the place of this.
@@ -421,32 +478,11 @@ impl DeferredWork {
                 unsafe { kept.args.store(args) };
                 return lag;
             }
+            (Self::Copy(kept), BorrowedWork::Copy(new)) => *kept = new,
             (Self::Copy3d(kept), BorrowedWork::Copy3d(new)) => **kept = *new,
-            (Self::Other(kept), BorrowedWork::Other(new)) => *kept = new,
+            (Self::Fill(kept), BorrowedWork::Fill(new)) => *kept = new,
             _ => {}
         }
         Lag::Work
     }
-}
-
-/// Returns whether two operations that are no kernels are equal; `None` if they are of different kinds.
-fn same_work(one: &Work<'_>, other: &Work<'_>) -> Option<bool> {
-    Some(match (*one, *other) {
-        (Work::CopyToDevice { dst, src, bytes }, Work::CopyToDevice { dst: to, src: from, bytes: len }) => {
-            (dst, src, bytes) == (to, from, len)
-        }
-        (Work::CopyToHost { dst, src, bytes }, Work::CopyToHost { dst: to, src: from, bytes: len }) => {
-            (dst, src, bytes) == (to, from, len)
-        }
-        (Work::CopyOnDevice { dst, src, bytes }, Work::CopyOnDevice { dst: to, src: from, bytes: len }) => {
-            (dst, src, bytes) == (to, from, len)
-        }
-        (Work::Fill { dst, pattern, count }, Work::Fill { dst: to, pattern: value, count: len }) => {
-            if pattern.width() != value.width() {
-                return None;
-            }
-            (dst, pattern, count) == (to, value, len)
-        }
-        _ => return None,
-    })
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::ReplayRecording;
 use super::order::Order;
-use super::sequence::{Candidate, Difference, Lag, Sequence};
+use super::sequence::{Candidate, Deferred, Difference, Lag, Sequence};
 use crate::memory;
 use crate::record::{OwnedExec, OwnedGraph};
 
@@ -103,7 +103,7 @@ impl Shape {
             return;
         }
         for index in 0..self.sequence.len() {
-            if !self.sequence.is_kernel(index) {
+            if self.sequence.is_copy_or_fill(index) {
                 self.note_lag(index, Lag::Work);
             }
         }
@@ -173,10 +173,20 @@ impl Built {
         for index in 0..sequence.len() {
             let before: SmallVec<[RawGraphNode; 4]> =
                 order.after(index).iter().map(|&before| nodes[before].raw).collect();
-            let work = sequence.work(index);
+            let deferred = sequence.deferred(index);
+            let node = match deferred {
+                Deferred::Work(work) => GraphNode::Work(work),
+                Deferred::Calls(calls) => match calls.get() {
+                    Some(calls) => GraphNode::Child(calls.graph()),
+                    None => GraphNode::Empty,
+                },
+            };
             // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
-            let node = unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(work)) }?;
-            nodes.push(device.describe_node(node, &work));
+            let node = unsafe { device.graph_add_node(graph.raw, &before, &node) }?;
+            nodes.push(match deferred {
+                Deferred::Work(work) => device.describe_node(node, &work),
+                Deferred::Calls(_) => DriverNode::new(node),
+            });
         }
         Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
     }
@@ -201,7 +211,7 @@ impl Built {
                     any_stale = true;
                 }
                 Lag::Values | Lag::Work => {
-                    let work = sequence.work(index);
+                    let Deferred::Work(work) = sequence.deferred(index) else { continue };
                     // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
                     unsafe { device.graph_set_node(self.exec.raw, node.raw, &work) }?;
                     *node = device.describe_node(node.raw, &work);

@@ -8,9 +8,10 @@ use gpustream_hal::{CallSite, LaunchConfig, RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{Origin, Recording, StateGuard, StreamCore, StreamEntry, StreamState, prune};
+use super::{ContextHold, Origin, Recording, StateGuard, StreamCore, StreamEntry, StreamState, prune};
 use crate::memory::Access;
-use crate::operation::{Argument, KernelLaunch, Operation};
+use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation};
+use crate::record::RecordedCalls;
 use crate::reentrancy::is_inside;
 use crate::replay::{ReplayStep, Uses};
 use crate::trace;
@@ -243,6 +244,16 @@ impl<'s> StreamEntry<'s> {
             && step.holds_any()
         {
             step.note_end(stream.place(*number - 1, std::mem::take(waited)));
+        }
+        if let Some(step) = step
+            && let Some(room) = step.unrecorded(submission)
+            && let DriverCalls::External { calls, .. } = &mut submission.call
+            // While the host waits for the whole device, we make the calls as usual.
+            && let Ok(_hold) = ContextHold::for_capture(&*stream.device)
+        {
+            if let Some(recorded) = RecordedCalls::record(&stream.device, calls)? {
+                let _ = room.set(recorded);
+            }
         }
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that

@@ -20,7 +20,7 @@ const RECORDED: &str = "watch an operation in a graph; it runs when the graph is
 /// A point in a stream. We may not have recorded its mark yet. Once we have, it stays where it is.
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;
 
-/// Operations that follow each other in a stream, so that you can watch how far they are. `Stream::external_section` of
+/// Operations that follow each other in a stream, so that you can watch how far they are. `Stream::external_watched` of
 /// `gpustream` returns it.
 ///
 /// If you drop a watcher, nothing waits. It keeps the stream alive, and is `Send` and `Sync`.

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use gpustream_hal::{Ran, RanWork};
-use gpustream_timeline::{Direction, Nanos, Operation, Piece, WorkKind};
+use gpustream_hal::{self as hal, Ran};
+use gpustream_timeline::{Nanos, Operation, Piece, WorkKind};
+
+use super::timeline_kind;
 
 /// The looks for which an operation with measured parts is kept, in case there are more.
 const LOOKS: u8 = 2;
@@ -29,7 +31,11 @@ pub(super) struct MeasuredPart {
 
 impl MeasuredPart {
     pub(super) fn of(ran: &Ran<'_>) -> Self {
-        Self { label: ran.label.to_owned(), ran: ran.start..ran.end.max(ran.start), work: work_of(ran.work) }
+        Self {
+            label: ran.label.to_owned(),
+            ran: ran.start..ran.end.max(ran.start),
+            work: part_kind(ran.work),
+        }
     }
 }
 
@@ -78,35 +84,31 @@ impl Measured {
     }
 }
 
-fn work_of(work: RanWork) -> Option<WorkKind> {
-    let copy = |direction, bytes| Some(WorkKind::Copy { direction, bytes, pageable: false });
-    match work {
-        RanWork::Kernel { grid, block } => Some(WorkKind::Kernel { grid, block }),
-        RanWork::CopyToDevice { bytes } => copy(Direction::Up, bytes),
-        RanWork::CopyToHost { bytes } => copy(Direction::Down, bytes),
-        RanWork::CopyOnDevice { bytes } => copy(Direction::Inside, bytes),
-        RanWork::CopyFromPeer { bytes } => copy(Direction::Peer, bytes),
-        RanWork::Fill { bytes } => Some(WorkKind::Fill { bytes }),
-        _ => None,
-    }
+/// Returns the kind of a part, or `None` if it has nothing to show.
+fn part_kind(kind: hal::WorkKind) -> Option<WorkKind> {
+    let kind = timeline_kind(kind);
+    (!matches!(kind, WorkKind::Host | WorkKind::Other)).then_some(kind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::made_up;
+    use gpustream_hal::CopyDirection;
+    use gpustream_timeline::Direction;
+
     use super::*;
 
     fn measured(work: WorkKind) -> Measured {
         Measured::new(made_up(1, work), 1)
     }
 
-    fn part(work: RanWork, start: u64) -> Ran<'static> {
+    fn part(work: hal::WorkKind, start: u64) -> Ran<'static> {
         Ran { operation: 1, label: "", work, start, end: start + 10, last: false }
     }
 
     #[test]
     fn parts_may_come_long_after_the_first() {
-        let kernel = RanWork::Kernel { grid: [1; 3], block: [1; 3] };
+        let kernel = hal::WorkKind::Kernel { grid: [1; 3], block: [1; 3] };
         let mut graph = measured(WorkKind::Graph { operations: 3 });
         for round in 0..3 {
             graph.take(false, MeasuredPart::of(&part(kernel, 100 * round)));
@@ -122,7 +124,10 @@ mod tests {
         assert!(alone.is_complete(false));
 
         let mut batch = measured(WorkKind::Copy { direction: Direction::Up, bytes: 8, pageable: false });
-        batch.take(false, MeasuredPart::of(&part(RanWork::CopyToDevice { bytes: 4 }, 0)));
+        batch.take(
+            false,
+            MeasuredPart::of(&part(hal::WorkKind::Copy { direction: CopyDirection::ToDevice, bytes: 4 }, 0)),
+        );
         batch.looks = LOOKS + 1;
         assert!(!batch.is_complete(false));
 

@@ -35,7 +35,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gpustream_hal as hal;
+use gpustream_hal::{self as hal, CopyDirection};
 use gpustream_timeline::{Counter, Instant, Nanos, Record, SourceLine, Span};
 
 use crate::track::Point;
@@ -57,6 +57,25 @@ const RANGES: usize = !(usize::MAX >> 1);
 #[inline]
 pub fn is_on() -> bool {
     LISTENERS.load(Ordering::Relaxed) != 0
+}
+
+/// Returns the kind of an operation as a timeline has it.
+pub fn timeline_kind(kind: hal::WorkKind) -> WorkKind {
+    match kind {
+        hal::WorkKind::Kernel { grid, block } => WorkKind::Kernel { grid, block },
+        hal::WorkKind::Copy { direction, bytes } => {
+            let direction = match direction {
+                CopyDirection::ToDevice => Direction::Up,
+                CopyDirection::ToHost => Direction::Down,
+                CopyDirection::OnDevice => Direction::Inside,
+                CopyDirection::FromPeer => Direction::Peer,
+            };
+            WorkKind::Copy { direction, bytes, pageable: false }
+        }
+        hal::WorkKind::Fill { bytes } => WorkKind::Fill { bytes },
+        hal::WorkKind::Host => WorkKind::Host,
+        _ => WorkKind::Other,
+    }
 }
 
 /// Returns whether anybody listens.

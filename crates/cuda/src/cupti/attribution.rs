@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use gpustream_hal::RanWork;
+use gpustream_hal::WorkKind;
 
 use super::record::Activity;
 
@@ -24,7 +24,7 @@ const MOST_WAITING: usize = 1 << 14;
 pub(crate) struct Named {
     pub(crate) correlation: u32,
     pub(crate) label: Option<Arc<str>>,
-    pub(crate) work: RanWork,
+    pub(crate) work: WorkKind,
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     fn part(correlation: u32, start: u64) -> Named {
-        Named { correlation, label: None, work: RanWork::Other, start, end: start + 1 }
+        Named { correlation, label: None, work: WorkKind::Other, start, end: start + 1 }
     }
 
     /// Runs `work`, and returns what it handed out: operations with starts.

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use gpustream_hal::RanWork;
+use gpustream_hal::{CopyDirection, WorkKind};
 
 use super::api::CORRELATION_KIND;
 
@@ -85,7 +85,7 @@ pub(crate) struct Activity<'a> {
     pub(crate) correlation: u32,
     /// The kernel's symbol; `None` for anything but a kernel.
     pub(crate) symbol: Option<&'a CStr>,
-    pub(crate) work: RanWork,
+    pub(crate) work: WorkKind,
     /// On the clock of [`gpustream_hal::trace::now`].
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -101,7 +101,7 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
     let (correlation, work) = match record.number(offset::KIND) {
         kind::CONCURRENT_KERNEL => {
             let work =
-                RanWork::Kernel { grid: record.three(offset::GRID), block: record.three(offset::BLOCK) };
+                WorkKind::Kernel { grid: record.three(offset::GRID), block: record.three(offset::BLOCK) };
             (record.number(offset::KERNEL_CORRELATION), work)
         }
         kind::MEMCPY => {
@@ -109,11 +109,12 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
             (record.number(offset::COPY_CORRELATION), work)
         }
         kind::MEMCPY2 => {
-            let work = RanWork::CopyFromPeer { bytes: record.get(offset::BYTES) };
+            let work =
+                WorkKind::Copy { direction: CopyDirection::FromPeer, bytes: record.get(offset::BYTES) };
             (record.number(offset::PEER_COPY_CORRELATION), work)
         }
         kind::MEMSET => {
-            let work = RanWork::Fill { bytes: record.get(offset::BYTES) };
+            let work = WorkKind::Fill { bytes: record.get(offset::BYTES) };
             (record.number(offset::FILL_CORRELATION), work)
         }
         kind::EXTERNAL_CORRELATION if record.number(offset::EXTERNAL_KIND) == CORRELATION_KIND => {
@@ -127,7 +128,7 @@ pub(crate) unsafe fn read<'a>(record: *const u8) -> Record<'a> {
     if start == 0 || end < start {
         return Record::Untimed;
     }
-    let symbol = if let RanWork::Kernel { .. } = work {
+    let symbol = if let WorkKind::Kernel { .. } = work {
         let name: *const c_char = record.get(offset::KERNEL_NAME);
         // SAFETY: a string by this function's contract.
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
@@ -156,15 +157,15 @@ impl Fields {
     }
 }
 
-fn copy(direction: u8, bytes: u64) -> RanWork {
+fn copy(direction: u8, bytes: u64) -> WorkKind {
     match direction {
-        direction::HTOD | direction::HTOA => RanWork::CopyToDevice { bytes },
-        direction::DTOH | direction::ATOH => RanWork::CopyToHost { bytes },
+        direction::HTOD | direction::HTOA => WorkKind::Copy { direction: CopyDirection::ToDevice, bytes },
+        direction::DTOH | direction::ATOH => WorkKind::Copy { direction: CopyDirection::ToHost, bytes },
         direction::DTOD | direction::DTOA | direction::ATOD | direction::ATOA => {
-            RanWork::CopyOnDevice { bytes }
+            WorkKind::Copy { direction: CopyDirection::OnDevice, bytes }
         }
-        direction::PTOP => RanWork::CopyFromPeer { bytes },
-        _ => RanWork::Other,
+        direction::PTOP => WorkKind::Copy { direction: CopyDirection::FromPeer, bytes },
+        _ => WorkKind::Other,
     }
 }
 

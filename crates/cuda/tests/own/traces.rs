@@ -9,7 +9,7 @@ use std::thread;
 
 use fake_cuda::{Cupti, CuptiRan};
 pub(crate) use fake_cuda::{Cupti as Library, CuptiRan as Recorded};
-use gpustream_hal::{Device, ErrorKind, RanWork, TraceClock};
+use gpustream_hal::{Device, ErrorKind, TraceClock, WorkKind};
 
 use crate::backends::startup::in_own_process;
 use crate::backends::stream;
@@ -62,16 +62,19 @@ fn assert_every_kind_is_read(version: u32) {
         assert_eq!(device.trace_begin().unwrap(), TraceClock::Cupti);
         let step = CuptiRan::Kernel(c"_ZN6solver4stepIfLi3EEEvPT_", [3, 2, 1], [256, 4, 1]);
         let all = [
-            (step, RanWork::Kernel { grid: [3, 2, 1], block: [256, 4, 1] }),
-            (CuptiRan::Copy(1, 10), RanWork::CopyToDevice { bytes: 10 }),
-            (CuptiRan::Copy(2, 20), RanWork::CopyToHost { bytes: 20 }),
-            (CuptiRan::Copy(3, 30), RanWork::CopyToDevice { bytes: 30 }),
-            (CuptiRan::Copy(4, 40), RanWork::CopyToHost { bytes: 40 }),
-            (CuptiRan::Copy(7, 70), RanWork::CopyOnDevice { bytes: 70 }),
-            (CuptiRan::Copy(8, 1 << 40), RanWork::CopyOnDevice { bytes: 1 << 40 }),
-            (CuptiRan::Copy(9, 90), RanWork::Other),
-            (CuptiRan::PeerCopy(100), RanWork::CopyFromPeer { bytes: 100 }),
-            (CuptiRan::Fill(110), RanWork::Fill { bytes: 110 }),
+            (step, WorkKind::Kernel { grid: [3, 2, 1], block: [256, 4, 1] }),
+            (CuptiRan::Copy(1, 10), WorkKind::Copy { direction: CopyDirection::ToDevice, bytes: 10 }),
+            (CuptiRan::Copy(2, 20), WorkKind::Copy { direction: CopyDirection::ToHost, bytes: 20 }),
+            (CuptiRan::Copy(3, 30), WorkKind::Copy { direction: CopyDirection::ToDevice, bytes: 30 }),
+            (CuptiRan::Copy(4, 40), WorkKind::Copy { direction: CopyDirection::ToHost, bytes: 40 }),
+            (CuptiRan::Copy(7, 70), WorkKind::Copy { direction: CopyDirection::OnDevice, bytes: 70 }),
+            (
+                CuptiRan::Copy(8, 1 << 40),
+                WorkKind::Copy { direction: CopyDirection::OnDevice, bytes: 1 << 40 },
+            ),
+            (CuptiRan::Copy(9, 90), WorkKind::Other),
+            (CuptiRan::PeerCopy(100), WorkKind::Copy { direction: CopyDirection::FromPeer, bytes: 100 }),
+            (CuptiRan::Fill(110), WorkKind::Fill { bytes: 110 }),
         ];
         assert_all_are_read(&*device, cupti, all, 0);
     });

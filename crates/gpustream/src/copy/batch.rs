@@ -6,7 +6,7 @@ use gpustream_core::memory::Access;
 use gpustream_core::operation::{DriverCalls, call_site, named};
 use gpustream_core::stream::StreamEntry;
 use gpustream_core::track::Mode;
-use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Result};
+use gpustream_hal::{Copy1d, CopyEnd, Error, ErrorKind, Result};
 
 use super::check_lengths;
 use crate::plain::Plain;
@@ -168,14 +168,14 @@ fn of_copy(index: usize, error: Error) -> Error {
     error.with_context(format!("copy {index} of the batch"))
 }
 
-fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<BatchCopy> {
+fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<Copy1d> {
     let device = |view: &View<'_, u8>| CopyEnd::Device(view.as_raw());
     let (to, from) = match (dst.block.is_host(), src.block.is_host()) {
         (true, false) => (CopyEnd::Host(dst.host()?), device(src)),
         (false, true) => (device(dst), CopyEnd::Host(src.host()?)),
         _ => (device(dst), device(src)),
     };
-    Ok(BatchCopy { dst: to, src: from, bytes: src.len() })
+    Ok(Copy1d { dst: to, src: from, bytes: src.len() })
 }
 
 /// Adds an access. If it continues the last one, the last one becomes longer instead.

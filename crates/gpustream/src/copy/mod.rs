@@ -3,12 +3,12 @@
 pub(crate) mod batch;
 
 use gpustream_core::memory::{Access, layout_of};
-use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, not_a_node, traced};
+use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, not_a_node};
 use gpustream_core::stream::StreamEntry;
 use gpustream_core::trace;
 use gpustream_core::track::Mode;
 use gpustream_core::{copy, lint};
-use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, RawStream, Result, Work};
+use gpustream_hal::{self as hal, Copy1d, Error, ErrorKind, Fill, FillPattern, RawStream, Result, Work};
 use smallvec::SmallVec;
 
 use crate::buffer::{Buffer, Owned};
@@ -302,15 +302,15 @@ impl Stream {
     fn copy_work<T: Plain>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> Result<Work<'static>> {
         let bytes = src.bytes().len();
         Ok(match (src.block.is_host(), dst.block.is_host()) {
-            (true, false) => Work::CopyToDevice { dst: dst.as_raw(), src: src.host()?, bytes },
-            (false, true) => Work::CopyToHost { dst: dst.host()?, src: src.as_raw(), bytes },
+            (true, false) => Work::Copy(Copy1d::to_device(dst.as_raw(), src.host()?, bytes)),
+            (false, true) => Work::Copy(Copy1d::to_host(dst.host()?, src.as_raw(), bytes)),
             (false, false) if self.is_peer_copy(src, dst) => {
                 let from = &src.device.0;
                 from.visit();
                 let src_ordinal = from.info.ordinal;
                 Work::CopyFromPeer { dst: dst.as_raw(), src: src.as_raw(), src_ordinal, bytes }
             }
-            _ => Work::CopyOnDevice { dst: dst.as_raw(), src: src.as_raw(), bytes },
+            _ => Work::Copy(Copy1d::on_device(dst.as_raw(), src.as_raw(), bytes)),
         })
     }
 
@@ -338,7 +338,7 @@ impl Stream {
             return self.fill_by_doubling(entry, dst, value);
         };
         let view = dst.view();
-        let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
+        let fill = Work::Fill(Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() });
         // SAFETY: the range is in a live block; the pattern is at most as wide as T, to which the range is aligned.
         unsafe { entry.submit_call(&[&view.access(Mode::Write)], DriverCalls::Work(fill)) }
     }
@@ -458,7 +458,7 @@ fn pattern(value: &[u8]) -> Option<FillPattern> {
 #[cold]
 fn traced_together<T: Plain>(first: &Work<'_>, src: &[View<'_, T>]) -> trace::WorkKind {
     let total = src.iter().map(|src| src.bytes().len() as u64).sum();
-    match traced(first) {
+    match trace::timeline_kind(first.kind()) {
         trace::WorkKind::Copy { direction, pageable, .. } => {
             trace::WorkKind::Copy { direction, bytes: total, pageable }
         }

@@ -9,14 +9,14 @@ use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
 use gpustream_hal::cold_path::cold_path;
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, RawBuffer, Result};
 
 use crate::module::Kernel;
 use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::surface::Surface;
 use crate::texture::Texture;
-use crate::view::{AsView, AsViewMut, View};
+use crate::view::{AsView, AsViewMut, View, ViewMut};
 use crate::volatile::{Volatile, VolatileMut};
 
 /// How many parameters a kernel may have.
@@ -57,14 +57,24 @@ impl<'a> Arg<'a> {
     /// Passes a pointer to memory that the kernel reads.
     #[inline]
     pub fn read<T: Plain>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
-        let view = memory.view();
-        Self::memory(view, view.access(Mode::Read))
+        Self::of_view(memory.view())
     }
 
     /// Passes a pointer to memory that the kernel writes and may also read.
     #[inline]
     pub fn write<T: Plain>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
-        let view = memory.view();
+        Self::of_view_mut(memory.view_mut())
+    }
+
+    #[inline]
+    pub(crate) fn of_view<T: Plain>(view: View<'a, T>) -> Self {
+        Self::memory(view, view.access(Mode::Read))
+    }
+
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // Taking it by value keeps it unique.
+    pub(crate) fn of_view_mut<T: Plain>(memory: ViewMut<'a, T>) -> Self {
+        let view = memory.into_view();
         Self::memory(view, view.access(Mode::Write))
     }
 
@@ -113,6 +123,15 @@ impl<'a> Arg<'a> {
             ArgKind::Memory { address, access, device: own, .. } => {
                 own.is_same(device).then_some(Argument::Memory { address, access })
             }
+        }
+    }
+
+    /// Returns the address of the argument's memory, or 0 if the argument is a value.
+    #[inline]
+    pub(crate) fn address(&self) -> RawBuffer {
+        match self.kind {
+            ArgKind::Value { .. } => RawBuffer(0),
+            ArgKind::Memory { address, .. } => RawBuffer(address),
         }
     }
 

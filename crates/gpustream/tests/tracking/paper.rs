@@ -326,7 +326,7 @@ unsafe impl Model for Paper {
 impl Paper {
     fn submit(&self, stream: RawStream, work: Work<'_>) -> Result<()> {
         match work {
-            Work::Fill { dst, pattern, count } => {
+            Work::Fill(Fill { dst, pattern, count }) => {
                 self.op("fill", stream, vec![write(dst.0, count * pattern.width())]);
             }
             Work::CopyToDevice { dst, src, bytes } => {

@@ -89,13 +89,13 @@ pub(crate) fn take() -> (Vec<Came>, u64) {
 
 #[cfg(test)]
 mod tests {
-    use gpustream_hal::RanWork;
+    use gpustream_hal::WorkKind;
 
     use super::*;
 
     #[test]
     fn records_that_nobody_takes_are_bounded_and_counted() {
-        let part = Activity { operation: 1, kernel: None, work: RanWork::Other, start: 1, end: 2 };
+        let part = Activity { operation: 1, kernel: None, work: WorkKind::Other, start: 1, end: 2 };
         let mut full = Delivered::default();
         for _ in 0..MOST + 7 {
             full.add((1, Some(part)));

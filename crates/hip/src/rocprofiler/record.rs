@@ -4,7 +4,7 @@
 //! kernel's pipe. But the fields that we need have never moved, so we can read records by offset, whatever their version. The
 //! tests have the offsets that a C compiler found in four versions' headers.
 
-use gpustream_hal::RanWork;
+use gpustream_hal::{CopyDirection, WorkKind};
 
 /// The category of the records from buffer tracing (`ROCPROFILER_BUFFER_CATEGORY_TRACING`).
 pub(crate) const TRACING: u32 = 1;
@@ -64,7 +64,7 @@ pub(crate) struct Activity {
     pub(crate) operation: u64,
     /// The kernel's number; `None` for anything but a kernel.
     pub(crate) kernel: Option<u64>,
-    pub(crate) work: RanWork,
+    pub(crate) work: WorkKind,
     /// On the library's clock.
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -111,24 +111,26 @@ impl Fields {
         unsafe { self.0.add(at).cast::<T>().read_unaligned() }
     }
 
-    fn kernel(&self) -> RanWork {
+    fn kernel(&self) -> WorkKind {
         let (threads, block): ([u32; 3], [u32; 3]) = (self.get(offset::GRID), self.get(offset::WORKGROUP));
         let mut grid = threads;
         for (blocks, size) in grid.iter_mut().zip(block) {
             *blocks = blocks.div_ceil(size.max(1));
         }
-        RanWork::Kernel { grid, block }
+        WorkKind::Kernel { grid, block }
     }
 
-    fn copy(&self) -> RanWork {
+    fn copy(&self) -> WorkKind {
         let bytes = self.get(offset::BYTES);
         let (from, to): (u64, u64) = (self.get(offset::SOURCE), self.get(offset::DESTINATION));
         match self.get(offset::OPERATION) {
-            direction::HOST_TO_DEVICE => RanWork::CopyToDevice { bytes },
-            direction::DEVICE_TO_HOST => RanWork::CopyToHost { bytes },
-            direction::DEVICE_TO_DEVICE if from == to => RanWork::CopyOnDevice { bytes },
-            direction::DEVICE_TO_DEVICE => RanWork::CopyFromPeer { bytes },
-            _ => RanWork::Other,
+            direction::HOST_TO_DEVICE => WorkKind::Copy { direction: CopyDirection::ToDevice, bytes },
+            direction::DEVICE_TO_HOST => WorkKind::Copy { direction: CopyDirection::ToHost, bytes },
+            direction::DEVICE_TO_DEVICE if from == to => {
+                WorkKind::Copy { direction: CopyDirection::OnDevice, bytes }
+            }
+            direction::DEVICE_TO_DEVICE => WorkKind::Copy { direction: CopyDirection::FromPeer, bytes },
+            _ => WorkKind::Other,
         }
     }
 }

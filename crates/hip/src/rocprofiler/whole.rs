@@ -81,12 +81,12 @@ fn hand_out(held: &IncompleteOperation, each: &mut dyn FnMut(&Activity, bool)) {
 
 #[cfg(test)]
 mod tests {
-    use gpustream_hal::RanWork;
+    use gpustream_hal::WorkKind;
 
     use super::*;
 
     fn part(operation: u64, start: u64) -> Activity {
-        Activity { operation, kernel: None, work: RanWork::Other, start, end: start + 1 }
+        Activity { operation, kernel: None, work: WorkKind::Other, start, end: start + 1 }
     }
 
     /// Runs `work`, and returns what it passed on: operation, start, and whether it is the last.

@@ -1,6 +1,6 @@
 //! Batches of copies, in the versions that have a function for them.
 
-use gpustream_hal::{BatchCopy, CopyEnd};
+use gpustream_hal::{Copy1d, CopyEnd};
 
 use crate::backends::{Vendor, memory::copy_batch, names, start, startup::in_own_process, stream};
 use crate::{VENDOR, backend, load_with, options};
@@ -29,7 +29,7 @@ fn long_batches_are_cut() {
     let stream = stream(&*device);
     let memory = device.alloc(2 * COPIES).unwrap();
     let copies: Vec<_> = (0..COPIES)
-        .map(|i| BatchCopy {
+        .map(|i| Copy1d {
             dst: CopyEnd::Device(memory.offset(i)),
             src: CopyEnd::Device(memory.offset(COPIES + i)),
             bytes: 1,

@@ -186,7 +186,7 @@ fn the_driver_captures_another_stream() {
         assert_eq!(s.as_raw().0 as u64, captured[0]);
         // SAFETY: the closure gives the stream nothing.
         unsafe {
-            s.external("look", &[], |raw| {
+            s.external("look", (), |raw, ()| {
                 assert_eq!(raw, s.as_raw());
                 Ok::<_, gpustream::Error>(())
             })

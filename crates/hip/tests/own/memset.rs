@@ -19,7 +19,7 @@ fn fill_in_documented_order() {
     let stream = stream(device);
     let buffer = device.alloc(32).unwrap();
     let host = device.pinned_alloc(32, PinnedOptions::default()).unwrap();
-    let fill = |pattern, count| Work::Fill { dst: buffer, pattern, count };
+    let fill = |pattern, count| Work::Fill(Fill { dst: buffer, pattern, count });
     // SAFETY: everything is alive until we destroy it, after the last run.
     unsafe {
         let graph = device.graph_create().unwrap();
@@ -36,7 +36,7 @@ fn fill_in_documented_order() {
             assert_eq!(names(&calls), vec![ADD; tries]);
         }
         assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 2, edges: 1 });
-        let copy = GraphNode::Work(Work::CopyToHost { dst: host, src: buffer, bytes: 32 });
+        let copy = GraphNode::Work(Work::Copy(Copy1d::to_host(host, buffer, 32)));
         device.graph_add_node(graph, &nodes[1..], &copy).unwrap();
         let exec = device.graph_instantiate(graph).unwrap();
         device.graph_launch(exec, stream).unwrap();

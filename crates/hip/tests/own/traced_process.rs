@@ -42,7 +42,7 @@ fn traced_process_has_times_and_parts_of_operations() {
             Ok::<_, gpustream::Error>(())
         };
         // SAFETY: we enqueue nothing and use no memory.
-        unsafe { stream.external("gemm", &[], |_| run()) }.unwrap();
+        unsafe { stream.external("gemm", (), |_, ()| run()) }.unwrap();
         stream.synchronize().unwrap();
         for timeline in [trace.stop().unwrap(), written()] {
             let [device] = &timeline.devices[..] else { panic!("{:?}", timeline.devices) };

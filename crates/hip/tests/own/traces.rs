@@ -9,7 +9,7 @@ use fake_hip::{Rocprofiler, RocprofilerRan};
 pub(crate) use fake_hip::{
     Rocprofiler as Library, RocprofilerRan as Recorded, RocprofilerSubmitted as Submitted,
 };
-use gpustream_hal::{Device, ErrorKind, RanWork, TraceClock, trace};
+use gpustream_hal::{Device, ErrorKind, TraceClock, WorkKind, trace};
 
 use crate::backends::traces::{assert_all_are_read, kernel, operations, submit, take};
 use crate::backends::{Vendor, startup::in_own_process};
@@ -64,15 +64,27 @@ fn assert_every_kind_is_read(version: (u32, u32, u32)) {
             // Threads; the last block is not full.
             (
                 RocprofilerRan::Kernel(7, [700, 8, 1], [256, 4, 1]),
-                RanWork::Kernel { grid: [3, 2, 1], block: [256, 4, 1] },
+                WorkKind::Kernel { grid: [3, 2, 1], block: [256, 4, 1] },
             ),
-            (RocprofilerRan::Kernel(8, ONE, ONE), RanWork::Kernel { grid: ONE, block: ONE }),
-            (RocprofilerRan::Copy(0, 1, [1, 1]), RanWork::Other),
-            (RocprofilerRan::Copy(1, 10, [1, 1]), RanWork::Other),
-            (RocprofilerRan::Copy(2, 20, [1, 2]), RanWork::CopyToDevice { bytes: 20 }),
-            (RocprofilerRan::Copy(3, 30, [2, 1]), RanWork::CopyToHost { bytes: 30 }),
-            (RocprofilerRan::Copy(4, 1 << 40, [2, 2]), RanWork::CopyOnDevice { bytes: 1 << 40 }),
-            (RocprofilerRan::Copy(4, 50, [2, 3]), RanWork::CopyFromPeer { bytes: 50 }),
+            (RocprofilerRan::Kernel(8, ONE, ONE), WorkKind::Kernel { grid: ONE, block: ONE }),
+            (RocprofilerRan::Copy(0, 1, [1, 1]), WorkKind::Other),
+            (RocprofilerRan::Copy(1, 10, [1, 1]), WorkKind::Other),
+            (
+                RocprofilerRan::Copy(2, 20, [1, 2]),
+                WorkKind::Copy { direction: CopyDirection::ToDevice, bytes: 20 },
+            ),
+            (
+                RocprofilerRan::Copy(3, 30, [2, 1]),
+                WorkKind::Copy { direction: CopyDirection::ToHost, bytes: 30 },
+            ),
+            (
+                RocprofilerRan::Copy(4, 1 << 40, [2, 2]),
+                WorkKind::Copy { direction: CopyDirection::OnDevice, bytes: 1 << 40 },
+            ),
+            (
+                RocprofilerRan::Copy(4, 50, [2, 3]),
+                WorkKind::Copy { direction: CopyDirection::FromPeer, bytes: 50 },
+            ),
         ];
         // The clocks were compared twice.
         assert_all_are_read(&*device, library, all, 1000 + 2 * error);

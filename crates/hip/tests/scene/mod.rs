@@ -140,12 +140,12 @@ pub(crate) fn every_method(
         let graph = note!(graph_create());
         let nodes = [
             GraphNode::Empty,
-            GraphNode::Work(Work::Fill { dst: a, pattern: FillPattern::U16(3), count: 32 }),
+            GraphNode::Work(Work::Fill(Fill { dst: a, pattern: FillPattern::U16(3), count: 32 })),
             GraphNode::Work(Work::Kernel { function, config: &config, args: &args }),
-            GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 64 }),
-            GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 64 }),
+            GraphNode::Work(Work::Copy(Copy1d::on_device(b, a, 64))),
+            GraphNode::Work(Work::Copy(Copy1d::to_host(host, b, 64))),
             GraphNode::Work(Work::Copy3d(&strided)),
-            GraphNode::Work(Work::CopyToDevice { dst: a, src: host, bytes: 64 }),
+            GraphNode::Work(Work::Copy(Copy1d::to_device(a, host, 64))),
             GraphNode::Work(Work::Host { function: add_one, data }),
             GraphNode::Child(child),
         ];
@@ -166,7 +166,7 @@ pub(crate) fn every_method(
                 note!(graph_set_node(exec, *handle, work));
             }
         }
-        let refill = Work::Fill { dst: a, pattern: FillPattern::U8(7), count: 64 };
+        let refill = Work::Fill(Fill { dst: a, pattern: FillPattern::U8(7), count: 64 });
         note!(graph_set_node(exec, handles[1], &refill));
         note!(graph_launch(exec, stream));
         note!(stream_synchronize(stream));
