@@ -1,8 +1,16 @@
-//! A vendor's mathematics between a program's own kernels: cuBLAS multiplies matrices in this library's streams, on its
-//! memory, inside its graphs and replayed steps.
+//! How to call a vendor's library between your own kernels: cuBLAS multiplies matrices, in our streams and on our memory.
 //!
-//! `Gemm` is all that such a library needs here: the handle, workspace from the device's pool, and one call of
-//! `Stream::external` that names the memory. On the CPU device the crate `gemm` stands in, by `Stream::external_host`.
+//! `Stream::external` is all that you need for that. You name the memory that the call may touch, and the library orders the
+//! call like a launch. So you can also use cuBLAS inside graphs and replayed steps. Here `Gemm` holds the handle and a
+//! workspace from the device's pool, because cuBLAS must not allocate while its work is recorded.
+//!
+//! ```console
+//! $ cargo run --release --example interop_cublas
+//! $ cargo run --release --example interop_cublas -- --device cpu   # the crate `gemm` in place of cuBLAS
+//! ```
+//!
+//! It checks the result and prints what the replay did. With cuBLAS it also prints what a product costs, with and without
+//! this library.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -16,7 +24,7 @@ use gpustream::hal::RawStream;
 use gpustream::{Arg, Buffer, Device, Stream};
 use gpustream_kernels::elementwise;
 
-/// Multiplies matrices by cuBLAS, or by the crate `gemm` on the CPU, between kernels of its own
+/// Multiplies matrices between kernels of its own, with cuBLAS or, on the CPU, with the crate `gemm`
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -24,18 +32,18 @@ struct Args {
     /// Rows and columns of the matrices
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     size: u32,
-    /// Number of steps, and of products in the measurement
+    /// Number of steps, and of products in each round of the measurement
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
 }
 
-/// The workspace of a handle, in bytes: as much as cuBLAS takes on the largest devices.
+/// The size of the workspace in bytes: as much as cuBLAS takes on the largest devices.
 const WORKSPACE: usize = 32 << 20;
 
-/// Matrix products as operations of one stream's.
+/// Submits matrix products to one stream.
 struct Gemm {
     engine: Engine,
-    /// Taken from the pool, so that cuBLAS allocates nothing inside a capture.
+    /// We give cuBLAS this memory, so that it allocates nothing inside a capture.
     workspace: Buffer<u8>,
 }
 
@@ -44,7 +52,7 @@ enum Engine {
     Host,
 }
 
-/// A handle of cuBLAS, which enqueues to the one stream that it was given.
+/// A cuBLAS handle. It enqueues to the stream that it was given, and to no other.
 struct Cublas {
     handle: cublasHandle_t,
     stream: RawStream,
@@ -62,13 +70,14 @@ impl Gemm {
         match stream.device().info().backend.as_str() {
             "cpu" => Ok(Self { engine: Engine::Host, workspace: stream.alloc(0)? }),
             "cuda" => {
-                // SAFETY: the library is only looked for.
+                // SAFETY: this only looks for the library.
                 let present = unsafe { cublas::is_culib_present() };
                 ensure!(present, "cuBLAS is not installed: install the CUDA toolkit");
                 let mut workspace = stream.alloc(WORKSPACE)?;
                 let (address, mut handle) = (workspace.as_raw().0, std::ptr::null_mut());
-                // The handle belongs to the context that is current inside.
-                // SAFETY: the pointers are to a local, and to memory that lives as long as the handle.
+                // The handle belongs to the context that is current when it is made. Inside the closure, that is the
+                // device's.
+                // SAFETY: the pointers are to a local variable and to the workspace, which lives as long as the handle.
                 unsafe {
                     stream.external("cublasCreate", &[Arg::write(&mut workspace)], |raw| -> Result<()> {
                         cublas::cublasCreate_v2(&raw mut handle).result()?;
@@ -80,11 +89,11 @@ impl Gemm {
                 let engine = Engine::Cublas(Cublas { handle, stream: stream.as_raw() });
                 Ok(Self { engine, workspace })
             }
-            other => bail!("this example knows cuBLAS and the CPU, and no library for {other}"),
+            other => bail!("this example can use cuBLAS or the CPU; it knows no library for {other}"),
         }
     }
 
-    /// Enqueues `c = a b`, for matrices of `n` rows and columns that lie row by row. Inline, since each function around a
+    /// Enqueues `c = a b` for matrices of `n` rows and columns, stored row by row. Inline, because each function around a
     /// vendor's call takes time.
     #[inline]
     fn multiply(
@@ -95,14 +104,21 @@ impl Gemm {
         b: &Buffer<f32>,
         c: &mut Buffer<f32>,
     ) -> Result<()> {
-        ensure!([a.len(), b.len(), c.len()].iter().all(|len| *len == n * n), "a matrix has another size");
+        ensure!(
+            [a.len(), b.len(), c.len()].iter().all(|len| *len == n * n),
+            "a matrix does not have {n} rows and columns"
+        );
         match &self.engine {
-            // SAFETY: the product reads `a` and `b` and writes `c` and the workspace, on the stream that is given.
+            // SAFETY: the product reads `a` and `b`, writes `c` and the workspace, and is enqueued to the stream that the
+            // closure gets.
             Engine::Cublas(Cublas { handle, stream: own }) => unsafe {
                 let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
                 let memory = [Arg::read(a), Arg::read(b), Arg::write(c), Arg::write(&mut self.workspace)];
                 stream.external("gemm", &memory, |raw| {
-                    ensure!(raw == *own, "this handle is another stream's");
+                    ensure!(
+                        raw == *own,
+                        "this handle belongs to another stream: make a `Gemm` for each stream"
+                    );
                     multiply_raw(*handle, n, pa, pb, pc)
                 })
             },
@@ -111,7 +127,7 @@ impl Gemm {
     }
 }
 
-/// Enqueues the product as a host function, for a device that shares its memory with the host.
+/// Enqueues the product as a host function. That works because the CPU device shares its memory with the host.
 fn multiply_on_host(
     stream: &Stream,
     n: usize,
@@ -153,10 +169,11 @@ fn multiply_on_host(
     Ok(())
 }
 
-/// Calls cuBLAS, whose matrices lie column by column: the product of the transposed matrices in the other order.
+/// Calls cuBLAS, which stores matrices column by column. To cuBLAS our matrices look transposed, so we give it the factors
+/// in the other order: it computes `bᵀ aᵀ`, the transpose of `a b`.
 ///
 /// # Safety
-/// The addresses are those of matrices of the handle's device.
+/// The addresses are those of matrices with `n` rows and columns, on the handle's device.
 unsafe fn multiply_raw(
     handle: cublasHandle_t,
     n: usize,
@@ -166,7 +183,7 @@ unsafe fn multiply_raw(
 ) -> Result<()> {
     let (size, plain) = (i32::try_from(n)?, cublasOperation_t::CUBLAS_OP_N);
     let (one, zero) = (1.0f32, 0.0f32);
-    // SAFETY: by this function's contract; the factors are read before the call returns.
+    // SAFETY: the caller promises that the addresses are right, and cuBLAS reads the factors before the call returns.
     let status = unsafe {
         cublas::cublasSgemm_v2(
             handle,
@@ -201,7 +218,7 @@ fn run() -> Result<()> {
     let kernels = elementwise::Kernels::load(&device)?;
     let mut gemm = Gemm::new(&stream)?;
 
-    // A cyclic shift of the rows, which moves each row of `x` down by one, and adds up exactly.
+    // This matrix moves each row of `x` down by one, and the last row to the top. The sums are exact.
     let shift = examples::values(n * n, |at| if (at / n + n - 1) % n == at % n { 1.0f32 } else { 0.0 })?;
     let rows = examples::values(n * n, |at| (at / n) as f32)?;
     let (shift, mut x) = (stream.upload(&shift)?, stream.upload(&rows)?);
@@ -217,7 +234,7 @@ fn run() -> Result<()> {
     let moved = stream.download(&x)?;
     let want = |at: usize| ((at / n + n - args.steps as usize % n) % n) as f32;
     ensure!((0..n * n).all(|at| moved[at] == want(at)), "wrong result");
-    println!("{} steps of a product and two operations: every row is where it belongs", args.steps);
+    println!("after {} steps of a product and two operations, every row is where it belongs", args.steps);
     println!("{:#?}", step.stats());
     if matches!(gemm.engine, Engine::Cublas(_)) {
         compare(&device, &stream, &mut gemm, n, args.steps)?;
@@ -225,8 +242,8 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Measures a product through this library beside the same call without it: the host's time for the call, and the time
-/// from the first call of a round to the end of its work.
+/// Measures a product through this library, and the same call without it: the host's time for the call, and the time from
+/// the first call of a round to the end of its work.
 fn compare(device: &Device, stream: &Stream, gemm: &mut Gemm, n: usize, products: u32) -> Result<()> {
     const ROUNDS: usize = 11;
     let Engine::Cublas(Cublas { handle, .. }) = gemm.engine else { return Ok(()) };
@@ -240,7 +257,7 @@ fn compare(device: &Device, stream: &Stream, gemm: &mut Gemm, n: usize, products
             let start = Instant::now();
             for _ in 0..products {
                 if raw {
-                    // SAFETY: matrices of this device, which nothing else touches.
+                    // SAFETY: these are matrices of this device, and nothing else touches them.
                     unsafe { multiply_raw(handle, n, pa, pb, pc) }?;
                 } else {
                     gemm.multiply(stream, n, &a, &b, &mut c)?;
