@@ -32,7 +32,7 @@ struct Args {
     tolerance: f64,
 }
 
-/// At most this many rounds, because rounding errors may keep the tolerance out of reach.
+/// We stop after this many rounds, because rounding errors may keep the tolerance out of reach.
 const MOST: u32 = 100_000;
 
 /// The solver's memory.

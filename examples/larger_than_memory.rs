@@ -135,7 +135,7 @@ impl Source {
     fn given(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let cannot_read = || format!("cannot read {name}");
-        // Look before opening, because opening a pipe would wait for a writer.
+        // Look before opening, because opening a pipe could wait for ever for a writer.
         let found = path.metadata().with_context(cannot_read)?;
         ensure!(found.is_file(), "{name} is not a file");
         let file = File::open(path).with_context(cannot_read)?;

@@ -1,5 +1,5 @@
-//! What the examples share: options, exit codes, values in host memory, and aligned tables. If you are here to learn, begin
-//! with `hello.rs`.
+//! What the examples share: options, exit codes, values in host memory, and aligned tables. If you are here to learn, you
+//! can begin with `hello.rs`.
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ struct Part {
     stream: Stream,
     kernels: Kernels,
     x: Buffer<u32>,
-    /// Receives another device's part.
+    /// Receives another device's part, so that this device can add it.
     near: Buffer<u32>,
 }
 

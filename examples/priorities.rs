@@ -52,7 +52,8 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Submits the queue, then a small kernel with that priority. Returns how long each took until it was done.
+/// Submits the queue, then a small kernel with that priority, so that the kernel can overtake. Returns how long each took
+/// until it was done.
 fn behind_a_queue(
     device: &Device,
     kernels: &Kernels,

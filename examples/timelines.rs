@@ -67,7 +67,7 @@ fn run() -> Result<()> {
     draw("legacy", "The legacy default stream makes others wait", false, Scenes::legacy)
 }
 
-/// Runs a scene in a trace, several times, and draws the last one.
+/// Runs a scene in a trace, several times, and draws the last one, because the first runs may be slow.
 fn draw(
     folder: &Path,
     name: &str,

@@ -201,7 +201,7 @@ impl<'a> Solver<'a> {
         Ok(stream.download(&largest)?[0])
     }
 
-    /// Returns the time, in seconds, of an exchange while nothing else runs.
+    /// Returns the time, in seconds, of an exchange while nothing else runs, so that we can say which part of it was hidden.
     pub(crate) fn time_exchange(&mut self, rounds: u32) -> Result<f64> {
         self.start_together()?;
         let start = Instant::now();

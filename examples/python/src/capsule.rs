@@ -40,7 +40,7 @@ pub(crate) fn take<F: Named>(capsule: &Bound<'_, PyCapsule>) -> PyResult<Option<
     Ok(Some(unsafe { Managed::from_raw(tensor) }))
 }
 
-/// Returns the error for a capsule that has none of the forms.
+/// Returns the error for a capsule that we cannot take a tensor from.
 pub(crate) fn refused(capsule: &Bound<'_, PyCapsule>) -> PyErr {
     let is = |name| capsule.is_valid_checked(Some(name));
     PyValueError::new_err(if is(DLManagedTensor::USED) || is(DLManagedTensorVersioned::USED) {
