@@ -235,7 +235,7 @@ fn run() -> Result<()> {
     let want = |at: usize| ((at / n + n - args.steps as usize % n) % n) as f32;
     ensure!((0..n * n).all(|at| moved[at] == want(at)), "wrong result");
     println!("after {} steps of a product and two operations, every row is where it belongs", args.steps);
-    println!("{:#?}", step.stats());
+    println!("{}", examples::summary(&step));
     if matches!(gemm.engine, Engine::Cublas(_)) {
         compare(&device, &stream, &mut gemm, n, args.steps)?;
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::builder::RangedU64ValueParser;
-use gpustream::{Device, DeviceOptions, backends};
+use gpustream::{Device, DeviceOptions, Replay, backends};
 
 pub use gpustream_timeline_view::text::Table;
 
@@ -120,6 +120,15 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
 /// Returns true on the CPU backend. The examples then choose smaller sizes.
 pub fn is_cpu(device: &Device) -> bool {
     device.info().backend == gpustream::BackendName::CPU
+}
+
+/// Says in one line what a replay did.
+pub fn summary(replay: &Replay) -> String {
+    let stats = replay.stats();
+    format!(
+        "replay: {} runs were {} graph launches; {} nodes were set, and {} operations submitted one by one",
+        stats.runs, stats.launches, stats.nodes_set, stats.plain
+    )
 }
 
 /// Returns the names of the devices that this machine has.

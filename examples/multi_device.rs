@@ -74,6 +74,6 @@ fn run() -> Result<()> {
     }
     let sum = parts[0].stream.download(&parts[0].x)?; // the only call here that waits
     ensure!(sum.iter().all(|&v| v == want), "wrong result");
-    println!("{} devices: every sum is {want}", devices.len());
+    println!("devices: {}; every sum is {want}", devices.len());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! How a replay makes steps of many small kernels cheap: bodies that attract each other.
 //!
-//! One step of the integrator is ten small kernels, and submitting them can take longer than their work. Replayed, the whole
-//! step costs one launch, although each step has other arguments.
+//! One step of the integrator is ten small kernels, and submitting them can take longer than their work. Replayed, a step
+//! costs one launch, and one short call for each kernel whose arguments changed.
 //!
 //! ```console
 //! $ cargo run --release --example nbody
@@ -77,7 +77,7 @@ fn run() -> Result<()> {
         table.row([way.to_owned(), per_step(submitted), per_step(done)]);
     }
     println!("{table}");
-    println!("{:?}", replay.stats());
+    println!("{}", examples::summary(&replay));
 
     let (places, velocities) = (stream.download(&replayed.places)?, stream.download(&replayed.velocities)?);
     ensure!(places == stream.download(&plain.places)?, "the two ways moved the bodies to different places");

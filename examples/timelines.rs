@@ -11,13 +11,6 @@
 //!
 //! It writes `dispatch.svg`, `pipeline.svg`, `events.svg` and `legacy.svg`, which you can open in a browser. [The page about
 //! them](../docs/asynchronous.md) shows the pictures from a GPU.
-//!
-//! ```console
-//! $ cargo run --release --example timelines -- --out pictures
-//! ```
-//!
-//! It writes `dispatch.svg`, `pipeline.svg`, `events.svg` and `legacy.svg`. [The page about them](../docs/asynchronous.md)
-//! shows the pictures from a GPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
