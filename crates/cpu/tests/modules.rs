@@ -44,7 +44,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 }
 
 fn load(bench: &Bench, image: &[u8]) -> Result<RawModule, Error> {
-    // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
+    // SAFETY: these are the compiler's own images. If one is damaged, we recognise that before any of its code runs.
     unsafe { bench.device.module_load(image) }
 }
 
@@ -89,7 +89,7 @@ fn parameters_lie_where_their_alignment_wants_them() {
     for function in [bench.function("line"), bench.function("lines")] {
         let graph = bench.device.graph_create().unwrap();
         let node = GraphNode::Work(Work::Kernel { function, config: &ONE, args: &args });
-        // SAFETY: the arguments are those that the kernel takes; the graph stays until its launches are done.
+        // SAFETY: these are the arguments that the kernel takes, and we keep the graph until its launches are done.
         unsafe {
             bench.device.graph_add_node(graph, &[], &node).unwrap();
             let executable = bench.device.graph_instantiate(graph).unwrap();

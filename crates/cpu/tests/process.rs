@@ -24,7 +24,8 @@ extern "C" __global__ void overflows(int* out) { volatile char local[8 << 20]; l
 /// Set in a process that plays a part.
 const PLAY: &str = "GPUSTREAM_TEST_PLAY";
 
-/// In the child, calls `play`. Otherwise runs the calling test in a child with these variables set.
+/// In the child, calls `play`. Otherwise runs the calling test in a child with these variables set, because what the test
+/// does may end the process.
 fn child<P: Fn()>(variables: &[(&str, &str)], play: P) -> Option<(ExitStatus, String)> {
     if std::env::var_os(PLAY).is_some() {
         play();

@@ -105,7 +105,7 @@ impl Bench {
 
     pub fn with(options: CpuOptions, image: &[u8]) -> Self {
         let device = open_with(options).unwrap();
-        // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
+        // SAFETY: these are the compiler's own images. If one is damaged, we recognise that before any of its code runs.
         let module = unsafe { device.module_load(image) }.unwrap();
         Self { device, module }
     }

@@ -1,4 +1,4 @@
-//! A kernel that got a variable of its module as an argument would reach the memory under two names.
+//! If you could pass a variable of a kernel's module as an argument, the kernel could reach the memory under two names.
 use gpustream::{Arg, Global};
 
 fn read(global: &Global<u32>) -> Arg<'_> {
