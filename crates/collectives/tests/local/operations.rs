@@ -22,7 +22,7 @@ tests!(
     runs_of_a_replay_contain_calls,
 );
 
-/// Lengths of a rank's part: zero, less than the number of ranks, and around multiples of it.
+/// How long a rank's part is: zero, less than the number of ranks, and around multiples of it.
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 5, 7, 64, 1001];
 
 /// Elements before and after each view. Nothing may write them.
