@@ -1,7 +1,7 @@
-// The kernels of the examples about asynchronous work.
+// The kernels of the examples about asynchronous work: `streams`, `await_many`, `graph_replay` and others.
 #include <gpustream/kernel.cuh>
 
-/// x[i] = x[i] * 5 + value, `rounds` times, so that the caller chooses how long the kernel runs.
+/// x[i] = x[i] * 5 + value, `rounds` times. The rounds let you choose how long the kernel runs.
 /// requires: n <= len(x)
 /// covers: n
 extern "C" __global__ void churn(unsigned* __restrict__ x, unsigned value, unsigned rounds, size_t n) {

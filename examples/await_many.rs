@@ -1,7 +1,13 @@
-//! Futures run hundreds of small jobs on a few threads.
+//! How futures run hundreds of small jobs on a few threads.
 //!
-//! Each job has a stream of its own and awaits the device between its steps. A waiting job holds no thread: one thread
-//! of the library asks the device for all jobs, and wakes a job when its work is done.
+//! Each job has its own stream and awaits the device between its steps. A job that waits holds no thread, so two threads can
+//! serve hundreds of jobs. One thread of the library asks the device for all of them, and wakes a job when its work is done.
+//!
+//! ```console
+//! $ cargo run --release --example await_many -- --jobs 1000
+//! ```
+//!
+//! It prints the number of jobs and threads, and the time that all jobs took.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -33,8 +39,8 @@ struct Args {
     threads: u32,
 }
 
-/// The number of a thread's jobs that are under way at one time. Further jobs wait for one to end, so that memory does
-/// not limit the total.
+/// How many jobs a thread has under way at one time. Further jobs wait until one ends, so that memory does not limit how
+/// many you can run in total.
 const AT_ONCE: usize = 500;
 
 fn main() -> ExitCode {
@@ -69,7 +75,8 @@ fn run() -> Result<()> {
 
 /// Runs jobs on this thread.
 fn run_jobs(mut jobs: impl Iterator<Item = impl Future<Output = Result<()>> + Send + 'static>) -> Result<()> {
-    // Tokio's runtime of several threads panics if it cannot start a thread.
+    // Each of our threads has its own small runtime, because tokio's runtime with several threads panics if it cannot start
+    // one.
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         let mut running = JoinSet::new();
@@ -87,7 +94,8 @@ fn run_jobs(mut jobs: impl Iterator<Item = impl Future<Output = Result<()>> + Se
     })
 }
 
-/// Lets device and host work in turns: the second kernel's input depends on the first one's result.
+/// Runs one job. The device and the host must take turns, because the second kernel's input depends on the first one's
+/// result.
 async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.full(n, number)?;
@@ -101,10 +109,10 @@ async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Re
     Ok(())
 }
 
-/// Refuses to start if the program's limit of addresses is below the number that its threads reserve: otherwise a small
-/// allocation that fails later would abort the program.
+/// Returns an error if the threads would reserve more addresses than the program may have (`ulimit -v`). Otherwise some
+/// small allocation would fail later and abort the program.
 fn check_addresses(threads: u32) -> Result<()> {
-    // The allocator reserves this much for each thread, and the library has some threads of its own.
+    // The allocator reserves this much for each thread. The library has some threads as well.
     let needed = (u64::from(threads) + 6) * (64 << 20);
     let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
     ensure!(

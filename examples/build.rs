@@ -1,4 +1,4 @@
-//! Compiles the kernels of the examples.
+//! Compiles the kernels of the examples and writes their launchers.
 
 fn main() {
     gpustream_build::Kernels::new()

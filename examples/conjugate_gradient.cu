@@ -1,10 +1,11 @@
-// The kernels of `conjugate_gradient.rs`: conjugate gradients for the Laplacian of five points on a grid whose border is 0,
-// with all scalars on the device. Sums over the grid are in parts, one of each block, which every block then sums up alike.
+// The kernels of `conjugate_gradient.rs`: conjugate gradients for the Laplacian with five points, on a grid whose border is
+// 0. All scalars stay on the device. To sum over the grid, each block writes its part of the sum, and the next kernel adds
+// up the parts. Every block does that itself and gets the same sum.
 #include <gpustream/kernel.cuh>
 
 namespace {
 
-// Returns the sum of the parts, to every thread of the block.
+// Returns the sum of the parts to every thread of the block.
 GS_INLINE double sum_of(const double* parts, size_t blocks) {
     double sum = 0;
     GS_FOR_EACH_IN_BLOCK(i, blocks) sum += parts[i];
@@ -19,8 +20,8 @@ GS_INLINE void write_part(double value, double* parts) {
 
 }  // namespace
 
-/// Begins with x = 0: the residual and the first direction are the right side. `squares` gets the parts of the square of the
-/// residual.
+/// Begins with x = 0, so the residual and the first direction are the right side. Each block sums up the squares of its
+/// residuals in `squares`.
 /// requires: n <= len(right), n <= len(x), n <= len(residual), n <= len(direction), grid.x <= len(squares)
 /// requires: 1 <= len(rounds), 1 <= len(go_on)
 /// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
@@ -41,7 +42,8 @@ extern "C" __global__ void begin(const double* __restrict__ right, double* __res
     }
 }
 
-/// product = A * direction. `curvatures` gets the parts of direction * product, and `square` the square of the residual.
+/// product = A * direction. Each block writes its part of direction * product to `curvatures`. `square` gets the residual's
+/// square.
 /// requires: side * side <= len(direction), side * side <= len(product)
 /// requires: grid.x <= len(squares), grid.x <= len(curvatures), 1 <= len(square)
 /// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
@@ -67,7 +69,8 @@ extern "C" __global__ void apply(const double* __restrict__ direction, double* _
     }
 }
 
-/// Moves x along the direction to where the error is smallest. `squares` gets the parts of the new residual's square.
+/// Moves x along the direction to the place with the smallest error. Each block writes its part of the new residual's square
+/// to `squares`.
 /// requires: n <= len(direction), n <= len(product), n <= len(x), n <= len(residual)
 /// requires: grid.x <= len(curvatures), grid.x <= len(squares), 1 <= len(square)
 /// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
@@ -86,7 +89,7 @@ extern "C" __global__ void move_along(const double* __restrict__ direction, cons
     write_part(sum, squares);
 }
 
-/// Turns to the next direction, counts the round, and decides whether there is another.
+/// Computes the next direction, counts the round, and decides whether there is another one.
 /// requires: n <= len(residual), n <= len(direction), grid.x <= len(squares)
 /// requires: 1 <= len(square), 1 <= len(rounds), 1 <= len(go_on)
 /// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1

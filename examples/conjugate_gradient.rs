@@ -1,5 +1,14 @@
-//! Conjugate gradients, where only the device knows when to stop. The host can ask after every round, or leave the loop to
-//! a graph that decides for itself.
+//! How a loop can end when the device says so: conjugate gradients, whose residual only the device knows.
+//!
+//! The host can ask after every round, but then it must wait each time. Or you put the loop into a graph with a conditional
+//! node, and the device can decide by itself whether there is another round. (Devices without conditional nodes leave out
+//! this way.)
+//!
+//! ```console
+//! $ cargo run --release --example conjugate_gradient
+//! ```
+//!
+//! For each way, it prints the rounds, the time per round, and how often the host launched or waited.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,7 +19,7 @@ use examples::conjugate_gradient::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
 use gpustream::{Buffer, Device, Flag, Launch, Stream};
 
-/// Solves Poisson's equation on a square, with the end of the iteration decided by the host and by the device
+/// Solves Poisson's equation on a square, where the host and then the device decides when to stop
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -18,31 +27,31 @@ struct Args {
     /// Points on a side of the square [default: 256; on the CPU 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=8192))]
     side: Option<u32>,
-    /// Largest norm of the residual, relative to that of the right side
+    /// The solution may stop once the residual's norm, divided by that of the right side, is at most this
     #[arg(long, default_value_t = 1e-10)]
     tolerance: f64,
 }
 
-/// The most rounds, for a tolerance that rounding errors keep out of reach.
+/// We stop after this many rounds, because rounding errors may keep the tolerance out of reach.
 const MOST: u32 = 100_000;
 
 /// The solver's memory.
 struct Solver {
     side: usize,
     shape: Launch,
-    /// The square of the residual's norm at which the iteration ends.
+    /// The iteration ends once the residual's squared norm is at most this.
     small: f64,
     right: Buffer<f64>,
     x: Buffer<f64>,
     residual: Buffer<f64>,
     direction: Buffer<f64>,
     product: Buffer<f64>,
-    /// Parts of sums, one of each block.
+    /// Parts of sums, one from each block.
     squares: Buffer<f64>,
     curvatures: Buffer<f64>,
     square: Buffer<f64>,
     rounds: Buffer<u32>,
-    /// Not zero as long as there is another round: set by the kernels, looked at by the host or by the graph.
+    /// Not zero if there is another round. The kernels set it, and the host or the graph looks at it.
     go_on: Flag,
 }
 
@@ -86,13 +95,13 @@ fn run() -> Result<()> {
         ensure!(solver.check(&stream)? == want, "the graph gave another solution");
         report("the graph decides", decided, "2".to_owned());
     } else {
-        println!("graphs of this device do not decide for themselves: the host asks");
+        println!("this device has no conditional nodes, so only the host can decide");
     }
     println!("{table}");
     Ok(())
 }
 
-/// Solves twice, and returns the rounds and the time of the second solution.
+/// Solves twice, because first uses take longer. Returns the rounds and the time of the second solution.
 fn time(
     stream: &Stream,
     solver: &mut Solver,
@@ -107,14 +116,15 @@ fn time(
     Ok((stream.download(&solver.rounds)?[0], time))
 }
 
-/// Returns x (1 - x) at point `i` of a grid of that width.
+/// Returns x (1 - x) at point `i` of a grid of this width.
 fn bump(i: usize, width: f64) -> f64 {
     let x = (i as f64 + 1.0) * width;
     x * (1.0 - x)
 }
 
 impl Solver {
-    /// Prepares the equation -Δu = 2 (x (1 - x) + y (1 - y)) with u = 0 on the border, times the square of the grid's width.
+    /// Prepares the equation -Δu = 2 (x (1 - x) + y (1 - y)) with u = 0 on the border. Both sides are multiplied by
+    /// `width`².
     fn new(device: &Device, s: &Stream, side: usize, tolerance: f64) -> Result<Self> {
         let width = 1.0 / (side as f64 + 1.0);
         let right: Vec<f64> = (0..side * side)
@@ -122,7 +132,7 @@ impl Solver {
             .collect();
         let square: f64 = right.iter().map(|value| value * value).sum();
         let (info, n) = (device.info(), side * side);
-        // Where the threads of a block run one after the other, one thread is enough.
+        // If the device runs the threads of a block one after the other, one thread is enough.
         let threads = if info.quirks.serial_threads { 1 } else { 256 };
         let blocks = (n.div_ceil(threads as usize) as u32).min(2 * info.multiprocessors);
         Ok(Self {
@@ -158,7 +168,7 @@ impl Solver {
         kernels.turn(s, shape, residual, squares, square, direction, rounds, go_on, self.small, MOST, n)
     }
 
-    /// Solves, and waits after each round to see whether there is another.
+    /// Solves. Waits after each round to see whether there is another one.
     fn ask(
         &mut self,
         kernels: &Kernels,

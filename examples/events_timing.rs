@@ -1,7 +1,14 @@
-//! Timed events measure how long work takes on the device, whatever the host does meanwhile.
+//! How to measure the time that work takes on the device.
 //!
-//! A host clock around a launch measures only the call, which returns before the kernel runs. Two timed events around
-//! the launch measure the device's own time. Plain events order and notify, and are cheaper; so there are two types.
+//! If you put a host clock around a launch, you measure only the call, because it returns before the kernel runs. So record
+//! a timed event before the launch and one after it: their distance is the device's own time. There is a second type, the
+//! plain `Event`, which can order and notify but cannot measure. It is cheaper, so use it if you need no time.
+//!
+//! ```console
+//! $ cargo run --release --example events_timing
+//! ```
+//!
+//! For two copies and a kernel it prints the time on the device and the time of the call.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

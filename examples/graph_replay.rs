@@ -1,9 +1,15 @@
-//! Many small operations are submitted at the cost of one: by a replay, which records itself, and by a graph, which the
-//! program builds.
+//! How to submit many small operations at the cost of one, with a replay or with a graph.
 //!
-//! When kernels take microseconds, most of the time goes into the calls that submit them. A replay looks like the plain
-//! loop and finds out by itself what changes. A graph is faster still where nothing does, since the operations are not even
-//! named again. Between launches, this example gives one node other arguments.
+//! If a kernel takes only microseconds, most of the time goes into submitting it. A *replay* looks like the plain loop: it
+//! records itself and finds out what changes from run to run. A *graph* is built by you. It can be faster still if nothing
+//! changes, because you do not even name the operations again. You can also change a node of a finished graph: in the end we
+//! give one node other arguments and launch the graph once more.
+//!
+//! ```console
+//! $ cargo run --release --example graph_replay
+//! ```
+//!
+//! It prints, for each of the three ways, how long submitting took and when everything was done.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -68,8 +74,8 @@ fn run() -> Result<()> {
     println!("{step:?}: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result of the replay");
 
-    // `stream.capture(|s| …)` records the same from ordinary calls; a builder returns the nodes, so that they can be
-    // changed later.
+    // `stream.capture(|s| …)` would record the same from ordinary calls. We use a builder here because it returns the nodes,
+    // and we must name the node that we change later.
     let mut builder = device.graph_builder()?;
     let first = builder.node(&[], |s| kernels.churn(s, &mut x, 0, 1, N))?;
     let mut last = first;

@@ -1,4 +1,14 @@
-//! Heat spreads over a plate; frames are copied out and written as PNG while the next steps run.
+//! How results leave the device while it already computes the next ones: heat spreads over a plate, and we write pictures of
+//! it.
+//!
+//! A pipeline copies each finished frame to the host and calls a closure that writes it as PNG. Meanwhile the next steps can
+//! run. The steps of one frame are many small kernels, so a replay submits them as one launch.
+//!
+//! ```console
+//! $ cargo run --release --example heat
+//! ```
+//!
+//! It writes `out/heat/frame_0000.png` and so on, and prints how many frames it wrote.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -11,7 +21,8 @@ use examples::{DeviceArg, is_cpu};
 use gpustream_kernels::stencil::Kernels;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The part of the difference to its neighbours that a cell takes over per step; stable up to 0.25.
+/// How much of the difference to its neighbours a cell takes over per step. It must not exceed 0.25, because the scheme
+/// would be unstable.
 const K: f32 = 0.2;
 
 /// Spreads heat over a plate and writes pictures of it while it computes
@@ -52,7 +63,7 @@ fn run() -> Result<()> {
     let plate = plate(size)?;
     let stream = device.stream()?;
     let (mut now, mut next) = (stream.upload(&plate)?, stream.alloc(plate.len())?);
-    // The kernels of each frame are one launch.
+    // Submits the kernels of each frame as one launch.
     let mut replay = device.replay();
     device.pipeline().chunks(plate.len()).generate(
         frames,
@@ -91,7 +102,7 @@ fn plate(size: usize) -> Result<Vec<f32>> {
     })
 }
 
-/// Compares the first frame with the same steps in plain Rust.
+/// Checks the first frame: the same steps in plain Rust must give the same temperatures.
 fn check(plate: &[f32], frame: &[f32], size: usize, steps: u32) -> Result<()> {
     let mut now = examples::values(plate.len(), |i| plate[i])?;
     let mut next = examples::values(plate.len(), |i| plate[i])?;
@@ -105,13 +116,13 @@ fn check(plate: &[f32], frame: &[f32], size: usize, steps: u32) -> Result<()> {
         }
         std::mem::swap(&mut now, &mut next);
     }
-    // The device may round a product and a sum in one step.
+    // Not exactly, because the device may round a product and a sum in one step.
     let worst = now.iter().zip(frame).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     ensure!(worst < 1e-4, "the first frame is off by {worst} from the same steps on the host");
     Ok(())
 }
 
-/// Writes cells of 0 to 1 in the colours of glowing metal.
+/// Writes cells from 0 to 1 as PNG, in the colours of glowing metal.
 fn write_png(path: &Path, cells: &[f32], size: usize) -> Result<()> {
     let mut file = BufWriter::new(fs::File::create(path)?);
     let mut encoder = png::Encoder::new(&mut file, size as u32, size as u32);
@@ -125,7 +136,7 @@ fn write_png(path: &Path, cells: &[f32], size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns a palette from black over red and yellow to white.
+/// Returns a palette from black through red and yellow to white.
 fn glow() -> Vec<u8> {
     (0..=255u16)
         .flat_map(|level| [0, 1, 2].map(|channel| (3 * level).saturating_sub(255 * channel).min(255) as u8))

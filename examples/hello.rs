@@ -1,4 +1,14 @@
-//! The shortest useful program doubles some numbers on the best device of the machine.
+//! The shortest useful program: double some numbers on the best device of the machine.
+//!
+//! You see the four things that every program does: open a device, load kernels, enqueue work on a stream, and wait for the
+//! result.
+//!
+//! ```console
+//! $ cargo run --release --example hello
+//! ```
+//!
+//! It runs on a GPU if there is one, and you can name a device with `--device`, for example `-- --device cpu`. It prints the
+//! device and how many numbers it doubled.
 
 use std::process::ExitCode;
 
@@ -30,7 +40,7 @@ fn run() -> Result<()> {
     let numbers = examples::values(args.size, |i| i as f32)?;
     let mut x = stream.upload(&numbers)?;
     kernels.scale(&stream, 2.0, &mut x, args.size)?;
-    let doubled = stream.download(&x)?; // the one call that waits
+    let doubled = stream.download(&x)?; // the only call here that waits
 
     ensure!(doubled.iter().zip(&numbers).all(|(y, x)| *y == 2.0 * x), "wrong result");
     println!("{}: doubled {} numbers", device.info(), args.size);

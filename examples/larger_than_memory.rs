@@ -1,6 +1,15 @@
-//! The sum and histogram of the bytes of a file of any size: threads read pieces into pinned memory while the device
-//! works on earlier pieces. The file's cached pages are dropped first, so that the rate can be compared with those of
-//! the disk and the bus.
+//! How to work on a file that does not fit into memory: the sum and the histogram of its bytes.
+//!
+//! A pipeline cuts the file into pieces. While the device counts one piece, threads can already read the next ones into
+//! pinned memory. Only a few pieces are in memory at any time, so the file can have any size. We drop the file from the
+//! system's cache first, because otherwise you could not compare the rate with that of the disk.
+//!
+//! ```console
+//! $ cargo run --release --example larger_than_memory
+//! $ cargo run --release --example larger_than_memory -- some_large_file --readers 8
+//! ```
+//!
+//! It prints the sum and the histogram, then the rate from end to end, and those of the disk and the bus alone.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,17 +27,17 @@ use gpustream_kernels::histogram::Kernels;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{Advice, fadvise, fstatvfs};
 
-/// Sums and counts the bytes of a file that need not fit the device's memory, nor the host's
+/// Sums and counts the bytes of a file that may be larger than the memory of the device and of the host
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// The file [default: a new one without a name, which disappears with the program]
+    /// The file [default: a new file without a name, which disappears with the program]
     file: Option<PathBuf>,
-    /// MiB of the new file when none is given [default: 4096; on the CPU 256]
+    /// Size of the new file in MiB if you give none [default: 4096; on the CPU 256]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
     size: Option<u64>,
-    /// Folder of the new file when none is given [default: `TMPDIR`, or else /tmp]
+    /// Folder of the new file if you give none [default: `TMPDIR`, or else /tmp]
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     dir: Option<PathBuf>,
     /// MiB of a piece
@@ -41,10 +50,10 @@ struct Args {
 
 const MIB: u64 = 1 << 20;
 
-/// Files have no more bytes than an `i64` counts.
+/// The largest --size in MiB, because a file's length is an `i64`.
 const MOST_MIB: u64 = i64::MAX as u64 / MIB;
 
-/// Bytes of the file that are read to measure the disk's rate.
+/// How many bytes we read to measure the disk's rate.
 const PROBE: u64 = 1 << 30;
 
 fn main() -> ExitCode {
@@ -81,7 +90,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Counts each byte value, piece by piece.
+/// Counts how often each byte value occurs, piece by piece.
 fn count(
     device: &Device,
     kernels: &Kernels,
@@ -117,7 +126,7 @@ fn count(
 /// A file to read.
 struct Source {
     file: File,
-    /// The file's name in messages.
+    /// How messages name the file.
     name: String,
     len: u64,
 }
@@ -126,7 +135,7 @@ impl Source {
     fn given(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let cannot_read = || format!("cannot read {name}");
-        // Opening a pipe would wait for a writer.
+        // Look before opening, because opening a pipe could wait for ever for a writer.
         let found = path.metadata().with_context(cannot_read)?;
         ensure!(found.is_file(), "{name} is not a file");
         let file = File::open(path).with_context(cannot_read)?;
@@ -154,7 +163,7 @@ impl Source {
         Ok(Self { file, len, name: format!("a file made in {}", dir.display()) })
     }
 
-    /// Reads from `at` on, with several threads: one thread does not reach the rate of a good disk.
+    /// Reads from `at` on with several threads, because one thread cannot reach the rate of a good disk.
     fn read(&self, at: u64, bytes: &mut [u8], readers: usize) -> Result<()> {
         let share = bytes.len().div_ceil(readers).max(1);
         in_parallel(bytes.chunks_mut(share).enumerate(), |(index, part)| {
@@ -168,8 +177,8 @@ impl Source {
         self.file.read_exact_at(part, at).with_context(cannot_read)
     }
 
-    /// Measures the rate, in GB/s, of reading the file's beginning with nothing else going on, each thread its own
-    /// part.
+    /// Measures the rate, in GB/s, of reading the beginning of the file while nothing else happens. Each thread reads its
+    /// own part.
     fn disk(&self, readers: usize) -> Result<f64> {
         self.forget();
         let len = self.len.min(PROBE);
@@ -188,8 +197,8 @@ impl Source {
 
     /// Drops the file's pages from the system's cache, so that the next read comes from the disk.
     fn forget(&self) {
-        // Only pages that are on the disk already can be dropped. The errors of a file system without either are
-        // ignored.
+        // The system can drop only pages that are already on the disk, so write them first. We ignore errors, because some
+        // file systems can do neither.
         let _ = self.file.sync_all();
         #[cfg(target_os = "linux")]
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
@@ -211,12 +220,12 @@ fn in_parallel<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) -> Resu
     })
 }
 
-/// Returns the block that a new file repeats.
+/// Returns the block of bytes that the new file repeats.
 fn made_block() -> Vec<u8> {
     let mut state = 1u32;
     let next = |_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // Small values are more frequent, so that no two bins are alike.
+        // Small values are more frequent, so no two bins are alike and a mix-up would be noticed.
         (((state >> 24) * (state >> 16 & 0xff)) >> 8) as u8
     };
     (0..MIB).map(next).collect()
@@ -250,10 +259,10 @@ fn rate(bytes: u64, start: Instant) -> f64 {
     bytes as f64 / start.elapsed().as_secs_f64().max(1e-9) / 1e9
 }
 
-/// Prints the rates of everything, and of disk and bus with nothing else going on, in GB/s.
+/// Prints the rate from end to end, and the rates of the disk and the bus alone, in GB/s.
 fn print_rates(all: f64, disk: f64, bus: f64) {
     let mut table = Table::new(["", "GB/s"]);
-    for (what, rate) in [("all, end to end", all), ("the disk, alone", disk), ("the bus, alone", bus)] {
+    for (what, rate) in [("end to end", all), ("the disk alone", disk), ("the bus alone", bus)] {
         table.row([what.to_owned(), format!("{rate:.2}")]);
     }
     println!("\n{table}");

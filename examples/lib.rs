@@ -1,10 +1,11 @@
-//! The parts that the examples share: options, exit codes, values in host memory, and aligned tables.
+//! What the examples share: options, exit codes, values in host memory, and aligned tables. If you are here to learn, you
+//! can begin with `hello.rs`.
 
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::builder::RangedU64ValueParser;
-use gpustream::{Device, DeviceOptions, backends};
+use gpustream::{Device, DeviceOptions, Replay, backends};
 
 pub use gpustream_timeline_view::text::Table;
 
@@ -19,7 +20,7 @@ pub mod overlap {
 pub mod asynchronous {
     gpustream::include_kernels!("async");
 
-    /// Returns the value that `churn` makes of `x`.
+    /// Computes on the host what the kernel `churn` makes of one number, so that an example can check its result.
     #[must_use]
     pub fn churned(x: u32, value: u32, rounds: u32) -> u32 {
         (0..rounds).fold(x, |x, _| x.wrapping_mul(5).wrapping_add(value))
@@ -63,7 +64,7 @@ impl DeviceArg {
     /// Opens the device.
     ///
     /// # Errors
-    /// The library's error, with the names of the devices that this machine has.
+    /// The device cannot be opened. The message also lists the devices of this machine, so that you can pick one.
     pub fn open(&self) -> Result<Device> {
         self.open_with(DeviceOptions::default())
     }
@@ -71,7 +72,7 @@ impl DeviceArg {
     /// Opens the device with options.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     pub fn open_with(&self, options: DeviceOptions) -> Result<Device> {
         let opened = match &self.device {
             Some(name) => Device::open_with(name, options),
@@ -81,7 +82,8 @@ impl DeviceArg {
     }
 }
 
-/// Returns a parser for a number of elements: at least one, and few enough that their bytes can be counted.
+/// Returns a parser for a number of elements. It accepts at least 1, and at most so many that their bytes can still be
+/// counted.
 pub fn size() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1 << 40)
 }
@@ -89,7 +91,7 @@ pub fn size() -> RangedU64ValueParser<usize> {
 /// Makes `len` values in host memory, each from its index.
 ///
 /// # Errors
-/// The memory has no room for the values; collecting into a `Vec` would abort the program.
+/// Host memory has no room for the values. `collect` would abort the program instead, because `Vec` cannot report that.
 pub fn values<T>(len: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| {
@@ -100,11 +102,11 @@ pub fn values<T>(len: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Runs an example and turns its result into the exit code: 0, or 1 after a message. No backtrace is printed, since it
+/// Runs an example and turns its result into the exit code: 0, or 1 after an error message. Prints no backtrace, because it
 /// would hide the message.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
-    // SAFETY: no other thread runs yet, and the default action calls no function of this program.
-    // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
+    // SAFETY: no other thread runs yet, and the default action calls no function of this program. We do this because Rust
+    // programs ignore the signal: if you pipe the output into `head`, they would panic as soon as it closes the pipe.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -115,9 +117,18 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
     }
 }
 
-/// Returns whether this is the CPU backend, for which the examples choose smaller sizes.
+/// Returns true on the CPU backend. The examples then choose smaller sizes.
 pub fn is_cpu(device: &Device) -> bool {
     device.info().backend == gpustream::BackendName::CPU
+}
+
+/// Says in one line what a replay did.
+pub fn summary(replay: &Replay) -> String {
+    let stats = replay.stats();
+    format!(
+        "replay: {} runs were {} graph launches; {} nodes were set, and {} operations submitted one by one",
+        stats.runs, stats.launches, stats.nodes_set, stats.plain
+    )
 }
 
 /// Returns the names of the devices that this machine has.

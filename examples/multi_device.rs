@@ -1,8 +1,15 @@
-//! Several devices add up their vectors: half of the devices give theirs to the other half, until one device is left.
+//! How devices exchange memory: all devices of a backend add up their vectors until one device has the sum.
 //!
-//! In each step the upper half of the devices copy their vectors to the lower half. A copy from another device is an
-//! ordinary `copy`: the library turns on direct access if the devices have it, and makes the one device wait for the
-//! other. `GPUSTREAM_CPU_DEVICES=4` presents the CPU as four devices.
+//! In each step, the second half of the devices give their vectors to the first half. You can copy from another device with
+//! an ordinary `copy`. The library enables direct access if the devices can do it, and makes the receiving stream wait for
+//! the other.
+//!
+//! ```console
+//! $ cargo run --release --example multi_device
+//! $ GPUSTREAM_CPU_DEVICES=4 cargo run --release --example multi_device -- --device cpu   # the CPU as four devices
+//! ```
+//!
+//! It prints the devices and the sum.
 
 use std::process::ExitCode;
 
@@ -12,12 +19,12 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Buffer, Device, Stream};
 
-/// Sums a vector over all devices of one backend, the one of `--device`
+/// Sums a vector over all devices of one backend (the backend of `--device`)
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// Elements of each device's part
+    /// Elements per device
     #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
 }
@@ -30,7 +37,7 @@ struct Part {
     stream: Stream,
     kernels: Kernels,
     x: Buffer<u32>,
-    /// Room for another device's part.
+    /// Receives another device's part, so that this device can add it.
     near: Buffer<u32>,
 }
 
@@ -65,8 +72,8 @@ fn run() -> Result<()> {
             part.kernels.add(&part.stream, &part.near, &mut part.x, args.size)?;
         }
     }
-    let sum = parts[0].stream.download(&parts[0].x)?; // the one call that waits
+    let sum = parts[0].stream.download(&parts[0].x)?; // the only call here that waits
     ensure!(sum.iter().all(|&v| v == want), "wrong result");
-    println!("{} devices: every sum is {want}", devices.len());
+    println!("devices: {}; every sum is {want}", devices.len());
     Ok(())
 }

@@ -1,8 +1,8 @@
-// The kernels of `nbody.rs`. A body is x, y, z and its mass; a velocity or an acceleration leaves the fourth part 0.
+// The kernels of `nbody.rs`. A body is x, y, z and its mass. Velocities and accelerations leave the fourth element 0.
 #include <gpustream/kernel.cuh>
 
-/// Each body's acceleration by the gravity of all bodies, softened so that close ones do not fly apart. A block sums up for
-/// one body at a time, and the threads of the block share the others.
+/// Computes each body's acceleration by the gravity of all bodies. `softening` limits the pull of bodies that come close,
+/// because otherwise they could fly apart. A block sums up for one body at a time, and its threads share the other bodies.
 /// requires: n <= len(bodies), n <= len(accelerations)
 /// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void accelerate(const float4* __restrict__ bodies, float4* __restrict__ accelerations,
@@ -26,7 +26,7 @@ extern "C" __global__ void accelerate(const float4* __restrict__ bodies, float4*
     }
 }
 
-/// moved[i] += by * rates[i], without the fourth part: a drift moves bodies, a kick changes velocities
+/// moved[i] += by * rates[i], for the first three elements. This can move bodies or change velocities.
 /// requires: n <= len(rates), n <= len(moved)
 /// covers: n
 extern "C" __global__ void advance(const float4* __restrict__ rates, float4* __restrict__ moved, float by, size_t n) {

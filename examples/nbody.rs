@@ -1,5 +1,14 @@
-//! Bodies that attract each other. A step of the integrator is ten small kernels, whose submission takes longer than their
-//! work; replayed, they cost one launch.
+//! How a replay makes steps of many small kernels cheap: bodies that attract each other.
+//!
+//! One step of the integrator is ten small kernels, and submitting them can take longer than their work. Replayed, a step
+//! costs one launch, and one short call for each kernel whose arguments changed.
+//!
+//! ```console
+//! $ cargo run --release --example nbody
+//! ```
+//!
+//! It prints the time per step for both ways, what the replay did, and the energy before and after, which should hardly
+//! change.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,7 +19,7 @@ use examples::nbody::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
 use gpustream::{Buffer, Launch, Stream};
 
-/// Moves bodies by their gravity, with each step submitted kernel by kernel and then as a replay
+/// Moves bodies by their gravity, and submits each step kernel by kernel and then as a replay
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -23,10 +32,11 @@ struct Args {
     steps: u32,
 }
 
-/// The square of the distance below which gravity grows no more.
+/// The square of a distance. Bodies that come closer than this pull no harder.
 const SOFTENING: f32 = 0.01;
 
-/// Yoshida's integrator of fourth order: drifts and kicks, in parts of a time step (Phys. Lett. A 150, 262, 1990).
+/// Yoshida's integrator of fourth order (Phys. Lett. A 150, 262, 1990). A drift moves the bodies for this part of a time
+/// step, and a kick changes their velocities.
 const KICKS: [f32; 3] = [1.351_207_2, -1.702_414_4, 1.351_207_2];
 const DRIFTS: [f32; 4] = [0.675_603_6, -0.175_603_6, -0.175_603_6, 0.675_603_6];
 
@@ -49,7 +59,7 @@ fn run() -> Result<()> {
     println!("{}", device.info());
     println!("{n} bodies, {} steps of {} kernels", args.steps, 2 * KICKS.len() + DRIFTS.len());
 
-    // The time steps grow, so that every kernel has another scalar in every step.
+    // The time steps grow, so every kernel gets another scalar in every step, which the replay must notice.
     let length = |step: u32| 0.001 * (1.0 + step as f32 / args.steps as f32);
     let mut plain = Bodies::new(&stream, n)?;
     let one_by_one =
@@ -67,7 +77,7 @@ fn run() -> Result<()> {
         table.row([way.to_owned(), per_step(submitted), per_step(done)]);
     }
     println!("{table}");
-    println!("{:?}", replay.stats());
+    println!("{}", examples::summary(&replay));
 
     let (places, velocities) = (stream.download(&replayed.places)?, stream.download(&replayed.velocities)?);
     ensure!(places == stream.download(&plain.places)?, "the two ways moved the bodies to different places");
@@ -78,7 +88,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs the steps, and returns the times until all were submitted and until all were done.
+/// Runs the steps. Returns the time until all were submitted, and the time until all were done.
 fn time(
     stream: &Stream,
     steps: u32,
@@ -93,7 +103,7 @@ fn time(
 }
 
 impl Bodies {
-    /// Returns bodies at rest on a loose spiral, all of one mass, 1 in total.
+    /// Returns bodies at rest on a loose spiral. All have the same mass, 1 in total.
     fn start(n: usize) -> Vec<[f32; 4]> {
         let body = |index: usize| {
             let part = (index as f32 + 0.5) / n as f32;
@@ -114,7 +124,8 @@ impl Bodies {
     /// Submits one time step.
     fn step(&mut self, kernels: &Kernels, s: &Stream, n: usize, time: f32) -> gpustream::Result<()> {
         let Self { places, velocities, accelerations } = self;
-        // A block for each body. Where the threads of a block run one after the other, one thread is enough.
+        // A block for each body. If the device runs the threads of a block one after the other, as the CPU does, one thread
+        // is enough.
         let threads = if s.device().info().quirks.serial_threads { 1 } else { 64 };
         let each_body = Launch::new([n as u32, 1, 1], [threads, 1, 1]);
         for (drift, kick) in DRIFTS.into_iter().zip(KICKS) {
@@ -126,7 +137,7 @@ impl Bodies {
     }
 }
 
-/// Returns the energy of motion and of gravity.
+/// Returns the sum of the kinetic energy and the energy of gravity.
 fn energy(places: &[[f32; 4]], velocities: &[[f32; 4]]) -> f64 {
     let square = |v: [f64; 3]| v.iter().map(|part| part * part).sum::<f64>();
     let mut energy = 0.0;

@@ -1,7 +1,16 @@
-//! Copies overlap kernels and each other: one workload is ordered in four ways.
+//! How copies overlap kernels and each other: the same work, ordered in four ways.
 //!
-//! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times, each round on the
-//! last one's results. The bus carries both directions at once, so nearly half the time can be saved.
+//! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both arrays come back. We repeat that fifty times
+//! (twenty on the CPU), and each round works on the results of the last one. The bus can carry both directions at once, so
+//! you can save nearly half of the time.
+//!
+//! ```console
+//! $ cargo run --release --example overlap
+//! $ cargo run --release --example overlap -- --picture overlap.svg   # also draw two rounds of each way
+//! ```
+//!
+//! It prints, for each way, its time, its speed-up over the first, and how much of the work ran at the same time as other
+//! work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +24,7 @@ use examples::{DeviceArg, Table, is_cpu};
 use gpustream::{Buffer, Device, Pinned, Pipeline, Stream, Timeline};
 use gpustream_timeline_view::{Picture, Report};
 
-/// Overlaps copies and kernels in four ways, and prints the time that each saves
+/// Overlaps copies and kernels in four ways, and prints how much time each saves
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -23,13 +32,13 @@ struct Args {
     /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 4194304]
     #[arg(long, value_parser = examples::size())]
     size: Option<usize>,
-    /// Rounds of the arrays to the device and back [default: 50; on the CPU 20]
+    /// How often the arrays go to the device and back [default: 50; on the CPU 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Pieces into which the last way cuts the arrays
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pieces: u32,
-    /// Draws two rounds of each way above each other, into this file (.svg or .html), and compares each way with its trace
+    /// Draw two rounds of each way into this file (.svg or .html), and compare each way with its trace
     #[arg(long)]
     picture: Option<PathBuf>,
 }
@@ -56,7 +65,7 @@ impl Way {
     }
 }
 
-/// The data that all four ways work with.
+/// What all four ways work with.
 struct Work {
     kernels: Kernels,
     size: usize,
@@ -70,7 +79,7 @@ struct Work {
     alone: Alone,
 }
 
-/// The times that a run's operations took by themselves, on the device's clock.
+/// How long the operations take if nothing else runs, on the device's clock.
 #[derive(Default)]
 struct Alone {
     to_device: Duration,
@@ -83,7 +92,7 @@ impl Alone {
         self.to_device + self.kernels + self.to_host
     }
 
-    /// Returns the part of all the work, in percent, that ran beside other work where it took that time.
+    /// Returns how much of all the work, in percent, must have run at the same time as other work if the run took `time`.
     fn overlapped(&self, time: Duration) -> f64 {
         100.0 * (1.0 - time.as_secs_f64() / self.total().as_secs_f64()).max(0.0)
     }
@@ -107,7 +116,7 @@ fn run() -> Result<()> {
         size as f64 * 8.0 / f64::from(1 << 20)
     );
 
-    // The first rounds take longer, because of page faults and first use.
+    // The first rounds take longer, because of page faults and the first use of everything.
     work.fill()?;
     work.sequential(1)?;
     work.in_pieces(1)?;
@@ -141,8 +150,9 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Traces each way, and prints the time that the trace costs, and the overlap that follows from the times beside what the trace
-/// says: by the times that the operations took alone, in the first way, and by those that they took in this one.
+/// Traces each way. Prints what tracing costs, and compares three figures for the overlap: one from the times without a
+/// trace, and two from the trace. The first of these two takes the operations' times from the first way, in which nothing
+/// overlaps, and the second takes them from this way.
 fn compare(device: &Device, work: &mut Work, pieces: usize, times: &[Duration], alone: &Alone) -> Result<()> {
     let mut table = Table::new([
         "way",
@@ -183,7 +193,7 @@ fn draw(device: &Device, work: &mut Work, pieces: usize, file: &Path) -> Result<
     let picture = Picture::of(&parts).threads(false).counters(false).width(800);
     let is_page = file.extension().is_some_and(|extension| extension == "html");
     fs::write(file, if is_page { picture.html() } else { picture.svg() })?;
-    println!("\nthe ways are drawn in {}", file.display());
+    println!("\ndrew the four ways in {}", file.display());
     Ok(())
 }
 
@@ -227,7 +237,7 @@ impl Work {
         Ok((time, trace.stop()?))
     }
 
-    /// Makes every operation wait for the one before, and the host for each operation.
+    /// Lets nothing overlap: the host waits after each operation.
     fn sequential(&mut self, rounds: usize) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, _], alone, .. } = self;
         for _ in 0..rounds {
@@ -241,8 +251,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives each array a stream. The code does not say that the second kernel needs the first one's result, or that
-    /// the next round must not overwrite `a` while it is read: the library notices that and adds the waits.
+    /// Gives each array its own stream. The code does not say that the second kernel needs the first one's result, or that
+    /// the next round must not overwrite `a` while the kernel still reads it. The library notices both and adds the waits.
     fn two_streams(&mut self) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
         for _ in 0..self.rounds {
@@ -256,7 +266,7 @@ impl Work {
         Ok(())
     }
 
-    /// Does the same with events for the order, so that the library adds no wait.
+    /// Same streams, but we order the work ourselves with events, so the library adds no wait.
     fn with_events(&mut self) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
         for _ in 0..self.rounds {
@@ -274,8 +284,8 @@ impl Work {
         Ok(())
     }
 
-    /// Cuts both arrays into pieces that take turns on two streams: one stream's copies to the device run beside the
-    /// other's copies back, and no piece ever waits for another.
+    /// Cuts both arrays into pieces that take turns on two streams. One stream copies to the device while the other copies
+    /// back, and no piece ever waits for another.
     fn in_pieces(&mut self, rounds: usize) -> gpustream::Result<()> {
         let Self { kernels, host_a, host_b, pipeline, .. } = self;
         for _ in 0..rounds {
@@ -296,7 +306,7 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the results: after r rounds a is r more than at first, and b has gained a + 3 in every round. All values
+    /// Checks the results: after r rounds, `a` is r more than at first, and `b` has gained a + 3 in every round. All values
     /// are exact.
     fn check(&self, way: &str) -> Result<()> {
         let r = self.rounds as f64;
@@ -314,7 +324,7 @@ fn first_a(i: usize) -> f64 {
     (i % 1000) as f64
 }
 
-/// Runs one operation to its end and adds its time on the device to `total`.
+/// Runs one operation, waits for it, and adds its time on the device to `total`.
 fn timed(
     stream: &Stream,
     total: &mut Duration,

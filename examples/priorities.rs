@@ -1,7 +1,14 @@
-//! With priorities, a small urgent job does not wait for a long queue of others.
+//! How priorities let a small urgent job overtake a long queue.
 //!
-//! Both streams are full of work. Whenever the device has room for a block, it takes one of the urgent stream first.
-//! Running blocks are not interrupted, so kernels should be short.
+//! Both streams are full of work. Whenever the device can take another block of threads, it takes one from the more urgent
+//! stream. It cannot interrupt blocks that already run, so kernels should be short.
+//!
+//! ```console
+//! $ cargo run --release --example priorities
+//! ```
+//!
+//! It prints twice when a small kernel was done, and when the queue submitted before it was done: first with the least
+//! priority for the small kernel, then with the greatest.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,7 +19,7 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Device, StreamOptions, StreamPriorities};
 
-/// Measures the wait of an urgent kernel behind a queue
+/// Measures how long an urgent kernel waits behind a queue
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -45,7 +52,8 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns when a small kernel of that priority was done, and when the queue before it was done.
+/// Submits the queue, then a small kernel with that priority, so that the kernel can overtake. Returns how long each took
+/// until it was done.
 fn behind_a_queue(
     device: &Device,
     kernels: &Kernels,

@@ -1,8 +1,15 @@
-//! The host prepares batch n+1 while the device works on batch n.
+//! How the host prepares the next batch while the device works on the current one.
 //!
-//! A few pinned buffers take turns. `write()` waits only until the device has read the buffer, so the whole takes as
-//! long as the slower side alone, and not as long as both together. Two buffers would do if every batch took equally
-//! long; with more, either side can be slow for a while without stopping the other.
+//! A few pinned buffers take turns. `write()` waits only until the device has read that buffer, so the whole run takes about
+//! as long as the slower side alone, and not as long as both together. If every batch took equally long, two buffers would
+//! be enough. With more, either side can be slow for a while without stopping the other.
+//!
+//! ```console
+//! $ cargo run --release --example producer_consumer
+//! $ cargo run --release --example producer_consumer -- --balance   # as much work for the device as for the host
+//! ```
+//!
+//! It prints the time of the host alone, of the device alone, and of both together.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -28,19 +35,19 @@ struct Args {
     /// Rounds of the device on each number
     #[arg(long, default_value_t = 500)]
     rounds: u32,
-    /// Give the device as much work as the host has, by another number of rounds
+    /// Choose the rounds so that the device has as much work as the host
     #[arg(long)]
     balance: bool,
 }
 
-/// The number of buffers that take turns.
+/// How many buffers take turns.
 const BUFFERS: usize = 4;
 
 struct Work {
     kernels: Kernels,
     stream: Stream,
     hosts: Vec<Pinned<u32>>,
-    /// One buffer for each host buffer, so that a copy does not wait for the kernel before.
+    /// One for each host buffer, because otherwise a copy would have to wait for the previous kernel.
     inputs: Vec<Buffer<u32>>,
     sum: Buffer<u32>,
     args: Args,
@@ -67,9 +74,9 @@ fn run() -> Result<()> {
     let longer = host.max(on_device);
     let ratio = |bound: Duration| total.as_secs_f64() / bound.as_secs_f64();
     println!("the host alone:    {host:.2?}\nthe device alone:  {on_device:.2?}");
-    println!("both:              {total:.2?}, {:.3} of max(host, device)", ratio(longer));
+    println!("both at once:      {total:.2?}, {:.3} times the slower side", ratio(longer));
     println!(
-        "                   {:.3} of that and {synchronisation:.2?} of synchronisation",
+        "                   {:.3} times the slower side and {synchronisation:.2?} of synchronisation",
         ratio(longer + synchronisation)
     );
     Ok(())
@@ -116,7 +123,7 @@ impl Work {
         Ok(time)
     }
 
-    /// Finds the number of rounds with which the device takes as long as the host.
+    /// Finds how many rounds keep the device busy as long as the host.
     fn balance(&mut self) -> Result<()> {
         for _ in 0..8 {
             let (host, device) = (self.host_alone()?, self.device_alone()?);
@@ -148,7 +155,7 @@ impl Work {
         Ok(start.elapsed())
     }
 
-    /// Measures the time of submitting and waiting without work.
+    /// Measures what submitting and waiting cost if there is no work.
     fn synchronisation(&mut self) -> Result<Duration> {
         let start = Instant::now();
         for batch in 0..self.args.batches {

@@ -1,4 +1,6 @@
-//! The ranks of an example: the devices of this process, or the processes that a launcher started.
+//! Decides who the ranks of an example are: threads of this process, or the processes that a launcher started.
+//!
+//! `poisson` and `data_parallel` use this. `docs/ranks.md` shows how you start them.
 
 use std::error::Error;
 use std::panic::resume_unwind;
@@ -12,7 +14,7 @@ use gpustream_collectives::{Communicator, CommunicatorFailure, World};
 
 use crate::DeviceArg;
 
-/// The variables by which launchers tell a process its rank: torchrun, Open MPI, PMI (MPICH, Hydra), SLURM.
+/// The variables in which launchers tell a process its rank: torchrun, Open MPI, PMI (MPICH, Hydra), SLURM.
 const RANK_VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
 
 /// The options of an example with several ranks.
@@ -20,36 +22,37 @@ const RANK_VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "
 pub struct RanksArg {
     #[command(flatten)]
     device: DeviceArg,
-    /// Ranks in this process, which share the devices of one backend, the one of `--device` [default: one for each device;
-    /// where mpirun, torchrun or srun started this process, it is one rank of theirs]
+    /// Ranks in this process, which share the devices of one backend (the backend of `--device`) [default: one for each
+    /// device; but if mpirun, torchrun or srun started this process, it is one rank of theirs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
 }
 
 impl RanksArg {
-    /// Calls `work` for each rank of this process: once in a launcher's world, otherwise on a thread for each rank.
+    /// Calls `work` for each rank of this process: once if a launcher started the process, otherwise on a thread for each
+    /// rank.
     ///
     /// # Errors
-    /// The error of `work`: of several ranks' errors one that is not only about another rank. The errors of opening devices
-    /// and of meeting the other ranks.
+    /// Fails if a device cannot be opened, if the ranks cannot meet, or if `work` fails. If several ranks fail, returns an
+    /// error that says the reason, and not one that only says that another rank has failed.
     pub fn run(&self, work: impl Fn(&Communicator) -> Result<()> + Sync) -> Result<()> {
         let launched = RANK_VARIABLES.into_iter().find(|name| std::env::var_os(name).is_some());
         if let (Some(variable), None) = (launched, self.ranks) {
             let world = World::from_env().with_context(|| {
                 format!(
-                    "{variable} says that a launcher started this process; `--ranks N` uses this process's devices alone"
+                    "{variable} says that a launcher started this process; with `--ranks N` you use only this process's devices"
                 )
             })?;
             return work(&world.communicator(&self.device_in(&world)?)?);
         }
         let communicators = World::local(&self.devices()?)?.communicators()?;
         let outcomes: Vec<Result<()>> = thread::scope(|threads| {
-            // Each thread owns its rank, so that the others hear at once when it ends.
+            // Each thread owns its communicator and drops it when it ends, so the other ranks notice at once.
             let work = &work;
             let spawn = |rank| thread::Builder::new().spawn_scoped(threads, move || work(&rank));
             let spawned: Vec<_> = communicators.into_iter().map(spawn).collect();
             let join = |thread: io::Result<ScopedJoinHandle<'_, Result<()>>>| {
-                let thread = thread.context("there is no thread for this rank: give fewer --ranks")?;
+                let thread = thread.context("cannot start a thread for this rank: give fewer --ranks")?;
                 thread.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
             spawned.into_iter().map(join).collect()
@@ -59,14 +62,14 @@ impl RanksArg {
             .enumerate()
             .filter_map(|(rank, outcome)| Some(outcome.err()?.context(format!("rank {rank}"))))
             .collect();
-        // A rank that fails is an error on the others, too.
+        // If one rank fails, the others get an error too. Put those last, because they do not say the reason.
         errors.sort_by_key(|error| error.chain().any(<dyn Error>::is::<CommunicatorFailure>));
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Opens the devices of this process's ranks.
+    /// Opens a device for each rank of this process. If there are more ranks than devices, ranks must share.
     fn devices(&self) -> Result<Vec<Device>> {
-        let first = self.device.open()?; // for its error, which lists the devices
+        let first = self.device.open()?; // because its error lists the devices
         let backend = first.info().backend;
         let count = backend_named(backend.as_str())?.device_count()?;
         let devices = (0..count).map(|ordinal| Device::open(&format!("{backend}:{ordinal}")));
@@ -75,27 +78,28 @@ impl RanksArg {
         Ok(iter::repeat_n(devices, ranks).flatten().take(ranks).collect())
     }
 
-    /// Opens the device of this process among those on its host.
+    /// Opens this process's own device. If its host has several devices, the launcher must have given the process a number
+    /// there.
     fn device_in(&self, world: &World) -> Result<Device> {
         let backend = match self.device.given() {
             Some(name) => backend_named(name.split(':').next().unwrap_or_default())?,
             None => best_backend()?,
         };
         let ordinal = match (backend.device_count()?, world.local_rank()) {
-            // The CPU, or the one GPU that the launcher shows this process.
+            // The CPU, or the only GPU that the launcher lets this process see.
             (1, _) => 0,
             (count, Some(local)) => {
                 ensure!(
                     local < count,
-                    "this process is number {local} on its host, which has {count} devices of {}: start one process for \
-                     each device",
+                    "this process is number {local} on its host, which has {count} devices of {}: start at most one \
+                     process for each device",
                     backend.name()
                 );
                 local
             }
             (count, None) => bail!(
-                "{:?} does not tell this process's number on its host, which has {count} devices of {}: let it show each \
-                 process one device",
+                "{:?} does not tell this process's number on its host, which has {count} devices of {}: make it show each \
+                 process only one device",
                 world.launcher(),
                 backend.name()
             ),

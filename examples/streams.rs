@@ -1,8 +1,17 @@
-//! Streams are queues that run beside each other.
+//! How streams let small kernels run at the same time.
 //!
-//! The same work goes to the device twice: first to one stream, where each kernel waits for the one before, then to
-//! several streams, where kernels too small to fill the device run at the same time. The host waits only at the end,
-//! and the program gives no order: the library orders the one sum that needs all the parts after them.
+//! A stream is a queue: its operations run one after another, but operations of different streams may run at the same time.
+//! We give the device the same work twice. In one stream, each kernel must wait for the one before it. In several streams,
+//! kernels that are too small to fill the device can run together.
+//!
+//! At the end, one sum needs all the parts. You need no event for that, because the library sees that the sum reads what
+//! other streams wrote, and adds the waits. The host waits only for the sum.
+//!
+//! ```console
+//! $ cargo run --release --example streams
+//! ```
+//!
+//! It prints the time in one stream and the time in several.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,7 +22,7 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Device, Stream};
 
-/// Runs small kernels one after the other, then beside each other
+/// Runs small kernels one after the other, then at the same time
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -38,7 +47,7 @@ fn run() -> Result<()> {
     let device = args.device.open()?;
     let kernels = Kernels::load(&device)?;
     let streams = (0..args.streams).map(|_| device.stream()).collect::<gpustream::Result<Vec<_>>>()?;
-    // The first use of a kernel takes longer.
+    // The first use of a kernel takes longer, so we do not measure it.
     work(&device, &kernels, &streams[..1], &args)?;
     let one = work(&device, &kernels, &streams[..1], &args)?;
     let all = work(&device, &kernels, &streams, &args)?;

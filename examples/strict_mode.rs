@@ -1,7 +1,14 @@
-//! In strict mode, the library reports missing waits instead of adding them.
+//! How strict mode finds missing waits.
 //!
-//! A program that orders its streams itself can run under `Tracking::Strict`. Here one wait is missing on purpose: the
-//! call that would race is refused, with an error that names both operations, their lines, and the wait to write.
+//! By default, the library adds a wait if two streams conflict. Under `Tracking::Strict` it refuses the call instead, so you
+//! can check that your program orders its streams itself. Here we leave out one wait on purpose.
+//!
+//! ```console
+//! $ cargo run --release --example strict_mode
+//! ```
+//!
+//! It prints the error, which names both operations, their lines and the wait that you must add. Then it adds that wait and
+//! checks the result.
 
 use std::process::ExitCode;
 
@@ -36,8 +43,8 @@ fn run() -> Result<()> {
     let mut sum = b.zeros::<u32>(n)?;
 
     kernels.churn(&a, &mut x, 1, 100, n)?;
-    let Err(error) = kernels.add(&b, &x, &mut sum, n) else { anyhow::bail!("nothing ordered the two") };
-    ensure!(error.kind() == ErrorKind::Hazard, "another error: {error}");
+    let Err(error) = kernels.add(&b, &x, &mut sum, n) else { anyhow::bail!("the call was not refused") };
+    ensure!(error.kind() == ErrorKind::Hazard, "this is another error than we expected: {error}");
     println!("Without a wait:\n  {error}\n");
 
     let written = a.record()?;

@@ -1,9 +1,16 @@
-//! Four scenes of asynchronous execution, each in a trace, each drawn.
+//! What asynchronous execution looks like: four scenes, each traced and drawn.
 //!
-//! 1. The host dispatches and goes on, and waits only for the result.
-//! 2. Copies in both directions run beside kernels, where pieces of the data take turns on two streams.
-//! 3. An event orders two streams on the device; the host does not wait.
-//! 4. The legacy default stream makes others wait, although nobody asked for that.
+//! 1. The host submits work and goes on. It waits only for the result.
+//! 2. Pieces of the data take turns on two streams, so copies in both directions can run at the same time as kernels.
+//! 3. An event orders two streams on the device. The host does not wait.
+//! 4. The legacy default stream makes other streams wait, although they could go on: they share no memory with it.
+//!
+//! ```console
+//! $ cargo run --release --example timelines -- --out pictures
+//! ```
+//!
+//! It writes `dispatch.svg`, `pipeline.svg`, `events.svg` and `legacy.svg`, which you can open in a browser. [The page about
+//! them](../docs/asynchronous.md) shows the pictures from a GPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +23,7 @@ use examples::{DeviceArg, is_cpu};
 use gpustream::{DefaultStream, Device, Stream, StreamOptions, Timeline};
 use gpustream_timeline_view::Picture;
 
-/// Draws the timelines of four scenes, as NAME.svg
+/// Draws the timelines of four scenes, each as NAME.svg
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -32,7 +39,7 @@ struct Args {
     rounds: Option<u32>,
 }
 
-/// The runs of a scene before the one that is drawn: first uses take longer.
+/// How often we run a scene before we draw it, because first uses take longer.
 const WARM_UP: usize = 2;
 
 fn main() -> ExitCode {
@@ -53,7 +60,7 @@ fn run() -> Result<()> {
     draw("legacy", "The legacy default stream makes others wait", false, Scenes::legacy)
 }
 
-/// Plays a scene in a trace, and writes its picture.
+/// Runs a scene in a trace, several times, and draws the last one, because the first runs may be slow.
 fn draw(
     folder: &Path,
     name: &str,
@@ -129,7 +136,7 @@ impl Scenes {
         b.wait(&ready)?;
         self.kernels.add(&b, &x, &mut y, n)?;
         self.kernels.churn(&b, &mut y, 2, rounds / 2, n)?;
-        // Reads `x` as well, so it needs no wait.
+        // This stream wrote `x` itself, and both sums only read it. So neither waits for the other.
         let mut z = a.zeros::<u32>(n)?;
         self.kernels.add(&a, &x, &mut z, n)?;
         b.synchronize()?;

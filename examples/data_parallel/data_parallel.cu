@@ -1,8 +1,8 @@
-// The kernels of `network.rs`: a network's layers between the products of matrices. Matrices are stored row after row,
-// one row for each sample. The inputs of a layer end with a 1, so that the last row of its weights is the bias.
+// The kernels of `network.rs`: what happens between the matrix products. Matrices are stored row by row, one row for each
+// sample. The inputs of a layer end with a 1, so the last row of its weights is the bias.
 #include <gpustream/kernel.cuh>
 
-/// out = tanh(sums), and a 1 at the end of each row, which has one element more than those of `sums`.
+/// out = tanh(sums), with a 1 at the end of each row. So each row has one element more than a row of `sums`.
 /// requires: rows * width <= len(sums), rows * (width + 1) <= len(out)
 /// covers: rows * (width + 1)
 extern "C" __global__ void activate(const float* __restrict__ sums, float* __restrict__ out, size_t rows, size_t width) {
@@ -11,7 +11,7 @@ extern "C" __global__ void activate(const float* __restrict__ sums, float* __res
     }
 }
 
-/// The gradient of `sums`, from that of the outputs that `activate` made of them.
+/// Computes the gradient with respect to `sums` from the gradient with respect to the outputs that `activate` made of them.
 /// requires: rows * (width + 1) <= len(of_outputs), rows * (width + 1) <= len(outputs), rows * width <= len(of_sums)
 /// covers: rows * width
 extern "C" __global__ void deactivate(const float* __restrict__ of_outputs, const float* __restrict__ outputs,
@@ -22,8 +22,8 @@ extern "C" __global__ void deactivate(const float* __restrict__ of_outputs, cons
     }
 }
 
-/// The gradient of the loss, which is scale / 2 times the sum of the squares of prediction - answer. It replaces the
-/// prediction.
+/// Replaces the prediction by the gradient of the loss. The loss is scale / 2 times the sum of the squares of prediction -
+/// answer.
 /// requires: n <= len(answer), n <= len(prediction)
 /// covers: n
 extern "C" __global__ void difference(const float* __restrict__ answer, float* __restrict__ prediction, float scale,

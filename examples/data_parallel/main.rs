@@ -1,8 +1,19 @@
-//! Data-parallel training: every rank has the same network and a part of the samples, and the ranks' gradients are added up.
+//! How ranks train one network together: data-parallel training with gradients that travel during the backward pass.
 //!
-//! The backward pass goes from the last layer to the first. As soon as some layers have their gradients, enough to fill a
-//! bucket, these are summed over the ranks on a second stream, and the weights take their step there, while the first stream
-//! goes on with the layers before. No line says what waits for what: the library sees which bytes each call touches.
+//! Every rank has the same network and its own part of the samples, and the ranks add up their gradients.
+//!
+//! The backward pass goes from the last layer to the first. As soon as the finished layers have enough gradients to fill a
+//! bucket, a second stream can sum these over the ranks and update the weights. Meanwhile the first stream goes on with the
+//! layers before. You need no code that says what must wait for what, because the library sees which bytes each call
+//! touches.
+//!
+//! ```console
+//! $ cargo run --release --example data_parallel
+//! $ GPUSTREAM_CPU_DEVICES=3 cargo run --release --example data_parallel -- --device cpu
+//! ```
+//!
+//! It prints how the loss fell, compares the result with one rank that has all samples, and says how much of the summing was
+//! hidden. `docs/ranks.md` explains these figures, and how you start the ranks on several hosts.
 
 mod network;
 
@@ -26,7 +37,7 @@ use crate::network::{Network, Order};
 struct Args {
     #[command(flatten)]
     ranks: RanksArg,
-    /// Samples, of which each rank has its part [default: 16384; on the CPU 1001]
+    /// Number of samples, which the ranks share [default: 16384; on the CPU 1001]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     samples: Option<u32>,
     /// Units of each hidden layer [default: 1024; on the CPU 48]
@@ -38,18 +49,18 @@ struct Args {
     /// Steps of the training
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     steps: u32,
-    /// Part of the gradient by which a step changes the weights [default: 8 / width, at most 0.2]
+    /// How far a step goes along the gradient [default: 8 / width, at most 0.2]
     #[arg(long)]
     rate: Option<f32>,
-    /// Least KiB of gradients that are summed at once
+    /// Size of a bucket in KiB: gradients are summed once there are this many
     #[arg(long, default_value_t = 1024)]
     bucket: u32,
-    /// Draws two steps in both orders, of rank 0's device, into this file (.svg or .html)
+    /// Draw what rank 0's device does in two steps of each order, into this file (.svg or .html)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
 
-/// The steps of each order that are traced and compared, and the steps that are drawn.
+/// How many steps of each order we trace and compare, and how many we draw.
 const TRACED: usize = 10;
 const DRAWN: usize = 2;
 
@@ -60,7 +71,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The work of one rank.
+/// Does the work of one rank.
 fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     let device = communicator.device();
     let (rank, ranks, steps) = (communicator.rank(), communicator.size(), args.steps as usize);
@@ -115,7 +126,8 @@ fn both_orders(network: &mut Network<'_>, steps: usize) -> Result<Option<[Timeli
     Ok(in_turn.zip(overlapped).map(Into::into))
 }
 
-/// Compares with a network that one rank trained with all samples. The sums are the same, but for their order.
+/// Compares with a network that one rank trained on all samples. Both compute the same sums in another order, so they may
+/// differ only by rounding.
 fn compare(network: &Network<'_>, losses: &[f32], alone: &Communicator, args: &Args) -> Result<()> {
     let mut other = Network::new(alone, args)?;
     for step in 0..losses.len() {
@@ -127,18 +139,20 @@ fn compare(network: &Network<'_>, losses: &[f32], alone: &Communicator, args: &A
     let apart = network.stream.download(&network.weights)?;
     let apart = largest(&mut apart.iter().zip(&weights).map(|(a, b)| (a - b).abs()));
     let apart = apart / largest(&mut weights.iter().map(|weight| weight.abs()));
-    println!("one rank with all samples: losses differ by {off:.1e}, weights by {apart:.1e}, relatively");
+    println!(
+        "compared with one rank with all samples: losses differ by {off:.1e}, weights by {apart:.1e} (relative)"
+    );
     ensure!(off < 1e-3 && apart < 1e-3, "the ranks together learn something else than one rank alone");
     Ok(())
 }
 
-/// Prints how much of the reduction was hidden.
+/// Prints how much of the reduction ran during the backward pass.
 fn report(in_turn: &Timeline, overlapped: &Timeline, ranks: usize) {
     let (in_turn, overlapped) = (Report::of(in_turn), Report::of(overlapped));
     let ([backward, reduction], [device, ..], [other, ..]) =
         (&in_turn.streams[..], &in_turn.devices[..], &overlapped.devices[..])
     else {
-        println!("ranks that share a device share its trace: it does not show what each of them hid");
+        println!("ranks share this device and its trace, so the trace cannot show what each of them hid");
         return;
     };
     let hidden = other.hidden_of(device).time;
@@ -164,6 +178,6 @@ fn draw(in_turn: &Timeline, overlapped: &Timeline, file: &Path) -> Result<()> {
     let is_page = file.extension().is_some_and(|extension| extension == "html");
     let text = if is_page { picture.html() } else { picture.svg() };
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    println!("drawn in {}", file.display());
+    println!("drew both orders in {}", file.display());
     Ok(())
 }

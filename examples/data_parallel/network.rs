@@ -1,4 +1,4 @@
-//! A network of layers, its training step, and the sums of its gradients over the ranks.
+//! The network, one step of its training, and the sums of its gradients over the ranks.
 
 use std::ops::Range;
 
@@ -12,22 +12,22 @@ use gpustream_kernels::{elementwise, matrix};
 
 use crate::Args;
 
-/// The time at which gradients are summed over the ranks.
+/// When gradients are summed over the ranks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Beside the rest of the backward pass.
+    /// During the rest of the backward pass.
     Overlapped,
     /// While the backward pass waits.
     InTurn,
 }
 
-/// A matrix of weights: a row for each input and one for the bias, a column for each output.
+/// A layer's matrix of weights. It has a row for each input, one more for the bias, and a column for each output.
 #[derive(Clone, Copy)]
 struct Layer {
-    /// The rows, the bias among them.
+    /// The number of rows, including the bias.
     inputs: usize,
     outputs: usize,
-    /// The place of the first weight among those of all layers.
+    /// The index of the first weight in the weights of all layers.
     start: usize,
 }
 
@@ -36,7 +36,7 @@ impl Layer {
         self.start..self.start + self.inputs * self.outputs
     }
 
-    /// The last layer lies first.
+    /// Returns true for the last layer. It comes first in memory.
     fn is_last(&self) -> bool {
         self.start == 0
     }
@@ -50,22 +50,22 @@ pub(crate) struct Network<'a> {
     vectors: elementwise::Kernels,
     reduce: Reduce,
     pub(crate) stream: Stream,
-    /// The stream on which gradients are summed, and weights change.
+    /// The stream that sums gradients and updates weights.
     reduction: Stream,
-    /// From the last to the first, as the backward pass goes and the memory lies.
+    /// From the last layer to the first: in the order of the backward pass and of the memory.
     layers: Vec<Layer>,
     pub(crate) weights: Buffer<f32>,
     gradients: Buffer<f32>,
-    /// The number of samples of all ranks.
+    /// How many samples all ranks have.
     pub(crate) samples: usize,
-    /// The number of this rank's.
+    /// How many samples this rank has.
     rows: usize,
     inputs: Buffer<f32>,
     answers: Buffer<f32>,
-    /// The loss of each step, of this rank's samples.
+    /// The loss of each step, from this rank's samples.
     losses: Buffer<f32>,
     rate: f32,
-    /// The least number of gradients that are summed at once.
+    /// We sum gradients once there are at least this many.
     bucket: usize,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Network<'a> {
             layer.start = end;
             end = layer.weights().end;
         }
-        // All ranks begin with the weights of rank 0.
+        // All ranks begin with rank 0's weights.
         let mut weights = stream.zeros(end)?;
         if rank == 0 {
             let scattered = layers.iter().flat_map(|layer| {
@@ -124,13 +124,13 @@ impl<'a> Network<'a> {
         })
     }
 
-    /// Submits one step of the training. The host does not wait for it.
+    /// Submits one step of the training and does not wait for it, so the host can run ahead.
     pub(crate) fn step(&mut self, number: usize, order: Order) -> gpustream::Result<()> {
         let outputs = self.forward()?;
         self.backward(outputs, number, order)
     }
 
-    /// Computes each layer's outputs. The next layer's inputs are these, and the last layer's the prediction.
+    /// Computes each layer's outputs, which are the next layer's inputs. The last layer's outputs are the prediction.
     fn forward(&self) -> gpustream::Result<Vec<Buffer<f32>>> {
         let (s, rows) = (&self.stream, self.rows);
         let mut outputs: Vec<Buffer<f32>> = Vec::new();
@@ -150,8 +150,8 @@ impl<'a> Network<'a> {
         Ok(outputs)
     }
 
-    /// Computes the loss, and the gradient of each layer from the last to the first. Gradients that fill a bucket go on to be
-    /// summed.
+    /// Computes the loss, then the gradient of each layer from the last to the first. Passes gradients on to be summed
+    /// whenever they fill a bucket.
     fn backward(
         &mut self,
         mut outputs: Vec<Buffer<f32>>,
@@ -159,7 +159,7 @@ impl<'a> Network<'a> {
         order: Order,
     ) -> gpustream::Result<()> {
         let (s, rows) = (&self.stream, self.rows);
-        // The gradient of a layer's sums, which for the last layer are the prediction.
+        // The gradient with respect to a layer's sums. The last layer's sums are the prediction.
         let Some(mut of_sums) = outputs.pop() else { return Ok(()) };
         self.kernels.difference(s, &self.answers, &mut of_sums, 1.0 / self.samples as f32, rows)?;
         let square = self.reduce.dot(s, &of_sums, &of_sums)?;
@@ -169,7 +169,7 @@ impl<'a> Network<'a> {
         for layer in self.layers.clone() {
             let activated = outputs.pop();
             let inputs = activated.as_ref().unwrap_or(&self.inputs);
-            // The layer before needs the weights as they were before this step.
+            // Copy the weights now, because this step may change them before the previous layer needs them.
             let weights =
                 self.transposed(&self.weights.slice(layer.weights())?, layer.inputs, layer.outputs)?;
             let transposed = self.transposed(inputs, rows, layer.inputs)?;
@@ -194,7 +194,7 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    /// Computes the gradient of the sums of the layer before, whose outputs are this layer's inputs.
+    /// Computes the gradient with respect to the previous layer's sums. That layer's outputs are this layer's inputs.
     fn gradient_before(
         &self,
         layer: &Layer,
@@ -211,7 +211,7 @@ impl<'a> Network<'a> {
         Ok(before)
     }
 
-    /// Sums some weights' gradients over the ranks, and changes the weights by them.
+    /// Sums the gradients of a bucket over the ranks, and updates its weights.
     fn learn(&mut self, bucket: Range<usize>, order: Order) -> gpustream::Result<()> {
         let (s, len) = (&self.reduction, bucket.len());
         if order == Order::InTurn {
@@ -237,14 +237,14 @@ impl<'a> Network<'a> {
         Ok(transposed)
     }
 
-    /// Returns the loss of each step over all samples.
+    /// Returns each step's loss over all samples.
     pub(crate) fn losses(&mut self) -> Result<Vec<f32>> {
         let mut sums = self.stream.alloc(self.losses.len())?;
         self.communicator.all_reduce(&self.stream, &self.losses, &mut sums, Op::Sum)?;
         Ok(self.stream.download(&sums)?.into_iter().map(|sum| sum * self.samples as f32 / 2.0).collect())
     }
 
-    /// Returns the number of weights whose bits are not the same on all ranks.
+    /// Counts the weights whose bits are not the same on all ranks.
     pub(crate) fn different_weights(&self) -> Result<usize> {
         let bits = self.weights.cast::<u32>()?;
         let (mut least, mut largest) = (self.stream.alloc(bits.len())?, self.stream.alloc(bits.len())?);
@@ -254,9 +254,9 @@ impl<'a> Network<'a> {
         Ok(least.iter().zip(&largest).filter(|(least, largest)| least != largest).count())
     }
 
-    /// Takes some steps more, in a trace of rank 0's device.
+    /// Trains for some more steps while rank 0's device is traced. Returns the timeline on rank 0, and `None` on the others.
     pub(crate) fn traced(&mut self, steps: usize, order: Order) -> Result<Option<Timeline>> {
-        // Work that other ranks still have would delay the first step.
+        // Wait for the other ranks, because work that they still have could delay the first step.
         self.communicator.barrier(&self.stream)?;
         self.stream.synchronize()?;
         let first = self.communicator.rank() == 0;
@@ -270,7 +270,7 @@ impl<'a> Network<'a> {
     }
 }
 
-/// Returns number `i` of a sequence between -1 and 1 in which neighbours are far apart.
+/// Returns number `i` of a sequence between -1 and 1. Numbers that follow each other are far apart.
 fn scattered(i: usize, step: f64) -> f32 {
     (2.0 * (i as f64 * step).fract() - 1.0) as f32
 }

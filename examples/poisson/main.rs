@@ -1,8 +1,18 @@
-//! Poisson's equation on a cube, -Δu = f with u = 0 on the border, by conjugate gradients over several ranks.
+//! How ranks exchange data while they compute: Poisson's equation on a cube, -Δu = f with u = 0 on the border, by conjugate
+//! gradients.
 //!
-//! Each rank has a slab of the cube's planes. A round needs one plane of each neighbour, the halo: it travels on a stream of
-//! its own while the planes inside the slab, which do not need it, are computed. No line says what waits for what: the library
-//! sees which planes each call touches. Sums over the cube are made by `all_reduce`, and stay on the devices.
+//! Each rank has a slab of the cube, a number of planes. In each round it needs one plane from each neighbour, the *halo*.
+//! The halo can travel on a stream of its own while the main stream computes the planes inside the slab, which do not need
+//! it. You need no code that says what must wait for what, because the library sees which planes each call touches.
+//! `all_reduce` makes the sums over the cube, and they can stay on the devices.
+//!
+//! ```console
+//! $ cargo run --release --example poisson
+//! $ GPUSTREAM_CPU_DEVICES=3 cargo run --release --example poisson -- --device cpu
+//! ```
+//!
+//! It prints the error, the time per round in both orders and for one rank alone, how much of the exchange was hidden, and
+//! the efficiency. `docs/ranks.md` explains these figures, and how you start the ranks on several hosts.
 
 mod problem;
 mod solver;
@@ -20,7 +30,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::problem::{largest_error, width};
 use crate::solver::{Order, Run, Solver};
 
-/// Solves Poisson's equation on a cube whose planes are shared among ranks
+/// Solves Poisson's equation on a cube whose planes are divided among ranks
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -28,13 +38,13 @@ struct Args {
     /// Points on a side of the cube [default: 256; on the CPU 63]
     #[arg(long, value_parser = clap::value_parser!(u32).range(15..=4096))]
     side: Option<u32>,
-    /// The most rounds
+    /// Largest number of rounds
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Largest norm of the residual, relative to that of the right side
+    /// The solution may stop once the residual's norm, divided by that of the right side, is at most this
     #[arg(long, default_value_t = 1e-9)]
     tolerance: f64,
-    /// Rounds from one look at the residual to the next: only then does the host wait
+    /// Look at the residual after this many rounds; the host waits only then
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     check_every: u32,
 }
@@ -46,7 +56,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The work of one rank.
+/// Does the work of one rank.
 fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     let device = communicator.device();
     let side = args.side.unwrap_or(if is_cpu(device) { 63 } else { 256 }) as usize;
@@ -59,21 +69,22 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
 
     let progress = progress(rank, if ranks > 1 { 11 } else { 8 })?;
     let solve = |communicator, side, order| solve(communicator, args, side, order, &progress);
-    // The fastest of three solutions.
+    // Returns the fastest of three solutions.
     let fastest = |communicator, order| -> Result<Run> {
         let runs = (0..3).map(|_| Ok(solve(communicator, side, order)?.0)).collect::<Result<Vec<_>>>()?;
         runs.into_iter().min_by_key(|run| run.time).context("no run")
     };
 
-    // A grid of half the points shows how the error falls, and has all first uses behind it.
+    // Solve on a grid with half the points first, so that we can see how the error falls with the width. This also gets all
+    // first uses done.
     let (_, coarse) = solve(communicator, side / 2, Order::Overlapped)?;
     let (_, error) = solve(communicator, side, Order::Overlapped)?;
     let order = (coarse / error).ln() / (width(side / 2) / width(side)).ln();
     let bound = largest_error(side);
-    ensure!(error <= bound, "the solution is off by {error:.2e}; the grid explains {bound:.2e}");
+    ensure!(error <= bound, "the solution is off by {error:.2e}, but the grid explains only {bound:.2e}");
     ensure!(
         (order - 2.0).abs() < 0.1,
-        "the error falls with the grid's width to the power of {order:.2}, not 2"
+        "the error falls with the grid's width to the power of {order:.2}; it should be 2"
     );
 
     let overlapped = fastest(communicator, Order::Overlapped)?;
@@ -84,7 +95,7 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
         let communicator = World::alone().communicator(device)?;
         alone = Some(fastest(&communicator, Order::Overlapped)?);
     }
-    // The other ranks wait here meanwhile.
+    // While rank 0 solves alone, the other ranks must wait here.
     let stream = device.stream()?;
     communicator.barrier(&stream)?;
     stream.synchronize()?;
@@ -94,7 +105,7 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     }
 
     println!(
-        "largest error {error:.2e}, below {bound:.2e} as this grid should have; it falls by the order {order:.2}\n"
+        "largest error {error:.2e}; this grid allows {bound:.2e}. It falls with the grid's width to the power of {order:.2}\n"
     );
     let mut table = Table::new(["way", "ranks", "iterations", "us/iteration"]);
     let mut row = |way: &str, ranks: usize, run: &Run| {
@@ -103,7 +114,7 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     };
     row("halo beside the inner planes", ranks, &overlapped);
     let Some(alone) = alone else {
-        println!("{table}\n\none rank has no neighbour, and so no halo");
+        println!("{table}\n\none rank has no neighbours, so there is no halo");
         return Ok(());
     };
     row("halo first", ranks, &in_turn);
@@ -111,17 +122,19 @@ fn run(communicator: &Communicator, args: &Args) -> Result<()> {
     println!("{table}\n");
     let saved = in_turn.round() - overlapped.round();
     println!(
-        "halo: {:.1} us alone, and {:+.1} us for a round that sends it first: {:.0} % are hidden",
+        "halo: {:.1} us alone; a round that sends it first takes {:+.1} us more, so {:.0} % of it is hidden",
         1e6 * exchange,
         1e6 * saved,
         100.0 * (saved / exchange).clamp(0.0, 1.0)
     );
     let efficiency = alone.round() / (ranks as f64 * overlapped.round());
-    println!("efficiency: {efficiency:.2}, one rank's time by {ranks} times that of {ranks} ranks");
+    println!(
+        "efficiency: {efficiency:.2} (one rank's time, divided by {ranks} times the time of {ranks} ranks)"
+    );
     Ok(())
 }
 
-/// Returns the line that says how far the solutions are, on rank 0 alone, and if that has a terminal.
+/// Returns the progress line, which only rank 0 shows, and only on a terminal.
 fn progress(rank: usize, solutions: u64) -> Result<ProgressBar> {
     if rank > 0 {
         return Ok(ProgressBar::hidden());
@@ -132,7 +145,7 @@ fn progress(rank: usize, solutions: u64) -> Result<ProgressBar> {
     Ok(progress)
 }
 
-/// Solves, and returns the solution's largest error.
+/// Solves. Returns the run, and the solution's largest error.
 fn solve(
     communicator: &Communicator,
     args: &Args,

@@ -1,9 +1,9 @@
-// The kernels of `solver.rs`: conjugate gradients for the Laplacian of seven points, on a rank's planes of a cube of
-// `side` points a side. A plane has side * side points. All scalars stay on the device.
+// The kernels of `solver.rs`: conjugate gradients for the Laplacian with seven points, on one rank's planes of a cube with
+// `side` points on a side. A plane has side * side points. All scalars stay on the device.
 #include <gpustream/kernel.cuh>
 
-/// The right side, of which each term is a product of values along the three axes. `first` is the number of the rank's first
-/// plane in the cube.
+/// Computes the right side. Each of its terms is a product of values along the three axes. The rank's first plane has number
+/// `first` in the cube.
 /// requires: side * side * planes <= len(right), side <= len(value), side <= len(curvature), first + planes <= side
 /// covers: side * side * planes
 extern "C" __global__ void right_side(const double* __restrict__ value, const double* __restrict__ curvature,
@@ -15,7 +15,7 @@ extern "C" __global__ void right_side(const double* __restrict__ value, const do
     }
 }
 
-/// out = A * in for `planes` planes. `in` has one plane more below them and one above.
+/// out = A * in for `planes` planes. `in` has one more plane below them and one above.
 /// requires: side * side * (planes + 2) <= len(in), side * side * planes <= len(out)
 /// covers: side * side * planes
 extern "C" __global__ void apply(const double* __restrict__ in, double* __restrict__ out, size_t side, size_t planes) {
@@ -32,7 +32,8 @@ extern "C" __global__ void apply(const double* __restrict__ in, double* __restri
     }
 }
 
-/// Moves x along the direction to where the error is smallest: by square / curvature, or nowhere once the residual is 0.
+/// Moves x along the direction by square / curvature, to the place with the smallest error. If the residual is already 0, x
+/// stays.
 /// requires: n <= len(direction), n <= len(product), n <= len(x), n <= len(residual), 1 <= len(square), 1 <= len(curvature)
 /// covers: n
 extern "C" __global__ void advance(const double* __restrict__ square, const double* __restrict__ curvature,
@@ -43,7 +44,7 @@ extern "C" __global__ void advance(const double* __restrict__ square, const doub
     GS_FOR_EACH_WIDE(n, residual, [=](double product, double r) { return r - length * product; }, product, residual);
 }
 
-/// Turns to the next direction: the residual, and a part of the last direction by which the two are conjugate.
+/// Computes the next direction: the residual plus as much of the last direction as makes the two conjugate.
 /// requires: n <= len(residual), n <= len(direction), 1 <= len(square), 1 <= len(before)
 /// covers: n
 extern "C" __global__ void turn(const double* __restrict__ square, const double* __restrict__ before,
@@ -52,7 +53,7 @@ extern "C" __global__ void turn(const double* __restrict__ square, const double*
     GS_FOR_EACH_WIDE(n, direction, [=](double r, double d) { return r + part * d; }, residual, direction);
 }
 
-/// error = |x - exact|, where the exact solution is a product of values along the three axes.
+/// error = |x - exact|. The exact solution is a product of values along the three axes.
 /// requires: side * side * planes <= len(x), side * side * planes <= len(error), side <= len(value), first + planes <= side
 /// covers: side * side * planes
 extern "C" __global__ void difference(const double* __restrict__ value, const double* __restrict__ x,

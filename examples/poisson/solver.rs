@@ -1,4 +1,4 @@
-//! The solver: one rank's slab of the cube, and the calls that a round consists of.
+//! The solver: one rank's slab of the cube, and the calls of one round.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,23 @@ use gpustream_kernels::reduce::Reduce;
 
 use crate::problem::{exact, width};
 
-/// The times at which the halo travels.
+/// When the halo travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Beside the computation of the inner planes.
+    /// While the inner planes are computed.
     Overlapped,
-    /// Before that computation, on the same stream.
+    /// Before the inner planes are computed, on the same stream.
     InTurn,
 }
 
-/// The length of a solution.
+/// How long a solution took.
 pub(crate) struct Run {
     pub(crate) rounds: u32,
     pub(crate) time: Duration,
 }
 
 impl Run {
-    /// Returns the seconds of a round.
+    /// Returns the time of one round in seconds.
     pub(crate) fn round(&self) -> f64 {
         self.time.as_secs_f64() / f64::from(self.rounds)
     }
@@ -38,32 +38,34 @@ pub(crate) struct Solver<'a> {
     kernels: Kernels,
     reduce: Reduce,
     stream: Stream,
-    /// The stream on which the halo travels.
+    /// The halo travels on this stream.
     halo: Stream,
     side: usize,
-    /// The number in the cube of the rank's first plane.
+    /// The cube's number for this rank's first plane.
     first: usize,
     planes: usize,
-    /// The values along an axis of which the exact solution is the product.
+    /// g at the points along one axis. The exact solution is the product of three such values.
     value: Buffer<f64>,
     x: Buffer<f64>,
     residual: Buffer<f64>,
-    /// The rank's planes between those of its neighbours: the halo, which is 0 at the border of the cube.
+    /// The rank's planes, with one plane of each neighbour below and above them: the halo, which is 0 at the border of the
+    /// cube.
     direction: Buffer<f64>,
     product: Buffer<f64>,
-    /// The square of the residual's norm, over all ranks.
+    /// The residual's squared norm over all ranks.
     square: Buffer<f64>,
 }
 
 impl<'a> Solver<'a> {
-    /// Prepares the equation, times the square of the grid's width, with x = 0 as the first guess.
+    /// Prepares the equation with x = 0 as the first guess. Both sides are multiplied by the squared width of the grid.
     pub(crate) fn new(communicator: &'a Communicator, side: usize) -> Result<Self> {
         let (device, rank, ranks) = (communicator.device(), communicator.rank(), communicator.size());
         let first = rank * side / ranks;
         let planes = (rank + 1) * side / ranks - first;
         let n = side * side * planes;
         let stream = device.stream()?;
-        // The few threads that move a halo should not wait for a place behind those of a large kernel.
+        // Moving a halo takes only a few threads, and they should not have to wait until a large kernel leaves room for
+        // them.
         let urgent = StreamOptions::default().priority(device.info().limits.stream_priorities.greatest);
         let (kernels, reduce) = (Kernels::load(device)?, Reduce::load(device)?);
 
@@ -97,7 +99,8 @@ impl<'a> Solver<'a> {
         Ok(solver)
     }
 
-    /// Goes on until the residual is small. Reports each look at it: the round, and the residual relative to the right side.
+    /// Goes on until the residual is small. Each time we look at the residual, calls `report` with the round and the
+    /// residual divided by the right side.
     pub(crate) fn solve(
         &mut self,
         order: Order,
@@ -112,7 +115,7 @@ impl<'a> Solver<'a> {
         for rounds in 1..=most {
             self.round(order)?;
             if rounds.is_multiple_of(check_every) || rounds == most {
-                // All ranks have the same number, and stop in the same round.
+                // All ranks get the same number, so they all stop in the same round.
                 let square = self.stream.download(&self.square)?[0];
                 report(rounds, tolerance * (square / small).sqrt());
                 if square <= small {
@@ -127,10 +130,10 @@ impl<'a> Solver<'a> {
         )
     }
 
-    /// Submits one round. The host does not wait for it.
+    /// Submits one round and does not wait for it, so the host can run ahead.
     fn round(&mut self, order: Order) -> gpustream::Result<()> {
         self.exchange(order)?;
-        // The planes inside, and then the two that need the halo.
+        // First the planes inside, then the two that must wait for the halo.
         let last = self.planes - 1;
         self.apply(1, last.max(1))?;
         self.apply(0, 1)?;
@@ -149,7 +152,7 @@ impl<'a> Solver<'a> {
         Ok(())
     }
 
-    /// Gives each neighbour the plane that is next to it, and takes the neighbour's.
+    /// Sends each neighbour the plane next to it, and receives the neighbour's.
     fn exchange(&mut self, order: Order) -> gpustream::Result<()> {
         let Self { communicator, side, planes, direction, .. } = self;
         let (rank, plane, inside) = (communicator.rank(), *side * *side, *planes * *side * *side);
@@ -170,7 +173,8 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Computes product = A * direction for the planes from `start` to before `end`, from these and one more on each side.
+    /// Computes product = A * direction for the planes from `start` up to, but not including, `end`. That also reads one
+    /// more plane on each side.
     fn apply(&mut self, start: usize, end: usize) -> gpustream::Result<()> {
         if start == end {
             return Ok(());
@@ -181,14 +185,14 @@ impl<'a> Solver<'a> {
         self.kernels.apply(&self.stream, &direction, &mut product, self.side, end - start)
     }
 
-    /// Computes the dot product of two arrays that all ranks have parts of.
+    /// Computes the dot product of two arrays over all ranks. Each rank has its part of them.
     fn dot(&self, x: &impl AsView<f64>, y: &impl AsView<f64>) -> gpustream::Result<Buffer<f64>> {
         let mut dot = self.reduce.dot(&self.stream, x, y)?;
         self.communicator.all_reduce_in_place(&self.stream, &mut dot, Op::Sum)?;
         Ok(dot)
     }
 
-    /// Returns the largest error of the solution, over all ranks.
+    /// Returns the solution's largest error over all ranks.
     pub(crate) fn error(&mut self) -> Result<f64> {
         let Self { kernels, stream, value, x, product: error, side, first, planes, .. } = self;
         kernels.difference(stream, value, x, error, *side, *first, *planes)?;
@@ -197,7 +201,7 @@ impl<'a> Solver<'a> {
         Ok(stream.download(&largest)?[0])
     }
 
-    /// Returns the seconds of an exchange beside which nothing runs.
+    /// Returns the time, in seconds, of an exchange while nothing else runs, so that we can say which part of it was hidden.
     pub(crate) fn time_exchange(&mut self, rounds: u32) -> Result<f64> {
         self.start_together()?;
         let start = Instant::now();
@@ -208,7 +212,7 @@ impl<'a> Solver<'a> {
         Ok(start.elapsed().as_secs_f64() / f64::from(rounds))
     }
 
-    /// Waits until all ranks have come here, and their devices, too.
+    /// Waits until all ranks have come here and their devices are done.
     fn start_together(&self) -> Result<()> {
         self.communicator.barrier(&self.stream)?;
         Ok(self.stream.synchronize()?)

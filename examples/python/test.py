@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the module against NumPy, and against PyTorch and CuPy where these have a GPU.
+"""Tests the module with NumPy, and with PyTorch and CuPy if they are installed and have a GPU.
 
-Needs nothing but the module and NumPy. `--require torch,cupy` fails where one of these would be skipped.
+You need only the module and NumPy. With `--require torch,cupy`, the run fails if it would have to skip one of these.
 """
 
 import argparse
@@ -18,11 +18,11 @@ import gpustream_example as example
 
 
 class Skipped(Exception):
-    """Tells why a test cannot run here."""
+    """Says why a test cannot run here."""
 
 
 def refused(kind, says, call, *args, **kwargs):
-    """Checks that a call raises an exception of this kind with these words."""
+    """Checks that a call raises this kind of exception, with these words in its text."""
     try:
         call(*args, **kwargs)
     except kind as error:
@@ -32,13 +32,13 @@ def refused(kind, says, call, *args, **kwargs):
 
 
 def resident():
-    """Returns the bytes of host memory that this process has."""
+    """Returns how many bytes of host memory this process uses."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def settle(is_so):
-    """Waits for what a thread of gpustream's does."""
+    """Waits until the condition is true, because one of gpustream's threads makes it true in its own time."""
     for _ in range(10_000):
         if is_so():
             return
@@ -47,7 +47,7 @@ def settle(is_so):
 
 
 class Old:
-    """An array whose library knows DLPack 0.8 alone."""
+    """An array whose library only knows DLPack 0.8."""
 
     def __init__(self, array):
         self.array = array
@@ -60,7 +60,7 @@ class Old:
 
 
 class Twice(Old):
-    """An array that gives the same capsule twice."""
+    """An array that always returns the same capsule."""
 
     capsule = None
 
@@ -71,7 +71,7 @@ class Twice(Old):
 
 
 class OldTwice(Twice):
-    """An array that gives the same capsule of 0.8 twice."""
+    """An array that always returns the same capsule, in DLPack 0.8."""
 
     def __dlpack__(self, *, stream=None):
         if self.capsule is None:
@@ -80,7 +80,7 @@ class OldTwice(Twice):
 
 
 class Placed(Old):
-    """An array that says it is on another device, and whose capsule knows better."""
+    """An array that names the wrong device. Its capsule names the right one."""
 
     def __init__(self, array, device):
         super().__init__(array)
@@ -94,14 +94,14 @@ class Placed(Old):
 
 
 class OnlyInterface:
-    """An array without DLPack."""
+    """An array that has `__cuda_array_interface__` and no DLPack."""
 
     def __init__(self, array, **changes):
         self.__cuda_array_interface__ = {**array.__cuda_array_interface__, **changes}
         self.array = array
 
 
-# NumPy, on the CPU device.
+# Tests with NumPy, on the CPU device.
 
 
 def numpy_arrays_are_used_where_they_are():
@@ -138,8 +138,8 @@ def own_arrays_are_arguments_too():
     z = example.scale_add(z, x, 1.0)
     assert (np.from_dlpack(z) == 7).all()
     assert (np.from_dlpack(y) == 2).all()
-    refused(BufferError, "given to a library already", np.from_dlpack, y)
-    refused(BufferError, "given to a library already", example.scale_add, y, x, 1.0)
+    refused(BufferError, "already given to a library", np.from_dlpack, y)
+    refused(BufferError, "already given to a library", example.scale_add, y, x, 1.0)
     refused(ValueError, "this module's", example.scale_add, x, x, 1.0, out=example.scale_add(x, x, 1.0))
 
 
@@ -169,7 +169,7 @@ def what_does_not_fit_is_refused():
     refused(ValueError, "no stream", scale_add, x, x, 1.0, stream=7)
     refused(ValueError, "DLPack's type 8", scale_add, Placed(x, (8, 0)), x, 1.0)
     refused(ValueError, "on cpu and another on cuda:3", scale_add, x, Placed(x, (2, 3)), 1.0)
-    refused(TypeError, "`list` is no array", scale_add, [1.0], x, 1.0)
+    refused(TypeError, "`list` is not an array", scale_add, [1.0], x, 1.0)
     z = scale_add(x, x, 1.0)
     refused(ValueError, "`stream=7`", z.__dlpack__, stream=7)
     refused(BufferError, "copy it afterwards", z.__dlpack__, copy=True)
@@ -181,7 +181,7 @@ def capsule_is_used_once():
     x = np.ones(6, dtype=np.float32)
     for twice in Twice(x), OldTwice(x):
         np.from_dlpack(example.scale_add(twice, x, 1.0))
-        refused(ValueError, "used already", example.scale_add, twice, x, 1.0)
+        refused(ValueError, "already used", example.scale_add, twice, x, 1.0)
 
 
 def read_only_arrays_are_read():
@@ -209,7 +209,7 @@ def either_side_may_go_first():
 
 
 def threads_do_not_wait_for_each_other():
-    """Threads that hold and want the interpreter's lock, while deleters want it on a thread of gpustream's."""
+    """Several threads take the interpreter's lock while deleters need it on gpustream's own thread."""
 
     def work(seed, results):
         x = np.full(10_000, seed, dtype=np.float32)
@@ -225,7 +225,7 @@ def threads_do_not_wait_for_each_other():
 
 
 def python_runs_while_a_call_waits():
-    """Another thread counts whenever this one lets go of the interpreter's lock, which only a call of the module's does."""
+    """Another thread counts while this one has released the interpreter's lock, which only the module's calls do here."""
     count, stop = 0, False
 
     def work():
@@ -243,7 +243,7 @@ def python_runs_while_a_call_waits():
             before = count
             example.scale_add(x, x, 1.0, out=out)
             assert out[-1] == 2, "a call did not wait on the CPU"
-            # One or two for each short release of the lock, and many for the wait.
+            # A short release of the lock lets the thread count once or twice, and a wait lets it count far.
             if count > before + 20:
                 return True
         return False
@@ -253,7 +253,7 @@ def python_runs_while_a_call_waits():
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        # On a fast machine a short call is over before the other thread has counted far.
+        # On a fast machine a call may end before the other thread has counted far, so try longer ones too.
         assert any(runs_beside_a_call(1 << bits) for bits in range(22, 28)), "no call let another thread run"
     finally:
         stop = True
@@ -303,7 +303,7 @@ def interpreter_ends_whatever_is_alive():
         assert run.returncode == 0 and not run.stderr, f"{name}: {run.returncode}\n{run.stderr}"
 
 
-# PyTorch and CuPy, on a GPU.
+# Tests with PyTorch and CuPy, on a GPU.
 
 
 def torch_gpu():
@@ -375,7 +375,7 @@ def torch_errors_say_what_to_do():
     refused(ValueError, "memory of the CPU", scale_add, x, placed, 1.0)
     twice = Twice(x)
     torch.from_dlpack(scale_add(twice, x, 1.0))
-    refused(ValueError, "used already", scale_add, twice, x, 1.0)
+    refused(ValueError, "already used", scale_add, twice, x, 1.0)
     try:
         scale_add(x.clone().requires_grad_(), x, 1.0)
     except (BufferError, RuntimeError):
@@ -385,12 +385,12 @@ def torch_errors_say_what_to_do():
 
 
 def torch_does_not_wait():
-    """A kernel spins in the caller's stream: calls return all the same, and the results are right when it has ended."""
+    """A kernel spins in the caller's stream. Calls must return all the same, and the results are right once it has ended."""
     torch = torch_gpu()
     n = 1 << 20
     for stream in torch.cuda.current_stream(), torch.cuda.Stream():
         with torch.cuda.stream(stream):
-            # The first round opens the device and gets memory, which may wait.
+            # The first round may wait, because it opens the device and allocates memory.
             for cycles in 0, 1 << 31:
                 x = torch.zeros(n, device="cuda")
                 y = torch.ones(n, device="cuda")
@@ -401,7 +401,7 @@ def torch_does_not_wait():
                 z = torch.from_dlpack(example.scale_add(x, y, 2.0))
                 w = torch.from_dlpack(example.scale_add(z, y, 1.0, stream=stream))
                 example.scale_add(w, y, 1.0, out=out)
-                x += 1000  # after the kernels, in the caller's stream
+                x += 1000  # runs after the kernels, because it is in the same stream
                 z += 1
                 if cycles:
                     assert not stream.query(), "a call waited for the stream"
@@ -411,7 +411,7 @@ def torch_does_not_wait():
 
 
 def torch_streams_hand_over():
-    """An array is made in one stream, and turned into a tensor in another, which waits for the first on the device."""
+    """An array is made in one stream and turned into a tensor in another, which waits for the first one on the device."""
     torch = torch_gpu()
     n = 1 << 20
     a, b = torch.cuda.Stream(), torch.cuda.Stream()
@@ -432,7 +432,7 @@ def torch_streams_hand_over():
 
 
 def torch_memory_stays_while_it_is_used():
-    """Tensors that the caller drops at once are not used again for something else before the kernel has read them."""
+    """If the caller drops tensors at once, their memory must not be reused before the kernel has read them."""
     torch = torch_gpu()
     n, results = 1 << 20, []
     for warm in True, False:
@@ -491,7 +491,7 @@ def cupy_arrays_are_used_where_they_are():
 
 
 def cupy_does_not_wait():
-    """A kernel spins until the host sets a flag, which it does once all calls have returned."""
+    """A kernel spins until the host sets a flag. We set it after all calls have returned, so none of them can have waited."""
     cupy = cupy_gpu()
     spin = cupy.RawKernel("extern \"C\" __global__ void spin(volatile int* flag) { while (*flag == 0) {} }", "spin")
     memory = cupy.cuda.alloc_pinned_memory(4)
@@ -509,7 +509,7 @@ def cupy_does_not_wait():
                 out = cupy.zeros(n, dtype=cupy.float32)
                 stream.synchronize()
                 flag[0] = 0 if wait else 1
-                # A call that waits would wait for ever.
+                # If a call waited for the stream, it would wait for ever.
                 backstop = threading.Timer(20, give_up)
                 backstop.start()
                 spin((1,), (1,), (np.uintp(memory.ptr),))
@@ -538,10 +538,10 @@ def cupy_and_the_array_interface():
     half = OnlyInterface(x[::2], data=(x.data.ptr, True))
     refused(ValueError, "make it contiguous first", example.scale_add, half, half, 1.0)
     refused(ValueError, "read-only", example.scale_add, x, x, 1.0, out=OnlyInterface(y, data=(y.data.ptr, True)))
-    refused(ValueError, "no stream 0", example.scale_add, OnlyInterface(x, stream=0), x, 1.0)
+    refused(ValueError, "does not allow stream 0", example.scale_add, OnlyInterface(x, stream=0), x, 1.0)
     refused(ValueError, "with a mask", example.scale_add, OnlyInterface(x, mask=x), x, 1.0)
     refused(ValueError, "elements are float64", example.scale_add, OnlyInterface(x.astype(cupy.float64)), x, 1.0)
-    # The kernel runs in one stream, after the array's work in another.
+    # The array was made in another stream than the kernel runs in, so the kernel has to wait.
     stream = cupy.cuda.Stream(non_blocking=True)
     other = cupy.cuda.Stream(non_blocking=True)
     with stream:
@@ -553,7 +553,7 @@ def cupy_and_the_array_interface():
         z = cupy.from_dlpack(example.scale_add(there, there, 1.0, stream=other))
     other.synchronize()
     assert bool((z == 200).all())
-    # A stream of CuPy's goes with its last reference, here before the array that was made in it.
+    # CuPy destroys a stream with its last reference. Here that happens before the array of that stream goes.
     del there, stream, other
     gc.collect()
     del z
@@ -594,7 +594,7 @@ def gpu_and_cpu_streams_of_the_protocol():
         z = example.scale_add(x, x, 1.0, stream=stream)
         own.synchronize()
         assert torch.equal(torch.from_dlpack(z), 2 * x)
-    refused(TypeError, "is no stream", example.scale_add, x, x, 1.0, stream="a")
+    refused(TypeError, "is not a stream", example.scale_add, x, x, 1.0, stream="a")
 
 
 def interpreter_ends_with_a_gpu_at_work():
@@ -642,8 +642,8 @@ TESTS = [
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--require", default="", help="libraries whose tests may not be skipped: torch,cupy")
-    parser.add_argument("names", nargs="*", help="run these tests alone")
+    parser.add_argument("--require", default="", help="fail if tests of these libraries would be skipped: torch,cupy")
+    parser.add_argument("names", nargs="*", help="run only these tests")
     args = parser.parse_args()
     required = [name for name in args.require.split(",") if name]
     failures = 0

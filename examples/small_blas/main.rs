@@ -5,9 +5,13 @@
 //! else (`Stream::external_keyed`, `Stream::external_parallel`), and what that costs beside the bare call. The guide "A library
 //! on top of gpustream" explains it step by step.
 //!
-//! ```text
-//! cargo run --release -p examples --example small_blas -- --size 4096
+//! ```console
+//! $ cargo run --release --example small_blas
+//! $ cargo run --release --example small_blas -- --device cpu   # the crate `gemm` in place of the vendor's library
 //! ```
+//!
+//! It checks the result and prints what the replay did. On a GPU it also prints what a product costs, with and without this
+//! library.
 
 mod blas;
 mod vendor;
@@ -31,7 +35,7 @@ struct Args {
     /// Rows and columns of the matrices
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     size: u32,
-    /// Number of steps, and of products in the measurement
+    /// Number of steps, and of products in each round of the measurement
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
 }
@@ -66,7 +70,7 @@ fn run() -> Result<()> {
     let want = |at: usize| ((at / n + n - args.steps as usize % n) % n) as f32;
     ensure!((0..n * n).all(|at| moved[at] == want(at)), "wrong result");
     println!("{} steps of a product and two operations: every row is where it belongs", args.steps);
-    println!("{:#?}", step.stats());
+    println!("{}", examples::summary(&step));
     if device.info().backend != gpustream::BackendName::CPU {
         compare(&device, &stream, n, args.steps)?;
     }

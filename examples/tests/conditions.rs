@@ -1,4 +1,4 @@
-//! The examples' ends under errors: closed pipes, impossible sizes, no memory, no room on the disk.
+//! How the examples must end if something is wrong: a closed pipe, impossible sizes, no memory, no room on the disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod programs;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use programs::{example, path, refused};
 
-/// The names of all examples, with options that keep each short.
+/// All examples, with options that keep each of them short.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("await_many", &["--jobs", "4", "--size", "100"]),
     ("conjugate_gradient", &["--side", "8"]),
@@ -31,7 +31,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("timelines", &["--size", "100", "--out", concat!(env!("CARGO_TARGET_TMPDIR"), "/timelines")]),
 ];
 
-/// Returns a command that runs an example with at most `kib` KiB of addresses.
+/// Returns a command that runs an example in at most `kib` KiB of addresses.
 fn limited(kib: u32, name: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" --device cpu \"$@\"")]).arg(path(name));
@@ -76,7 +76,7 @@ fn threads_that_are_not_there_are_an_error() {
     refused(example("larger_than_memory").args(["--size", "1", "--readers", "100000"]), &["--readers"]);
 }
 
-/// The limit does not apply to root, which may start any number of threads.
+/// This proves little for root, because the limit does not apply there.
 #[test]
 fn threads_that_the_system_refuses_are_an_error() {
     let end = |threads: u32, name: &str, options: &[&str]| {
@@ -109,7 +109,7 @@ fn killed_program_leaves_no_file() {
     let mut command = example("larger_than_memory");
     command.arg("--dir").arg(dir.path()).args(["--size", "20", "--piece", "1"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // The program prints this line when it has made the file.
+    // The program prints this line once it has made the file.
     let made = BufReader::new(child.stdout.as_mut().unwrap())
         .lines()
         .any(|line| line.unwrap().contains("a file made in"));

@@ -1,5 +1,5 @@
-//! The examples with several ranks: on one device and on three, with sizes that no number of ranks divides, and as launchers
-//! start them.
+//! The examples with several ranks: on one device and on three, with sizes that the number of ranks does not divide, and
+//! started as launchers start them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod programs;
@@ -35,7 +35,8 @@ fn prints(command: &mut Command, texts: &[&str]) {
 
 #[test]
 fn poisson_on_three_devices_has_the_error_of_one() {
-    // The coarse grid of the first has seven planes: two ranks have none that needs no halo.
+    // With 15 points the coarse grid has only seven planes, so two of the three ranks have no plane that can do without the
+    // halo.
     for side in ["15", "16", "31"] {
         let error = |devices| {
             let stdout = printed(&mut on(devices, "poisson", &["--side", side]));

@@ -117,7 +117,7 @@ fn is_the_compilers_own(error: &Error, backend: Backend, line: usize) {
     let (place, _) = said.split_once("error:").unwrap_or_else(|| panic!("{backend}: {text}"));
     let at_line =
         |text: &str| text.contains(&format!("k.cu:{line}:")) || text.contains(&format!("k.cu({line})"));
-    // nvcc names the end of its own text, and mentions the brace in a note.
+    // nvcc may name the end of its own text, and then it mentions the brace in a note.
     let by_note = place.ends_with("At end of source: ") && at_line(said);
     assert!(at_line(place) || by_note, "{backend}: {text}");
     for ours in ["gs_check", "checks-by-gpustream", "contract", "does not return void"] {
@@ -140,7 +140,7 @@ fn a_file_that_does_not_parse_shows_the_compilers_own_error_first() {
             let dir = tempfile::tempdir().unwrap();
             build(dir.path(), &format!("{head}{text}"), on(backend)).unwrap_err()
         };
-        // g++ points at the last brace, clang past it, and nvcc at the first.
+        // Compilers may disagree: g++ points at the last brace, clang past it, and nvcc at the first.
         let end = |cpu: usize, cuda: usize| match backend {
             Backend::Cuda => cuda,
             Backend::Hip => cpu + 1,
@@ -167,7 +167,8 @@ fn errors_of_ours_follow_those_of_the_compiler_if_the_file_was_understood() {
     assert!(ours.to_string().starts_with(&format!("{}:1:", dir.path().join("k.cu").display())), "{ours}");
 }
 
-/// `GS_INLINE` before each kind of function. One function of each kind is unused.
+/// `GS_INLINE` must work before each kind of function. One function of each kind is unused, because an unused one must not
+/// cause a warning.
 const INLINE: &str = r"#include <gpustream/kernel.cuh>
 GS_INLINE float half_of(float x) { return x * 0.5f; }
 GS_INLINE float unused(float x) { return x; }
@@ -289,8 +290,8 @@ void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x
     }
 }
 
-/// Kernels that use nothing of this project: a plain one, one that is defined by its path, and templates over
-/// enumerators.
+/// Kernels must compile even if they use nothing of this project: a plain one, one that is defined by its path, and
+/// templates over enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {
     const TEXT: &str = "
@@ -343,7 +344,7 @@ void host(REAL* x) { apply<REAL, Add><<<1, 32>>>(x, 2.0); }
     }
 }
 
-/// In many programs, the host function that launches a kernel has the kernel's name.
+/// You may find a host function with the kernel's name in many programs, because it launches the kernel.
 #[test]
 fn a_kernel_may_share_its_name_with_other_functions() {
     const TEXT: &str = "
@@ -428,7 +429,7 @@ fn variables_that_only_the_images_show_are_told() {
     }
 }
 
-/// Compilers put data next to kernels. It must not count as variables that kernels could write.
+/// Compilers may put data next to kernels. It must not count as variables that kernels could write.
 #[test]
 fn files_without_variables_have_none_in_their_images() {
     let text = "#include <gpustream/kernel.cuh>
@@ -554,7 +555,7 @@ fn files_that_name_thrust_compile() {
     }
 }
 
-/// If one backend's compiler does not find a header, the advice names the other backends.
+/// If one backend's compiler cannot find a header, the advice must name the other backends.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -576,7 +577,7 @@ fn a_missing_header_says_how_to_leave_the_backend_out() {
 fn files_for_some_backends_limit_the_environment() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "--nocapture", "files_for_some_backends"]);
-    // No file is for HIP, so we do not look for its compiler.
+    // No file is for HIP, so we must not look for its compiler.
     let command = command
         .env("GPUSTREAM_BACKENDS", "cpu,hip")
         .env("GPUSTREAM_CPU_LEVELS", CPU_LEVEL)
@@ -631,7 +632,7 @@ fn instances_that_no_template_has_are_errors() {
     build(dir.path(), text, |k| cpu(k).instantiate(" axpy<int> ")).unwrap();
 }
 
-/// Other backends' errors say that such a kernel only works with CUDA.
+/// Only CUDA can build such a kernel, so the other backends' errors must say that.
 #[test]
 fn kernels_that_launch_kernels_are_built_for_cuda() {
     let dir = tempfile::tempdir().unwrap();

@@ -150,7 +150,7 @@ __global__ void beyond(float* y) {
     assert_eq!(threads(text), ["loops", "8: no loop can keep the variable `table`"]);
 }
 
-/// Editors on other systems put this mark at the start of a file.
+/// Editors on other systems may put this mark at the start of a file.
 #[test]
 fn byte_order_mark_is_no_part_of_the_text() {
     let text = "\u{feff}#define N 4\n__global__ void k(int* x) { x[threadIdx.x] = N; __syncthreads(); ++x[threadIdx.x]; }\n";
@@ -338,13 +338,12 @@ __global__ void pinned(int* x) { Pinned v(x[threadIdx.x]); __syncthreads(); x[th
 __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
 ";
     assert_eq!(threads(text), ["loops", "4: its form as loops does not compile", "loops"]);
-    // All levels are compiled from this one file, several at a time.
+    // We compile all levels from this one file, several at a time.
     let forms = forms(text);
     assert!(forms[1].starts_with("1_pinned("), "{forms:?}");
 }
 
-/// In the first nine kernels, places in memory can be told apart. In each of the others, two of them could be
-/// the same.
+/// In the first nine kernels we can tell places in memory apart. In each of the others, two of them could be the same.
 #[test]
 fn loops_let_a_thread_touch_memory_in_any_order_where_places_are_told_apart() {
     let text = "

@@ -93,7 +93,7 @@ fn a_users_crate_builds_and_runs_its_kernels() {
         }
     }
 
-    // Cargo looks at the repaired file, although the failed build never told it to.
+    // Cargo must look at the repaired file, although the failed build never told it to.
     let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
     runs(&dir, "all launchers work\n");
 }
@@ -136,7 +136,7 @@ fn a_changed_variable_is_a_reason_to_build_again() {
     assert_eq!(prints(&[]), "0");
 }
 
-/// Headers of the same name, and headers that a search of the text does not find.
+/// Two headers may have the same name, and a search of the text may not find a header.
 #[test]
 fn a_changed_header_is_a_reason_to_build_again() {
     const KERNELS: &str = "#include \"a/first.cuh\"\n#include \"b/second.cuh\"\n#if 0\n#include \"gone/third.cuh\"\n#endif\n\
@@ -183,7 +183,7 @@ fn a_changed_header_is_a_reason_to_build_again() {
         ("kernels/b/common.cuh", "#pragma once\n#define COMMON_OF_B 2\n", "121110"),
         ("kernels/a/common.cuh", "#pragma once\n#define COMMON_OF_A 2\n", "221110"),
         ("kernels/computed.cuh", "#define COMPUTED 3\n", "223110"),
-        // This folder comes before the one where the header was found.
+        // The search looks in this folder before the one that had the header.
         ("one/late.cuh", "#define LATE 4\n", "223410"),
         ("flagged/flagged.cuh", "#define FLAGGED 5\n", "223450"),
         ("kernels/flagged.cuh", "#define FLAGGED 6\n", "223460"),
@@ -296,7 +296,8 @@ fn generic_launchers_serve_generic_code_and_name_what_there_is() {
     }
 }
 
-/// `zig c++` spells levels differently and defines `NDEBUG`. Some compilers are too old for levels.
+/// `zig c++` spells levels differently and defines `NDEBUG`. Some compilers are too old for levels. So we must ask the
+/// compiler.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_compiler_is_asked_how_it_writes_instruction_levels() {
@@ -321,7 +322,8 @@ fn a_compiler_is_asked_how_it_writes_instruction_levels() {
     assert!(stderr.contains("takes neither of -march=x86-64-v2 and -march=x86_64_v2"), "{stderr}");
 }
 
-/// Compilers run in other folders than the build script, and the build script in another one than cargo.
+/// A compiler may run in another folder than the build script, and the build script in another one than cargo. So a relative
+/// path could mean several files.
 #[test]
 fn relative_compilers_count_from_the_package_and_the_error_says_so() {
     let dir = user_crate("relative", include_str!("outside/arithmetic.cu"), "fn main() {}\n");

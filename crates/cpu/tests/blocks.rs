@@ -32,7 +32,7 @@ extern "C" __global__ void barrier_in_some_blocks(int* out) {
 
 #[test]
 fn barriers_in_a_row_keep_blocks_of_every_size_together() {
-    // A single worker, so that blocks of all sizes use the same fibers.
+    // We use a single worker, so that blocks of all sizes use the same fibers.
     let (bench, [stream]) = Bench::with_streams(options().workers(1), &BASIC_IMAGE);
     for threads in [1, 2, 3, 256, 31, 1024, 64] {
         let out = bench.memory::<i32>(threads * 3);
@@ -159,7 +159,7 @@ fn shuffles_read_the_lane_they_name_at_32_and_64() {
         for t in 0..n {
             let (first, lane) = (t / size * size, t % size);
             let lanes = (n - first).min(size);
-            // If the lane is outside the warp or block, the reader gets its own value.
+            // If the lane is outside the warp or block, the reader must get its own value.
             let expect = |from: usize| (if from < lanes { first + from } else { t }) as i32;
             let own = t as i32;
             assert_eq!(down.as_ref()[t], if lane + 3 < size { expect(lane + 3) } else { own }, "down {t}");
@@ -218,7 +218,7 @@ fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
 #[test]
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
-        // A separate device, whose worker has no fibers yet. Only the necessary ones must be made.
+        // We use a separate device, because its worker has no fibers yet. Only the necessary ones must be made.
         let (bench, [stream]) = Bench::with_streams(options().workers(1), &WARPS_IMAGE);
         let counts = bench.memory::<i32>(32);
         for _ in 0..3 {
@@ -277,7 +277,7 @@ extern "C" __global__ void overflow(int* out, int n) { out[0] = deeper(n); }
 extern "C" __global__ void fine(int* out) { out[threadIdx.x] = 7; }
 "#;
 
-/// Runs a kernel on a separate device. Returns the message of the error that ends the device.
+/// Runs a kernel on a separate device, because the kernel's error ends the device. Returns the error's message.
 fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(FAULTS));
     let (bench, [stream, other]) = Bench::with_streams(options(), &IMAGE);
@@ -288,8 +288,7 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     let error = bench.sync(stream).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert_eq!(error.backend(), Some("cpu"));
-    // The error is sticky: every later call says that the device failed earlier, and why. Nothing runs or
-    // hangs.
+    // The error is sticky: every later call must say that the device failed earlier, and why. Nothing may run or hang.
     let earlier = format!("the device failed earlier: {}", error.message());
     for again in [
         bench.sync(other).unwrap_err(),

@@ -25,7 +25,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
 
-/// Does nothing, as a node of another kind.
+/// Does nothing. We need it as a node of another kind.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 fn add_kernel(
@@ -85,13 +85,13 @@ fn a_child_graph_runs_in_its_place() {
     let inner = node(first, child).unwrap();
     let nothing = node(inner, empty).unwrap();
     add_kernel(&bench, graph, &[nothing], "append", args![&list, &count, 4]);
-    // The copy must not have changed.
+    // A change of the original must not change the copy.
     add_kernel(&bench, child, &[], "append", args![&list, &count, 99]);
     run(&bench, graph, stream, 2);
     assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
 }
 
-/// We must not recurse into child graphs, however deep graphs are nested.
+/// The backend must not recurse into child graphs, because graphs may be nested so deep that a stack would end.
 #[test]
 fn children_of_children_take_no_stack() {
     let (bench, [stream]) = bench();

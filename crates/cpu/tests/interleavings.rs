@@ -1,4 +1,4 @@
-//! Tests the progress of a stream under every order in which threads can access it.
+//! Tests the progress of a stream in every order that the threads can access it in.
 //!
 //! The scheduler of `shuttle` runs the code of `progress.rs` again and again, and switches threads at a
 //! different access each time until no order is left. It reports lost wake-ups as deadlocks. It treats atomic

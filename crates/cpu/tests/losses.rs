@@ -39,7 +39,7 @@ fn work_in_pieces_ends_early() {
     }
     bench.launch(other, "fails", 1, 1, args![&x]);
     assert_eq!(bench.device.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost);
-    // The whole launch would have taken hours.
+    // If the device had not stopped, the whole launch would have taken hours.
     assert!(bench.device.has_stopped());
 }
 
@@ -64,7 +64,7 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     assert!(error.message().contains("waited for") && error.message().contains("`fails`"), "{error}");
     assert!(two.device.has_stopped());
     assert_eq!(y.as_ref(), [1]);
-    // A device that asks later gets an error, and lives.
+    // If a device asks later, it must get an error and live.
     let (three, [u]) = bench();
     // SAFETY: both are alive, and the event was recorded.
     let refused = unsafe { three.device.stream_wait_event(u, late) }.unwrap_err();

@@ -10,8 +10,8 @@ use gpustream_cpu::{CpuOptions, open_with};
 use gpustream_hal::{DefaultStream, Device, EventOptions, RawEvent, RawStream, StreamOptions};
 use proptest::prelude::*;
 
-/// Stream 0 is the legacy stream, and these synchronise with it. The last of them is the thread's own default
-/// stream.
+/// Stream 0 is the legacy stream, and these synchronise with it. The last of them is the thread's own default stream, which
+/// does that too.
 const BLOCKING: [usize; 3] = [1, 2, 3];
 const STREAMS: usize = 7;
 const EVENTS: usize = 3;
@@ -121,7 +121,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
 });
 
 impl Machine {
-    /// Runs a program. Returns the order in which its operations ran.
+    /// Runs a program. Returns its operations in the order that they ran in.
     fn run(&self, program: &[Action]) -> Vec<usize> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut number = 0;
@@ -174,8 +174,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_runs_before_what_it_must_follow(program in prop::collection::vec(action(), 1..80)) {
-        // Events keep their records from one program to the next. The model does not know these, but they are
-        // done.
+        // Events keep their records from one program to the next. The model does not know these, but it need not, because
+        // they are done.
         let mut model = Model::default();
         for &action in &program {
             model.apply(action);

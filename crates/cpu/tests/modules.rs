@@ -44,7 +44,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 }
 
 fn load(bench: &Bench, image: &[u8]) -> Result<RawModule, Error> {
-    // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
+    // SAFETY: these are the compiler's own images. If one is damaged, we recognise that before any of its code runs.
     unsafe { bench.device.module_load(image) }
 }
 
@@ -75,20 +75,21 @@ fn long_parameter_blocks_arrive_whole() {
     assert!(out.as_ref().iter().enumerate().all(|(i, &v)| v == i as i32 * 3));
 }
 
-/// A kernel reads its parameters in place, with instructions that fault if the address is not aligned.
+/// A kernel may read its parameters in place with instructions that fault if the address is not aligned, so we must align
+/// them.
 #[test]
 fn parameters_lie_where_their_alignment_wants_them() {
     const TIMES: usize = 20;
     let (bench, [stream]) = bench();
     let out = bench.memory::<i32>(2);
     let mut pointer = out.buffer.0;
-    // The value itself need not be aligned.
+    // The value that you pass need not be aligned.
     let mut bytes = [7_u8; 257];
     let args = [bytes[1..].as_mut_ptr().cast(), std::ptr::from_mut(&mut pointer).cast()];
     for function in [bench.function("line"), bench.function("lines")] {
         let graph = bench.device.graph_create().unwrap();
         let node = GraphNode::Work(Work::Kernel { function, config: &ONE, args: &args });
-        // SAFETY: the arguments are those that the kernel takes; the graph stays until its launches are done.
+        // SAFETY: these are the arguments that the kernel takes, and we keep the graph until its launches are done.
         unsafe {
             bench.device.graph_add_node(graph, &[], &node).unwrap();
             let executable = bench.device.graph_instantiate(graph).unwrap();
@@ -156,7 +157,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
     assert_eq!(load(&bench, &machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
-    // A complete shared object that is not a module.
+    // This is a complete shared object, but it is not a module, so it must be refused.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
     let mut renamed = stranger.clone();

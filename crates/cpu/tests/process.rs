@@ -24,7 +24,8 @@ extern "C" __global__ void overflows(int* out) { volatile char local[8 << 20]; l
 /// Set in a process that plays a part.
 const PLAY: &str = "GPUSTREAM_TEST_PLAY";
 
-/// In the child, calls `play`. Otherwise runs the calling test in a child with these variables set.
+/// In the child, calls `play`. Otherwise runs the calling test in a child with these variables set, because what the test
+/// does may end the process.
 fn child<P: Fn()>(variables: &[(&str, &str)], play: P) -> Option<(ExitStatus, String)> {
     if std::env::var_os(PLAY).is_some() {
         play();
@@ -55,7 +56,8 @@ fn crashing_kernel(name: &str) -> String {
     bench.sync(stream).unwrap_err().message().to_owned()
 }
 
-/// First a kernel crashes, which is an error. Then a host function crashes, on a thread that has run kernels.
+/// First a kernel crashes, which must be an error. Then a host function crashes on a thread that has run kernels, and that
+/// must end the process, because it is not a kernel's fault.
 #[test]
 fn a_crash_in_a_host_function_ends_the_process() {
     fn play() {
@@ -89,18 +91,18 @@ fn set_action(signal: c_int, handler: usize, flags: c_int) {
 fn send(signal: c_int) {
     // SAFETY: a call without memory.
     assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
-    // A signal is only delivered before `kill` returns if no other thread takes it. `raise` sends it to this
-    // thread.
+    // `kill` may return before the signal is delivered, because another thread may take it. `raise` sends it to this thread.
     // SAFETY: a call without memory.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// The default action ends the process, whatever the thread that gets the signal is doing.
+/// The default action must end the process, whatever the thread that gets the signal is doing.
 #[test]
 fn a_signal_that_was_sent_ends_the_process() {
     fn play() {
         let signal: c_int = std::env::var("SIGNAL").unwrap().parse().unwrap();
-        // Rust's own handlers for two of these restore the default when they are called.
+        // Rust has handlers for two of these, and they restore the default when they are called. So set the default here, to
+        // make all signals alike.
         set_action(signal, libc::SIG_DFL, 0);
         let bench = Bench::with(options(), &compile(KERNELS));
         let (here, stream) = (bench.flag(), bench.stream());
@@ -133,8 +135,8 @@ extern "C" fn detailed(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A handler from before the device must be called as it asked, each time, for signals that were sent, but
-/// not for a kernel's faults.
+/// If a handler existed before the device, it must be called as it asked, each time, for signals that were sent, but not for
+/// a kernel's faults.
 #[test]
 fn handlers_that_were_there_before_stay_in_force() {
     fn play() {
@@ -145,8 +147,7 @@ fn handlers_that_were_there_before_stay_in_force() {
         assert!(crashing_kernel("null").contains("SIGSEGV"));
         let mut calls = 0;
         for _ in 0..3 {
-            // One kind at a time: the stack that Rust gives the thread has little more room than one signal's
-            // frame.
+            // One kind at a time, because the stack that Rust gives the thread has little more room than one signal's frame.
             for (signal, more) in [(libc::SIGFPE, 2), (libc::SIGBUS, 2), (libc::SIGILL, 0)] {
                 send(signal);
                 calls += more;
@@ -174,7 +175,7 @@ fn handlers_that_were_there_before_stay_in_force() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}\n{said}");
 }
 
-/// A child has none of its parent's threads. Every call must say so and never wait, and a new device must
+/// A forked child does not have its parent's threads. So every call must say that and must never wait, and a new device must
 /// work.
 #[test]
 fn a_child_by_fork_is_told_and_opens_anew() {
@@ -231,7 +232,7 @@ fn a_child_by_fork_is_told_and_opens_anew() {
     assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
 }
 
-/// The process ends by returning from `main`, by `exit` on any thread, and with a module's own destructors.
+/// The process may end by returning from `main`, or by `exit` on any thread, and a module may have its own destructors.
 #[test]
 fn a_process_may_end_while_kernels_run() {
     unsafe extern "C" fn leave(_: *mut c_void) {
@@ -256,7 +257,7 @@ fn a_process_may_end_while_kernels_run() {
                     std::thread::park();
                 }
             }
-            // Other tests do nothing in this process, so `main` returns.
+            // The other tests do nothing in this process, so `main` returns.
             _ => {}
         }
     }
@@ -268,7 +269,7 @@ fn a_process_may_end_while_kernels_run() {
     }
 }
 
-/// For every variable, a value is either allowed or refused with the variable's name.
+/// For every variable, a value must be either allowed, or refused with the variable's name.
 #[test]
 fn settings_that_are_not_allowed_are_refused_by_name() {
     fn play() {
@@ -304,7 +305,7 @@ fn a_module_that_the_loader_refuses_says_why() {
             assert!(file.as_raw_fd() < 4096, "there is no limit on open files");
             files.push(file);
         }
-        // One descriptor for the image, and none for the loader.
+        // Leave one descriptor for the image, so that there is none for the loader.
         files.pop();
         // SAFETY: the compiler has just made the image.
         let error = unsafe { bench.device.module_load(&image) }.unwrap_err();
@@ -327,12 +328,12 @@ fn a_module_that_the_loader_refuses_says_why() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// The advice must not depend on the loader's text, which belongs to another library.
+/// The advice must not depend on the loader's text, because that belongs to another library and can change.
 #[test]
 fn a_module_for_a_programs_first_libraries_is_told_from_a_damaged_one() {
     fn play() {
         let bench = Bench::with(options(), &compile(KERNELS));
-        // More thread-local memory than a program reserves for libraries that come later.
+        // This wants more thread-local memory than a program reserves for libraries that come later.
         let wants = "static thread_local char big[1 << 20] __attribute__((tls_model(\"initial-exec\")));\n\
                      extern \"C\" __global__ void uses(int* out) { out[0] = big[threadIdx.x]++; }";
         let image = compile(wants);
@@ -344,7 +345,7 @@ fn a_module_for_a_programs_first_libraries_is_told_from_a_damaged_one() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// Only the loader runs out of address space, because the image is already in memory.
+/// Here only the loader can run out of address space, because the image is already in memory.
 #[test]
 fn a_module_that_finds_no_address_space_says_so() {
     fn play() {
@@ -364,7 +365,8 @@ fn a_module_that_finds_no_address_space_says_so() {
     assert!(status.success(), "{status:?}\n{said}");
 }
 
-/// A thread's default stream must exist while the destructors of its other variables run, in whatever order.
+/// A thread's default stream must exist while the destructors of its other variables run, in whatever order, because these
+/// may use it.
 #[test]
 fn a_default_stream_is_there_until_its_thread_ends() {
     struct Late(Option<Bench>);
@@ -386,7 +388,7 @@ fn a_default_stream_is_there_until_its_thread_ends() {
     fn play() {
         let image = compile(KERNELS);
         let thread = std::thread::spawn(move || {
-            // Registered before and after the backend's own.
+            // These are registered before and after the backend's own.
             EARLY.with_borrow_mut(|_| ());
             let bench = Bench::with(options(), &image);
             let stream = bench.device.stream_default(DefaultStream::PerThread).unwrap();

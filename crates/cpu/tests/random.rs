@@ -64,8 +64,8 @@ extern "C" __global__ void normal(double* sums) {
 }
 "#;
 
-/// cuRAND's manual has an example that prints ten numbers. With the default order its first numbers come from
-/// one subsequence each, so they are the first numbers of ten subsequences with seed 1234.
+/// cuRAND's manual has an example that prints ten numbers. With the default order its first numbers come from one
+/// subsequence each, so we can expect the first numbers of ten subsequences with seed 1234.
 #[test]
 fn xorwow_gives_the_numbers_of_curands_manual() {
     let bench = Bench::new(SOURCE);

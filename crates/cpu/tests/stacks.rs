@@ -1,4 +1,4 @@
-//! The stack of a kernel's thread, and the fault if it needs more.
+//! A kernel thread's stack, and the fault if the thread needs more.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -68,7 +68,7 @@ fn a_thread_has_as_much_stack_as_on_a_gpu() {
     assert_eq!(run("recurses", 2, 400).unwrap(), [7; 2]);
 }
 
-/// Nothing outside the stack must be touched, wherever the thread would write.
+/// If a thread needs more than its stack, nothing outside the stack must be touched, wherever the thread would write.
 #[test]
 fn a_thread_that_needs_more_stack_is_a_fault_of_its_kernel() {
     for (name, arguments) in [

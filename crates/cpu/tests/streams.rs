@@ -38,7 +38,7 @@ fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
 
 #[test]
 fn two_kernels_of_two_streams_run_at_once() {
-    // Also with one worker: each waits until the other has begun.
+    // This must work even with one worker, although each kernel waits until the other has begun.
     for workers in [1, 2] {
         let (bench, [a, b]) = Bench::with_streams(options().workers(workers), &IMAGE);
         let (x, y) = (bench.flag(), bench.flag());
@@ -49,7 +49,7 @@ fn two_kernels_of_two_streams_run_at_once() {
     }
 }
 
-/// GPUs begin blocks in order, and single-pass scans rely on that.
+/// GPUs begin blocks in order, and single-pass scans rely on that, so we must do the same.
 #[test]
 fn a_block_may_wait_for_the_blocks_before_it() {
     const BLOCKS: u32 = 20_000;
@@ -110,8 +110,7 @@ fn a_wait_keeps_the_record_that_was_current() {
     bench.launch(a, "spin", 1, 1, args![first, 1u32]);
     bench.record(event, a);
     bench.wait(c, event);
-    // The event is recorded again, after a kernel that does not end. The wait above must not be for this
-    // record.
+    // We record the event again, after a kernel that does not end. The wait above must not be for this record.
     bench.launch(b, "spin", 1, 1, args![second, 1u32]);
     bench.record(event, b);
     first.store(1, Ordering::Release);
@@ -145,8 +144,7 @@ fn every_way_of_waiting_waits() {
                 bench.sync_event(event).unwrap();
                 assert_eq!(done.load(Ordering::SeqCst), 1, "{wait:?} returned early");
             });
-            // Long enough for the waiter to pass every stage of its policy. It must not return at any of
-            // them.
+            // Wait long enough for the waiter to pass every stage of its policy. It must not return at any of them.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(5) {
                 assert!(!waiter.is_finished());
@@ -188,14 +186,14 @@ fn a_destroyed_stream_finishes_its_work() {
     // SAFETY: not used again.
     unsafe { bench.device.stream_destroy(stream) }.unwrap();
     go.store(1, Ordering::Release);
-    // The event keeps the parts of the stream that it needs.
+    // The event keeps the parts of the stream that it needs, so we can still wait for it.
     bench.sync_event(event).unwrap();
     assert_eq!(done.load(Ordering::Acquire), 1);
 }
 
 #[test]
 fn urgent_streams_go_first_where_they_queue() {
-    // A single busy worker, so that both streams queue up.
+    // We use a single busy worker, so that both streams queue up.
     let bench = Bench::with(options().workers(1), &IMAGE);
     let StreamPriorities { least, greatest: most } = bench.device.info().limits.stream_priorities;
     let blocker = bench.stream();
@@ -241,7 +239,8 @@ fn a_stream_on_a_part_has_no_more_workers_than_it_was_given() {
         assert_eq!(given, Some(part));
         assert!((1..=part).contains(&most), "{most} blocks at once on {part} workers");
     }
-    // Other workers join sooner or later. On a busy machine that may not happen in the first launch.
+    // Other workers join sooner or later. We may need several launches, because on a busy machine that may not happen in the
+    // first one.
     while most_at_once(StreamOptions::default()) == (1, None) {}
     assert_eq!(most_at_once(StreamOptions::default()).1, None);
 }
@@ -272,8 +271,7 @@ fn a_fault_reaches_all_waiters_and_drops_queued_work() {
             assert!(error.message().contains("`fails`"), "{error}");
         }
     });
-    // The kernels still spin, because a lost device does not touch running work. Their memory must not be
-    // freed.
+    // The kernels still spin, because a lost device cannot stop running work. So their memory must not be freed.
     assert!(!bench.device.has_stopped());
     go.store(1, Ordering::Release);
     let begun = Instant::now();

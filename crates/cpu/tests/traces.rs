@@ -1,4 +1,4 @@
-//! Traces: each numbered operation ends once, and its times are those of its work.
+//! Traces: each numbered operation must end once, and its times must be those of its work.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -154,7 +154,7 @@ fn only_what_runs_under_a_number_is_measured() {
     bench.device.trace_begin().unwrap();
     bench.launch(s, "append", 1, 1, args![&list, &count, 2]);
     append(3);
-    // These were refused, captured, or belong to another device or thread, so the number is not for them.
+    // These were refused, captured, or belong to another device or thread, so they must not get the number.
     numbered(&bench, 4, || bench.launch_with(s, "append", ONE, &mut []).unwrap_err());
     // SAFETY: the stream is alive, and what is captured does not run.
     unsafe {
@@ -186,8 +186,8 @@ fn only_what_runs_under_a_number_is_measured() {
     assert_eq!(works(&bench), []);
 }
 
-/// The worker that begins a launch is done before its helper. A graph's node is shared like a stream's
-/// launch.
+/// The worker that begins a launch may be done before its helper. A graph's node is shared like a stream's launch, so we
+/// test both.
 #[test]
 fn a_shared_launch_ends_with_its_last_worker() {
     let (bench, [s]) = traced();
@@ -213,7 +213,7 @@ fn a_shared_launch_ends_with_its_last_worker() {
         }
         await_flag(here, 1);
         let begun = now();
-        // The first block takes long enough for the rest to be shared.
+        // The first block takes so long that other workers can help with the rest.
         while now() < begun + 200_000 {}
         go.store(1, Ordering::Release);
         await_flag(helper, 1);
@@ -284,7 +284,7 @@ fn graphs_are_measured_by_node() {
         // Each ends only when the other has begun.
         assert!(b.start <= a.end, "{parts:?}");
     }
-    // A run without a number, between two with one, is not measured.
+    // A run without a number must not be measured, even if it is between two that have one.
     one.store(1, Ordering::Relaxed);
     // SAFETY: all is alive.
     unsafe { device.graph_launch(graph, s) }.unwrap();
@@ -292,7 +292,7 @@ fn graphs_are_measured_by_node() {
     assert_eq!(works(&bench), []);
 }
 
-/// The body of a graph's loop is measured each time it runs.
+/// A loop's body in a graph is measured each time it runs.
 #[test]
 fn loops_of_graphs_are_measured_by_turn() {
     let (bench, [s]) = traced();
@@ -355,13 +355,13 @@ fn what_nobody_takes_is_bounded_and_counted() {
     };
     assert_eq!(bench.device.trace_take(false, &mut count).unwrap(), 1000);
     assert_eq!(kept, KEPT);
-    // There is room again.
+    // Now there is room again.
     numbered(&bench, 7, || bench.launch(s, "set", 1, 1, args![word, 1u32]));
     bench.sync(s).unwrap();
     assert_eq!(works(&bench), [(7, KERNEL)]);
 }
 
-/// A lost device has measured what ran, but nothing that it dropped.
+/// A lost device must report what it has measured, but nothing that it dropped.
 #[test]
 fn lost_device_leaves_no_operations_behind() {
     let (bench, [s, other]) = traced();

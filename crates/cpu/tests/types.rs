@@ -1,4 +1,4 @@
-//! The prelude's half-precision types, atomics and functions, compared with Rust's.
+//! Compares the prelude's half-precision types, atomics and functions with Rust's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -59,7 +59,7 @@ extern "C" __global__ void bits(const unsigned* x, int* out) {
 "#;
 
 fn benches() -> impl Iterator<Item = Bench> {
-    // With the machine's conversions and without them.
+    // With the machine's conversions and without them, because the prelude has its own for old machines.
     static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         if cfg!(target_arch = "aarch64") {
             return vec![compile_for(KERNELS, "armv8-a", false)];
@@ -80,7 +80,8 @@ fn floats() -> Vec<f32> {
     for bits in 0..=u16::MAX {
         for value in [f16::from_bits(bits).to_f32(), bf16::from_bits(bits).to_f32()] {
             let bits = value.to_bits();
-            // The value, half a step further, and both sides of that, for both types' steps.
+            // The value, half a step further, and both sides of that, for both types' steps. These are where rounding can
+            // change its direction.
             for step in [0, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001] {
                 all.push(f32::from_bits(bits.wrapping_add(step)));
             }
@@ -97,9 +98,9 @@ fn same(a: f32, b: f32) -> bool {
 trait Narrow {
     const CONVERT: &str;
     const OPERATE: &str;
-    /// How many of the operations round once.
+    /// So many of the operations must round only once.
     const ROUND_ONCE: usize;
-    /// Below this magnitude `f32` itself rounds first.
+    /// Below this magnitude we cannot compare, because `f32` itself rounds first.
     const LEAST: f32;
     fn widened(bits: u16) -> f32;
     fn rounded(value: f32) -> u16;
@@ -189,8 +190,8 @@ fn check_arithmetic<T: Narrow>(bench: &Bench) {
     bench.sync(stream).unwrap();
     for (i, &double) in doubles.iter().enumerate() {
         let (a, b, c) = (value(0, i), value(1, i), value(2, i));
-        // Sums and products of halves are exact in double, except the sum of numbers far apart, where it does
-        // not matter. With these exponents the fused operation is exact too whenever the result is near a
+        // Sums and products of halves are exact in double, except the sum of numbers far apart, but there
+        // it does not matter. With these exponents the fused operation is exact too whenever the result is near a
         // tie.
         let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
         let named = ["+", "-", "*", "/", "fma", "double"].iter().zip(exact);

@@ -1,4 +1,4 @@
-//! Types can be sent to other threads and shared between them, unless their documentation says that they cannot.
+//! You can send types to other threads and share them between threads, unless their documentation says that you cannot.
 
 use std::marker::PhantomData;
 

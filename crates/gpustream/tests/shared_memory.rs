@@ -93,7 +93,7 @@ fn another_number_of_descriptors_than_one_is_refused_and_none_stays_open() {
         }
         refused(received(&cpu(4096), &descriptors), ErrorKind::InvalidArgument, "file descriptors");
         drop(other);
-        // Every copy of this end is closed, so the other end is told.
+        // We have closed every copy of this end, so the other end must be told.
         assert!((&probe).write_all(&[0]).is_err(), "{count} descriptors: one of them stays open");
     }
 }

@@ -1,5 +1,5 @@
-//! Copies of ordinary slices on the CPU backend, in situations that the conformance suite cannot make on a GPU, because a GPU's
-//! driver may wait for work when it allocates memory.
+//! Copies of ordinary slices on the CPU backend, in situations that the conformance suite cannot make on a GPU: there the
+//! driver may wait for work when we allocate memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gpustream::{Device, DeviceOptions, ErrorKind, Tracking};
@@ -21,7 +21,7 @@ fn a_stream_that_is_stuck_holds_up_nobody_else() {
     // Now the stream has as many bytes under way as the ring allows.
     let small = values(MIB);
     let held = [stuck.upload(&small).unwrap(), stuck.upload(&small).unwrap()];
-    // We only release the closure after these copies.
+    // We release the closure only after these copies, so they cannot wait for it.
     let large = values(8 * MIB);
     let buffer = free.upload(&large).unwrap();
     assert_eq!(free.download(&buffer).unwrap(), large);
@@ -41,7 +41,7 @@ fn an_error_in_a_piece_is_the_copys() {
     let (release, wait) = std::sync::mpsc::channel::<()>();
     a.host_fn(move || wait.recv().unwrap()).unwrap();
     a.fill(&mut buffer, 1).unwrap();
-    // The program does not order b after a.
+    // Our program does not order b after a.
     let error = b.upload_into(&values(4 * MIB), &mut buffer).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Hazard);
     release.send(()).unwrap();

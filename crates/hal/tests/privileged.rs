@@ -1,4 +1,5 @@
-//! A program with rights that its caller lacks ignores variables which decide what code runs.
+//! If a program has rights that its caller lacks, it must ignore the variables that decide which code runs. Otherwise the
+//! caller could use these rights by setting a variable.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here fails the test")]
 
@@ -11,7 +12,7 @@ use gpustream_hal::environment::{is_privileged, trusted};
 
 const VARIABLE: &str = "PRIVILEGED_TEST_VARIABLE";
 
-/// What a child says; alone, this proves nothing.
+/// Says what the process sees. The test below runs it in a child, because alone it proves nothing.
 #[test]
 fn child() {
     println!("privileged: {}; value: {:?}", is_privileged(), trusted(VARIABLE));
@@ -29,7 +30,8 @@ fn variables_of_a_less_trusted_caller_are_ignored() {
     assert!(says(&program, "/lib/x.so").contains("privileged: false; value: Some(\"/lib/x.so\")"));
     assert!(says(&program, "").contains("value: None"));
 
-    // A program of another user's, with that user's rights, whoever calls it. Only root can make one.
+    // This program belongs to another user and runs with that user's rights, even if we call it. Only root can make such a
+    // program.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("privileged-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let copy = folder.join("setuid");
@@ -40,7 +42,7 @@ fn variables_of_a_less_trusted_caller_are_ignored() {
     fs::remove_dir_all(&folder).unwrap();
     match said {
         Some(said) if said.contains("privileged: true") => assert!(said.contains("value: None"), "{said}"),
-        // Not root, or a file system or a container without setuid.
+        // We are not root, or this file system or container does not support setuid.
         other => println!("skipped: there are no setuid programs here ({other:?})"),
     }
 }

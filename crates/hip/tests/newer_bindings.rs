@@ -113,7 +113,7 @@ impl Proof {
             return Ok(());
         }
         let mut errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The compiler only names the place at which a function differs.
+        // The compiler names only the place, and there we find which function differs.
         let places: Vec<_> = errors.split("bindings/src/lib.rs:").skip(1).map(str::to_owned).collect();
         for place in places {
             let line: usize = place.split(':').next().unwrap().parse().unwrap();

@@ -9,7 +9,7 @@ use gpustream_hip::Hip;
 fn file_that_is_no_library_is_an_error() {
     let path = std::env::temp_dir().join(format!("gpustream-not-a-library-{}.so", std::process::id()));
     fs::write(&path, "not a library").unwrap();
-    // SAFETY: the file is no library.
+    // SAFETY: the file is not a library, so none of its code can run.
     let error = unsafe { Hip::at(&path) }.device_count().unwrap_err();
     fs::remove_file(&path).unwrap();
     assert_eq!(error.kind(), ErrorKind::DriverUnusable);

@@ -1,4 +1,4 @@
-//! The same work makes the same calls on CUDA and on HIP, method by method: the same number, order and sizes.
+//! The same work must make the same calls on CUDA and on HIP, method by method: the same number, order and sizes.
 #![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 mod scene;

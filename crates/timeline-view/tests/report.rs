@@ -88,7 +88,7 @@ fn gap_is_the_hosts_when_the_submission_ended_late() {
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
     add(&mut made, 1, "second", KERNEL, 180..190, 200..300);
     assert_eq!(cause(&made), (Cause::HostLate, None));
-    // One of the program's spans explains nothing, because the host was late anyway.
+    // A span of the program explains nothing here, because the host was late anyway.
     user(&mut made, 100..180, "load");
     assert_eq!(cause(&made), (Cause::HostLate, None));
     wait(&mut made, 20..140, 1, 1);
@@ -140,7 +140,7 @@ fn gap_names_the_operation_of_another_stream_that_was_waited_for() {
     let culprit = gap.culprit.as_ref().unwrap();
     assert_eq!((culprit.stream.as_deref(), culprit.place.line), (Some("stream 2"), 21));
     assert!(report.to_string().contains("long (src/main.rs:21) on stream 2"), "{report}");
-    // It was submitted after the other one's end, so the host was later.
+    // We submit it after the other one's end, so now the host was later.
     made.operations.last_mut().unwrap().submitted = 100..198;
     assert_eq!(cause(&made), (Cause::HostLate, None));
 }

@@ -10,7 +10,7 @@ struct Frame {
     double row;
 };
 
-/// escape[y * width + x] = number of steps z = z * z + c until |z| > 2, at most `limit`
+/// escape[y * width + x] = how many steps z = z * z + c take until |z| > 2, at most `limit`
 /// requires: width * height <= len(escape)
 /// covers: width * height
 extern "C" __global__ void mandelbrot(Frame frame, unsigned int* __restrict__ escape, size_t width, size_t height,

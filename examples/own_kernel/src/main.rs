@@ -1,6 +1,14 @@
-//! A crate with a kernel of its own, which draws the Mandelbrot set in the terminal.
+//! How to add a kernel to your own crate: this one draws the Mandelbrot set in the terminal.
 //!
-//! `kernels/mandelbrot.cu` is the kernel, `build.rs` compiles it, and the line below brings its launcher in.
+//! `kernels/mandelbrot.cu` is the kernel. `build.rs` compiles it and writes a launcher, and `include_kernels!` below makes
+//! the launcher a module. If you want to begin a crate of your own, you can copy this folder. Its `Cargo.toml` must then
+//! name versions of `gpustream` and `gpustream-build`.
+//!
+//! ```console
+//! $ cargo run --release -p own_kernel
+//! ```
+//!
+//! It prints the picture, and the device that computed it.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
@@ -14,7 +22,7 @@ mod mandelbrot {
 }
 use mandelbrot::{Frame, Kernels};
 
-/// The number of steps after which a point counts as inside.
+/// A point that is still near after this many steps counts as inside.
 const LIMIT: u32 = 500;
 
 /// Draws the Mandelbrot set with a kernel of this crate
@@ -44,7 +52,7 @@ fn main() -> Result<()> {
     kernels.mandelbrot(&stream, frame, &mut escape, width, height, LIMIT)?;
     let escape = stream.download(&escape)?;
 
-    // Devices round products and sums differently, so a few points next to the border may differ.
+    // Devices may round products and sums differently, so a few points next to the border may differ.
     let same =
         escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
     ensure!(
@@ -58,7 +66,7 @@ fn main() -> Result<()> {
     }
     writeln!(picture, "{}: {width} × {height} points", device.info())?;
     match io::stdout().write_all(picture.as_bytes()) {
-        // The reader has seen enough, as `head` does.
+        // The reader of the pipe has seen enough (`| head`).
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the picture"),
     }

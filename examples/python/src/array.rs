@@ -1,4 +1,4 @@
-//! Arrays that the module makes, for the caller to turn into his own kind.
+//! The arrays that this module makes. The caller turns them into arrays of another library.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,11 +14,12 @@ use crate::input::Input;
 use crate::lease::Object;
 use crate::stream::{Consumer, Current};
 
-/// An array of float32 in memory of the module's. `torch.from_dlpack`, `cupy.from_dlpack` and `numpy.from_dlpack` make an
-/// array of theirs out of it, once and without a copy.
+/// An array of float32 in memory that this module allocated. `torch.from_dlpack`, `cupy.from_dlpack` and `numpy.from_dlpack`
+/// can turn it into an array of their library without a copy. You can do that once, because the library then owns the
+/// memory.
 #[pyclass(frozen)]
 pub(crate) struct Array {
-    /// Taken by the library that the array is given to.
+    /// `None` once the array was given to a library.
     buffer: Mutex<Option<Arc<Buffer<f32>>>>,
     shape: Vec<usize>,
     device: &'static Opened,
@@ -36,28 +37,28 @@ impl Array {
         Self { buffer: Mutex::new(Some(Arc::new(buffer))), shape, device, made_in }
     }
 
-    /// Returns the handle of the stream in which the array was made.
+    /// Returns the handle of the stream that the array was made in.
     pub(crate) fn handle(&self) -> usize {
         self.made_in.stream.as_raw().0
     }
 
-    /// Returns the memory, for a call of this module's.
+    /// Shares the memory with a call of this module.
     pub(crate) fn share(&self) -> PyResult<Input> {
         let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         buffer.clone().map(|buffer| Input::Ours(buffer, self.shape.clone())).ok_or_else(given_away)
     }
 
-    /// Takes the memory, for another library.
+    /// Takes the memory, to give it to another library.
     fn take(&self) -> PyResult<Buffer<f32>> {
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = buffer.take().ok_or_else(given_away)?;
         Arc::try_unwrap(taken).map_err(|shared| {
             *buffer = Some(shared);
-            PyBufferError::new_err("another thread is using the array; give it away afterwards")
+            PyBufferError::new_err("another thread is using the array; call `__dlpack__` again afterwards")
         })
     }
 
-    /// Gives the memory to a consumer who works on the stream that has this number.
+    /// Gives the memory to a consumer that works on the stream with this number.
     fn export<'py, F: Named>(&self, py: Python<'py>, number: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
         let consumer = Consumer::find(py, self.device, number)?;
         let (stream, owner) = match &consumer {
@@ -92,7 +93,9 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            return Err(PyBufferError::new_err("the array is given away where it is; copy it afterwards"));
+            return Err(PyBufferError::new_err(
+                "`__dlpack__` neither copies nor moves the array; copy it afterwards",
+            ));
         }
         match max_version {
             Some((1.., _)) => self.export::<DLManagedTensorVersioned>(py, stream),
@@ -106,5 +109,7 @@ impl Array {
 }
 
 fn given_away() -> PyErr {
-    PyBufferError::new_err("the array was given to a library already; use the array that it made")
+    PyBufferError::new_err(
+        "the array was already given to a library; use the array that the library made of it",
+    )
 }

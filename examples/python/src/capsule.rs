@@ -1,4 +1,4 @@
-//! Capsules: how Python hands managed tensors over. A capsule is used once, and renamed then.
+//! Capsules are how Python hands managed tensors over. A capsule can be used once, and gets another name then.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-/// A form with the names of its capsules.
+/// A DLPack version's tensor, with the names of its capsules before and after use.
 pub(crate) trait Named: Form {
     const FRESH: &CStr;
     const USED: &CStr;
@@ -25,7 +25,7 @@ impl Named for DLManagedTensorVersioned {
     const USED: &CStr = c"used_dltensor_versioned";
 }
 
-/// Takes the tensor out of a capsule of this form; `None` where the capsule is of another.
+/// Takes the tensor out of a capsule. Returns `None` if the capsule has another form.
 pub(crate) fn take<F: Named>(capsule: &Bound<'_, PyCapsule>) -> PyResult<Option<Managed<F>>> {
     if !capsule.is_valid_checked(Some(F::FRESH)) {
         return Ok(None);
@@ -35,39 +35,41 @@ pub(crate) fn take<F: Named>(capsule: &Bound<'_, PyCapsule>) -> PyResult<Option<
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), F::USED.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
     }
-    // SAFETY: the protocol: a capsule of this name has such a tensor, whose deleter is left to us with the new name.
+    // SAFETY: by the protocol, a capsule with this name holds such a tensor. We have just renamed the capsule, which makes
+    // us responsible for calling the tensor's deleter.
     Ok(Some(unsafe { Managed::from_raw(tensor) }))
 }
 
-/// Returns the error of a capsule that is of no form.
+/// Returns the error for a capsule that we cannot take a tensor from.
 pub(crate) fn refused(capsule: &Bound<'_, PyCapsule>) -> PyErr {
     let is = |name| capsule.is_valid_checked(Some(name));
     PyValueError::new_err(if is(DLManagedTensor::USED) || is(DLManagedTensorVersioned::USED) {
-        "the capsule was used already; ask the array for a new one (`__dlpack__()`)"
+        "the capsule was already used; call the array's `__dlpack__()` again for a new one"
     } else {
-        "the capsule has no tensor of DLPack's"
+        "the capsule contains no DLPack tensor"
     })
 }
 
-/// Makes a capsule of a tensor.
+/// Puts a tensor into a capsule.
 pub(crate) fn give<F: Named>(py: Python<'_>, managed: Managed<F>) -> PyResult<Bound<'_, PyAny>> {
     let tensor = managed.into_raw();
-    // SAFETY: the name is a constant, and the destructor is one for capsules of this name.
+    // SAFETY: the name is a constant, and the destructor is made for capsules with this name.
     let capsule =
         unsafe { ffi::PyCapsule_New(tensor.as_ptr().cast(), F::FRESH.as_ptr(), Some(destroy::<F>)) };
-    // SAFETY: a new reference, or null with an exception.
+    // SAFETY: `capsule` is a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }.inspect_err(|_| {
-        // SAFETY: nobody was given the tensor.
+        // SAFETY: no capsule was made, so the tensor is still ours.
         drop(unsafe { Managed::from_raw(tensor) });
     })
 }
 
-/// Deletes the tensor of a capsule that nobody used.
+/// Deletes the tensor if the capsule was not used.
 ///
 /// # Safety
 /// Python calls this with a capsule that `give` made, once.
 unsafe extern "C" fn destroy<F: Named>(capsule: *mut ffi::PyObject) {
-    // SAFETY: the caller's promise; a used capsule has another name, and its tensor another owner.
+    // SAFETY: the caller promises that `give` made the capsule. If it was used, it has another name and the tensor has
+    // another owner, and then we leave the tensor alone.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, F::FRESH.as_ptr()) == 1
             && let Some(tensor) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, F::FRESH.as_ptr()))
@@ -77,7 +79,7 @@ unsafe extern "C" fn destroy<F: Named>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Returns an object as a capsule.
+/// Returns the object as a capsule, or an error if it is something else.
 pub(crate) fn of<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyCapsule>> {
-    object.cast::<PyCapsule>().map_err(|_| PyValueError::new_err("`__dlpack__` returned no capsule"))
+    object.cast::<PyCapsule>().map_err(|_| PyValueError::new_err("`__dlpack__` did not return a capsule"))
 }

@@ -1,4 +1,4 @@
-//! Devices by the names that DLPack has for them, each opened once.
+//! Finds devices by DLPack's names, and opens each of them once.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -27,12 +27,12 @@ impl Opened {
     }
 }
 
-/// Returns all devices that are open.
+/// Returns all open devices.
 pub(crate) fn all() -> Vec<&'static Opened> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Returns the device on which all these arrays are.
+/// Returns the device that all these arrays are on.
 pub(crate) fn of_all(py: Python<'_>, arrays: &[&Bound<'_, PyAny>]) -> PyResult<&'static Opened> {
     let mut devices = Vec::new();
     for array in arrays {
@@ -47,11 +47,12 @@ pub(crate) fn of_all(py: Python<'_>, arrays: &[&Bound<'_, PyAny>]) -> PyResult<&
     }
     let (device_type, device_id) = devices[0];
     let name = name(devices[0])?;
-    // Another thread that opens the device needs no lock of Python's.
+    // Release the interpreter's lock, because the first call opens the device, which takes a while. While another thread
+    // does that, this one waits for `OPENED` without stopping Python.
     py.detach(|| open(DLDevice { device_type, device_id }, &name)).map_err(error)
 }
 
-/// Asks an array for its device.
+/// Asks an array which device it is on.
 fn of(array: &Bound<'_, PyAny>) -> PyResult<(u32, i32)> {
     if array.hasattr("__dlpack_device__")? {
         return array.call_method0("__dlpack_device__")?.extract();
@@ -59,7 +60,7 @@ fn of(array: &Bound<'_, PyAny>) -> PyResult<(u32, i32)> {
     let Some(interface) = input::cuda_interface(array)? else {
         let kind = array.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "`{kind}` is no array: it has neither `__dlpack__` nor `__cuda_array_interface__`"
+            "`{kind}` is not an array: it has neither `__dlpack__` nor `__cuda_array_interface__`"
         )));
     };
     // The interface does not say which device, but the driver knows.
@@ -94,7 +95,7 @@ fn open(name: DLDevice, device: &str) -> gpustream::Result<&'static Opened> {
     Ok(found)
 }
 
-/// Makes an exception of gpustream's error.
+/// Turns gpustream's error into an exception.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn error(error: Error) -> PyErr {
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Arrays that come in: the module's own, those that speak DLPack, and those with `__cuda_array_interface__`.
+//! Takes arrays from callers: the module's own, those with `__dlpack__`, and those with `__cuda_array_interface__`.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -18,20 +18,20 @@ use crate::device::error;
 use crate::lease;
 use crate::stream::Current;
 
-/// An array, taken out of Python.
+/// An array that was taken out of Python but is not ready for work yet.
 pub(crate) enum Input {
-    /// An array of this module's.
+    /// An array that this module made.
     Ours(Arc<Buffer<f32>>, Vec<usize>),
-    /// An array of another library's.
+    /// Another library's array.
     Theirs {
         tensor: Managed<DLManagedTensorVersioned>,
-        /// The stream whose work on the array comes first, where the producer has not seen to it.
+        /// If the producer did not make our stream wait for the array, the stream that we still have to wait for.
         after: Option<usize>,
     },
 }
 
 impl Input {
-    /// Asks an array for its memory, in the order of the current stream.
+    /// Asks an array for its memory. The producer is told the current stream, and makes it wait for the array.
     pub(crate) fn take(array: &Bound<'_, PyAny>, current: &Current) -> PyResult<Self> {
         if let Ok(ours) = array.cast::<Array>() {
             return ours.get().share();
@@ -46,7 +46,7 @@ impl Input {
         arguments.set_item("stream", current.number)?;
         arguments.set_item("max_version", (1, 0))?;
         let made = match array.call_method("__dlpack__", (), Some(&arguments)) {
-            // A producer from before 1.0.
+            // The producer is older than DLPack 1.0, which added `max_version`.
             Err(error) if error.is_instance_of::<PyTypeError>(array.py()) => {
                 arguments.del_item("max_version")?;
                 array.call_method("__dlpack__", (), Some(&arguments))?
@@ -64,25 +64,26 @@ impl Input {
         Ok(Self::Theirs { tensor: tensor.map_err(error)?, after: None })
     }
 
-    /// Makes the memory ready for work on the stream.
+    /// Makes the memory ready, so that `stream` may work on it.
     pub(crate) fn ready(self, stream: &Stream) -> Result<Ready> {
         match self {
             Self::Ours(buffer, shape) => Ok(Ready::Ours(buffer, shape)),
             Self::Theirs { tensor, after } => {
                 if let Some(after) = after {
-                    // SAFETY: the array's library says so, and the value does not outlive this call.
+                    // SAFETY: the array's library says that this is a stream of the device, and the value does not outlive
+                    // this call.
                     let after = unsafe { stream.device().stream_from_raw(RawStream(after)) };
                     stream.wait(&after.record()?)?;
                 }
-                // SAFETY: the producer has made the memory ready for the stream, or the line above has. By the documentation
-                // of this module, callers use arrays elsewhere only in the order of that stream.
+                // SAFETY: the memory is ready in the order of the stream, because the producer or the line above saw to
+                // that. The module's documentation asks callers to use arrays elsewhere only in the order of that stream.
                 Ok(Ready::Theirs(unsafe { from_dlpack(stream, tensor) }?))
             }
         }
     }
 }
 
-/// An array whose memory is ready for work.
+/// An array that the stream may work on.
 pub(crate) enum Ready {
     Ours(Arc<Buffer<f32>>, Vec<usize>),
     Theirs(Tensor<f32>),
@@ -108,13 +109,13 @@ impl Ready {
             Self::Theirs(tensor) => tensor.view_mut(),
             Self::Ours(..) => Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "`out` is an array of this module's, which are not written again; turn it into one of a library's first",
+                "`out` is one of this module's arrays, which are not written again; pass an array of another library",
             )),
         }
     }
 }
 
-/// Returns the error of an array whose shape is not that of `x`.
+/// Returns the error for an array whose shape differs from that of `x`.
 pub(crate) fn shapes_differ(name: &str, shape: &[usize], expected: &[usize]) -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
@@ -122,8 +123,8 @@ pub(crate) fn shapes_differ(name: &str, shape: &[usize], expected: &[usize]) -> 
     )
 }
 
-/// Checks that memory which is written is none of the memory which is read: arrays that come in twice are not known to be
-/// one.
+/// Checks that `out` does not overlap what the kernel reads. The library cannot see that, because it takes two arrays from
+/// outside for two pieces of memory, even if they are the same one.
 pub(crate) fn check_apart(written: &View<'_, f32>, read: &[View<'_, f32>]) -> Result<()> {
     let range = |view: &View<'_, f32>| view.as_raw().0..view.as_raw().0 + view.len() * size_of::<f32>();
     let out = range(written);
@@ -142,12 +143,12 @@ pub(crate) struct CudaInterface {
     read_only: bool,
     element: DLDataType,
     shape: Vec<i64>,
-    /// In elements; empty for an array that is one run.
+    /// In elements. Empty if the array is contiguous.
     strides: Vec<i64>,
     stream: Option<usize>,
 }
 
-/// Reads an array's `__cuda_array_interface__`, where it has one.
+/// Reads an array's `__cuda_array_interface__` if it has one.
 pub(crate) fn cuda_interface(array: &Bound<'_, PyAny>) -> PyResult<Option<CudaInterface>> {
     let Some(interface) = array.getattr_opt("__cuda_array_interface__")? else { return Ok(None) };
     let get = |name: &str| {
@@ -164,7 +165,7 @@ pub(crate) fn cuda_interface(array: &Bound<'_, PyAny>) -> PyResult<Option<CudaIn
     let shape: Vec<i64> = get("shape")?.extract()?;
     let strides: Vec<i64> = optional("strides")?.map_or(Ok(Vec::new()), |strides| strides.extract())?;
     if optional("mask")?.is_some() {
-        return Err(PyValueError::new_err("arrays with a mask cannot be taken in; give the values alone"));
+        return Err(PyValueError::new_err("an array with a mask cannot be used; pass its values alone"));
     }
     if (!strides.is_empty() && strides.len() != shape.len())
         || strides.iter().any(|stride| stride % size != 0)
@@ -177,16 +178,17 @@ pub(crate) fn cuda_interface(array: &Bound<'_, PyAny>) -> PyResult<Option<CudaIn
     let stream = optional("stream")?.map(|stream| stream.extract()).transpose()?;
     if stream == Some(0) {
         return Err(PyValueError::new_err(
-            "`__cuda_array_interface__` allows no stream 0; 1 is the legacy default stream",
+            "`__cuda_array_interface__` does not allow stream 0; use 1 for the legacy default stream",
         ));
     }
     Ok(Some(CudaInterface { address, read_only, element, shape, strides, stream }))
 }
 
-/// Reads a type such as `<f4`, with its size in bytes.
+/// Reads a type such as `<f4`. Returns it with its size in bytes.
 fn element(kind: &str) -> PyResult<(DLDataType, i64)> {
-    let unknown =
-        || PyValueError::new_err(format!("elements of type {kind:?} cannot be taken in; convert them first"));
+    let unknown = || {
+        PyValueError::new_err(format!("elements of type {kind:?} cannot be used; convert the array first"))
+    };
     let mut letters = kind.chars();
     let (Some('<' | '|'), Some(letter)) = (letters.next(), letters.next()) else { return Err(unknown()) };
     let code = match letter {
@@ -218,7 +220,7 @@ impl CudaInterface {
             byte_offset: 0,
         };
         let tensor = lease::of_object(tensor, read_only, (shape, strides), array.clone().unbind());
-        // On another stream than the caller's, the array's own work comes first.
+        // If the array was made on another stream than the caller's, we have to wait for that one.
         let after = stream.filter(|stream| current.number != Some(*stream as i64));
         Input::Theirs { tensor, after }
     }

@@ -1,4 +1,5 @@
-//! Memory of Python's that this module has, counted: the interpreter must not end before it is given back.
+//! Counts the memory that this module has borrowed from Python. The interpreter must not end before all of it is given back,
+//! because the deleters may need it.
 
 use std::ptr::{self, NonNull};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::device;
 
-/// How many there are, and whether the interpreter still takes memory back.
+/// How many leases there are, and whether the interpreter is about to end. From then on nothing is given back.
 struct Leases {
     count: usize,
     interpreter_ends: bool,
@@ -22,8 +23,8 @@ struct Leases {
 static LEASES: Mutex<Leases> = Mutex::new(Leases { count: 0, interpreter_ends: false });
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// A tensor with the owner of its memory: another tensor, whose deleter may need the interpreter, or an object. Others have a
-/// pointer to the first field.
+/// A tensor together with the owner of its memory: another tensor, whose deleter may need the interpreter, or a Python
+/// object. The tensor is the first field, because its users have a pointer to the tensor and nothing else.
 #[repr(C)]
 struct Lease {
     managed: DLManagedTensorVersioned,
@@ -36,18 +37,18 @@ fn leased(mut lease: Lease) -> Managed<DLManagedTensorVersioned> {
     LEASES.lock().unwrap_or_else(PoisonError::into_inner).count += 1;
     lease.managed.deleter = Some(give_back);
     let lease = NonNull::from(Box::leak(Box::new(lease)));
-    // SAFETY: the tensor is the first field of the box, which `give_back` frees on whichever thread.
+    // SAFETY: the tensor is the first field of the box, and `give_back`, which frees the box, may run on any thread.
     unsafe { Managed::from_raw(lease.cast()) }
 }
 
-/// Counts a tensor of another library's.
+/// Counts another library's tensor.
 pub(crate) fn of_tensor<F: Form>(theirs: Managed<F>) -> gpustream::Result<Managed<DLManagedTensorVersioned>> {
     let (tensor, read_only) = (theirs.tensor()?, theirs.is_read_only()?);
     let managed = managed(tensor, read_only);
     Ok(leased(Lease { managed, shape: Vec::new(), strides: Vec::new(), owner: Box::new(theirs) }))
 }
 
-/// Makes a tensor of memory that an object of Python's owns. The description's own pointers do not count.
+/// Makes a tensor of memory that a Python object owns. Uses `shape` and `strides` in place of the pointers in `tensor`.
 pub(crate) fn of_object(
     tensor: DLTensor,
     read_only: bool,
@@ -73,7 +74,7 @@ fn managed(dl_tensor: DLTensor, read_only: bool) -> DLManagedTensorVersioned {
     }
 }
 
-/// A reference that takes the interpreter's lock when it is dropped.
+/// A reference to a Python object. It takes the interpreter's lock when it is dropped.
 pub(crate) struct Object(Option<Py<PyAny>>);
 
 impl Object {
@@ -85,20 +86,20 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let object = self.0.take();
-        // Without an interpreter there is nothing to give back.
+        // If the interpreter is gone, there is nothing to give back.
         Python::try_attach(move |_| drop(object));
     }
 }
 
-/// The deleter of leases, which runs on a thread of gpustream's.
+/// Deletes a lease. gpustream calls this on one of its own threads.
 ///
 /// # Safety
-/// The pointer is to a lease that was not given back.
+/// The pointer is to a lease that was not given back yet.
 unsafe extern "C" fn give_back(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: the caller's promise; the tensor is the first field of this box.
+    // SAFETY: the caller promises that this is a lease, and the tensor is the lease's first field.
     let lease = unsafe { Box::from_raw(managed.cast::<Lease>()) };
     if LEASES.lock().unwrap_or_else(PoisonError::into_inner).interpreter_ends {
-        // The owner's deleter may want an interpreter that is gone.
+        // The owner's deleter may need the interpreter, which is gone.
         std::mem::forget(lease.owner);
     } else {
         drop(lease.owner);
@@ -107,12 +108,13 @@ unsafe extern "C" fn give_back(managed: *mut DLManagedTensorVersioned) {
     GIVEN_BACK.notify_all();
 }
 
-/// Waits until all memory is given back, at most for some seconds. From then on none is: the interpreter is about to end.
+/// Waits until all memory is given back, but at most some seconds. Afterwards nothing is given back, because the interpreter
+/// is about to end.
 #[pyfunction]
 pub(crate) fn wait_for_all(py: Python<'_>) {
     py.detach(|| {
         let healthy = device::all().iter().all(|opened| opened.device.synchronize().is_ok());
-        // Memory that a failed device uses does not come back.
+        // A failed device does not give its memory back, so do not wait for that.
         let limit = if healthy { Duration::from_secs(10) } else { Duration::ZERO };
         let leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = GIVEN_BACK.wait_timeout_while(leases, limit, |leases| leases.count > 0);

@@ -1,12 +1,14 @@
-//! A module for Python with a kernel of its own, for arrays of PyTorch, CuPy, NumPy and others that speak DLPack.
+//! How to write a Python module with your own kernel: it takes arrays of PyTorch, CuPy, NumPy and other libraries that speak
+//! DLPack. `README.md` says how you build and use it.
 //!
-//! A call takes arrays without a copy, enqueues the kernel in the caller's current stream, and returns an array that the
-//! caller turns into one of his own kind. On a GPU nothing here waits for the device. On the CPU, where arrays know no
-//! streams, a call waits until the kernel is done.
+//! A call takes arrays without a copy, enqueues the kernel in the caller's current stream, and returns an array that any of
+//! these libraries can take over. On a GPU nothing here waits for the device. On the CPU a call waits until the kernel is
+//! done, because arrays have no streams there.
 //!
-//! **The interpreter's lock.** Every call of gpustream's is made with the lock released (`Python::detach`), so no thread
-//! waits for the device, or for a lock of gpustream's, with Python standing still. Deleters of arrays run on a thread of
-//! gpustream's: NumPy's and CuPy's take the interpreter's lock there, and gpustream holds no lock of its own meanwhile.
+//! **The interpreter's lock.** We release it around every call into gpustream (`Python::detach`). Otherwise all of Python
+//! would stand still while a thread waits for the device or for a lock inside gpustream. gpustream deletes arrays on its own
+//! thread. NumPy's and CuPy's deleters take the interpreter's lock there, and that is safe because gpustream holds none of
+//! its own locks meanwhile.
 
 mod array;
 mod capsule;
@@ -33,11 +35,11 @@ mod gpustream_example {
     use crate::lease;
     use crate::stream::Current;
 
-    /// Returns a * x + y, in memory of the module's or in `out`.
+    /// Returns a * x + y, in new memory or in `out`.
     ///
-    /// Arrays are of float32, contiguous and on one device. The kernel runs in `stream` (a number, or a stream of
-    /// PyTorch's or CuPy's), otherwise in the current stream of the arrays' library. The call returns as soon as the
-    /// kernel is enqueued; on the CPU, once it is done.
+    /// The arrays must have float32 elements, be contiguous, and be on one device. The kernel runs in `stream` (a number, or
+    /// a PyTorch or CuPy stream). Without one it runs in the current stream of the arrays' library. The call returns as soon
+    /// as the kernel is enqueued. On the CPU it returns when the kernel is done.
     #[pyfunction]
     #[pyo3(signature = (x, y, a, *, out=None, stream=None))]
     fn scale_add<'py>(
@@ -75,7 +77,7 @@ mod gpustream_example {
                 Some((made, x.shape().to_vec()))
             };
             if device.is_cpu() {
-                // The arrays' owner may change them as soon as this returns.
+                // The caller may change the arrays as soon as this returns.
                 stream.synchronize()?;
             }
             Ok(made)
@@ -89,7 +91,7 @@ mod gpustream_example {
         }
     }
 
-    /// Returns the address at which kernels see the array's memory.
+    /// Returns the address that kernels get for the array's memory.
     #[pyfunction]
     #[pyo3(signature = (x, *, stream=None))]
     fn address(py: Python<'_>, x: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
@@ -101,7 +103,7 @@ mod gpustream_example {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // Deleters need the interpreter, so it ends after them.
+        // Deleters need the interpreter, so it must not end before they have run.
         let atexit = module.py().import("atexit")?;
         atexit.call_method1("register", (wrap_pyfunction!(lease::wait_for_all, module)?,))?;
         Ok(())

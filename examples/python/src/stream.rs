@@ -1,4 +1,4 @@
-//! Streams: the caller's current one, and the numbers that DLPack has for them.
+//! Finds the caller's current stream, and the streams behind DLPack's numbers.
 
 use gpustream::hal::RawStream;
 use gpustream::{DefaultStream, Stream};
@@ -12,14 +12,15 @@ use crate::device::{Opened, error};
 /// The stream that a call works in.
 pub(crate) struct Current {
     pub(crate) stream: Stream,
-    /// The number that a producer is given; none on the CPU.
+    /// The number that we give producers. `None` on the CPU.
     pub(crate) number: Option<i64>,
-    /// Keeps the stream alive, where an object of Python's owns it.
+    /// The Python object that owns the stream, if there is one. It keeps the stream alive.
     pub(crate) owner: Option<Py<PyAny>>,
 }
 
 impl Current {
-    /// Finds the caller's stream: the one that he gives, or the current one of a library whose array is among these.
+    /// Finds the caller's stream: `given`, or else the current stream of the first array's library that has one, or else the
+    /// stream that one of our own arrays was made in, or else the legacy default stream.
     pub(crate) fn find(
         device: &'static Opened,
         arrays: &[&Bound<'_, PyAny>],
@@ -45,16 +46,16 @@ impl Current {
                 arrays.iter().find_map(|array| Some(array.cast::<Array>().ok()?.get().handle())).unwrap_or(0)
             }
         };
-        // SAFETY: the stream is one of the device's, by the documentation of the `stream` argument or by the library that
-        // says so; its owner is kept beside the value.
+        // SAFETY: this is a stream of the device, because the documentation of `stream` asks for that or the arrays' library
+        // says so. We keep its owner next to the value.
         let stream = py.detach(|| unsafe { device.device.stream_from_raw(RawStream(handle)) });
-        // On CUDA, 0 is ambiguous and 1 is the legacy default stream.
+        // On CUDA, 0 would be ambiguous, so the legacy default stream is 1.
         let number = if device.name.device_type == Type::kDLCUDA { handle.max(1) } else { handle } as i64;
         Ok(Self { stream, number: Some(number), owner: owner.map(Bound::unbind) })
     }
 }
 
-/// Returns the current stream of the array's library, where that is one whose streams are known.
+/// Returns the stream that is current for the array's library, if we know how to ask that library.
 fn current_of<'py>(array: &Bound<'py, PyAny>, device: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (py, module) = (array.py(), array.get_type().module()?);
     let module = module.to_string_lossy();
@@ -66,7 +67,8 @@ fn current_of<'py>(array: &Bound<'py, PyAny>, device: i32) -> PyResult<Option<Bo
     }
 }
 
-/// Returns the driver's handle of a stream: a number, or an object of PyTorch's, CuPy's or CUDA's own Python library.
+/// Returns the driver's handle of a stream. You may pass a number, or a stream object of PyTorch, CuPy or CUDA's own Python
+/// library.
 fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(handle) = stream.extract() {
         return Ok(handle);
@@ -81,19 +83,19 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
         return Ok(handle);
     }
     Err(PyTypeError::new_err(format!(
-        "`{}` is no stream; give the driver's handle",
+        "`{}` is not a stream; pass the driver's handle",
         stream.get_type().name()?
     )))
 }
 
-/// A consumer's stream, with the object of Python's that owns it, where that is known.
+/// A consumer's stream, with the Python object that owns it if we know one.
 pub(crate) struct Consumer {
     pub(crate) stream: Stream,
     pub(crate) owner: Option<Py<PyAny>>,
 }
 
 impl Consumer {
-    /// Finds the stream that a consumer works on; none where he wants no order, or is the CPU.
+    /// Finds the stream that a consumer works on. Returns `None` if the consumer wants no order, or works on the CPU.
     pub(crate) fn find(
         py: Python<'_>,
         device: &'static Opened,
@@ -111,21 +113,21 @@ impl Consumer {
             (Type::kDLCUDA, Some(2)) => default(DefaultStream::PerThread),
             (Type::kDLCUDA | Type::kDLROCM, Some(number @ 3..)) => {
                 let owner = owner_of(py, device.name.device_id, number as usize)?;
-                // SAFETY: the consumer's stream, by the protocol. It must last until the array is deleted: PyTorch's
-                // and JAX's last for good, CuPy's for as long as its owner, which is kept.
+                // SAFETY: by the protocol, this is the consumer's stream. It must last until the array is deleted. PyTorch's
+                // and JAX's streams are never destroyed, and CuPy's lasts as long as its owner, which we keep.
                 let stream =
                     py.detach(|| unsafe { device.device.stream_from_raw(RawStream(number as usize)) });
                 Ok(Some(Self { stream, owner }))
             }
             (_, Some(number)) => Err(PyValueError::new_err(format!(
-                "`stream={number}` is none of the numbers that DLPack has for the streams of this device"
+                "`stream={number}` does not stand for a stream: DLPack has no such number for this device"
             ))),
             (_, None) => Ok(None),
         }
     }
 }
 
-/// Returns the object that destroys this stream in the end, where that is CuPy's current one.
+/// Returns the object that owns this stream and will destroy it, if the stream is CuPy's current one.
 fn owner_of(py: Python<'_>, device: i32, handle: usize) -> PyResult<Option<Py<PyAny>>> {
     let loaded = py.import("sys")?.getattr("modules")?;
     if !loaded.contains("cupy")? {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Returns the path of the example's executable, which cargo builds before it runs the tests of this package.
+/// Returns the path of an example. Cargo builds the examples before it runs the tests of this package.
 pub(crate) fn path(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -19,7 +19,7 @@ pub(crate) fn example(name: &str) -> Command {
     command
 }
 
-/// Asserts that the program ended by itself with an error, and that its message contains each of `texts`.
+/// Asserts that the program reports an error and does not panic, and that its message contains each of `texts`.
 #[track_caller]
 pub(crate) fn refused(command: &mut Command, texts: &[&str]) {
     let Output { status, stderr, .. } = command.output().unwrap();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{LONG, SHORT, reason, secret};
 
-/// The ranks of an exchange. Fields are dropped in order: rank 0 almost last, and then the folder.
+/// The ranks of an exchange. Fields are dropped in order, so rank 0 goes almost last, and then the folder.
 struct Ranks {
     name: &'static str,
     others: Vec<Arc<dyn Exchange>>,
@@ -141,7 +141,8 @@ fn waiting_rank_delays_no_other() {
     for ranks in kinds(4) {
         let [first, second, third] = &ranks.others[..] else { panic!("three others") };
         thread::scope(|threads| {
-            // The first two wait for something that the third puts only after it got something else.
+            // The first two wait for something, but the third puts it only after it got something else. If a waiting rank
+            // delayed others, this would hang.
             let waiting = [first, second].map(|rank| threads.spawn(|| rank.get("last", LONG)));
             ranks.rank_0.put("early", b"e").unwrap();
             assert_eq!(third.get("early", LONG).unwrap(), b"e");

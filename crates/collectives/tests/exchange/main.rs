@@ -13,7 +13,7 @@ use std::time::Duration;
 use gpustream::Error;
 use gpustream_collectives::{ExchangeError, Secret};
 
-/// The limit for what must succeed. A test that hangs fails after it.
+/// The limit for what must succeed. If a test hangs, it fails after this time.
 const LONG: Duration = Duration::from_secs(60);
 /// The limit for what must fail because of its limit.
 const SHORT: Duration = Duration::from_millis(300);

@@ -1,5 +1,5 @@
-//! Exchanges between processes. A test runs `child` in another process, and the variable `ROLE` says what it
-//! does there.
+//! Exchanges between processes. A test runs `child` in another process, and tells it with the variable `ROLE` what it must
+//! do there.
 
 use std::env;
 use std::fs;
@@ -41,7 +41,7 @@ fn child() {
             let exchange = Rendezvous::from_env().unwrap().join(rank, LONG).unwrap();
             meet(&*exchange, rank);
             if rank == 0 {
-                // Runs until it is killed, because the others may still wait for an answer.
+                // This process runs until it is killed, because the others may still wait for an answer.
                 let _ = exchange.get("never", Duration::MAX);
             }
         }
@@ -126,14 +126,14 @@ fn processes_meet_in_a_folder_in_any_order() {
     }
 }
 
-/// Two runs on one host whose agents have neighbouring ports, among programs that listen and say nothing, or
+/// Two runs can share a host and have agents with neighbouring ports. Programs in between may listen and say nothing, or say
 /// the wrong thing.
 #[test]
 fn torchrun_processes_meet_at_ports_after_its_agent() {
     let temporary = tempfile::tempdir().unwrap();
     let agent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = agent.local_addr().unwrap().port();
-    // A port that another program has taken is occupied too.
+    // If another program has taken a port, it is occupied too.
     let taken: Vec<_> =
         (1..=8).filter_map(|behind| TcpListener::bind(("127.0.0.1", port + behind)).ok()).collect();
     for (number, listener) in taken.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
@@ -188,7 +188,7 @@ fn killed_rank_0_is_gone() {
 #[test]
 fn stopped_rank_0_is_an_error_at_the_limit() {
     let mut rank_0 = Process::start("rank-0", &[]);
-    // Long enough for a busy machine to connect.
+    // This must be long enough for a busy machine to connect.
     let limit = Duration::from_secs(2);
     let rank_1 = TcpExchange::connect(&rank_0.address(), &secret(), limit).unwrap();
     let stop = Command::new("kill").args(["-STOP", &rank_0.0.id().to_string()]).status();

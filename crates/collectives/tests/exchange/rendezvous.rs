@@ -75,7 +75,7 @@ fn ranks_of_one_host_meet_after_torchruns_agent_without_a_secret() {
     let shown = format!("{:?}", place(&variables(sizes("4", "4"))).unwrap());
     assert!(shown.contains("127.0.0.1:29501") && shown.contains("127.0.0.1:29516"), "{shown}");
     assert!(!shown.contains("\"127.0.0.1:29500\"") && !shown.contains("127.0.0.1:29517"), "{shown}");
-    // Programs on other hosts could connect there.
+    // If ranks are on several hosts, programs elsewhere could connect there, so we ask for a secret.
     for sizes in [sizes("8", "4"), sizes("8", " "), sizes(" ", " ")] {
         refused(&variables(sizes), &["node0:29500", "GPUSTREAM_EXCHANGE_SECRET", "openssl rand -hex 32"]);
         let shown = format!("{:?}", place(&[&variables(sizes)[..], &[SECRET]].concat()).unwrap());
@@ -87,7 +87,7 @@ fn ranks_of_one_host_meet_after_torchruns_agent_without_a_secret() {
     assert!(matches!(reason(&error), ExchangeError::NoFreePort { .. }), "{error}");
 }
 
-/// Returns where the ranks of one host meet after this port, for a run and a secret.
+/// Returns the place after this port at which the ranks of one host meet, for a run and a secret.
 fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
     let port = port.to_string();
     place(&[
@@ -104,13 +104,13 @@ fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
 
 #[test]
 fn rank_0_of_another_run_is_another_program() {
-    // The test occupies this port, and the ports after it are probably free.
+    // The test occupies this port, because the ports after it are then probably free.
     let agent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = agent.local_addr().unwrap().port();
     let rank_0 = |run: &str, secret: &str| behind(port, run, secret).join(0, LONG).unwrap();
     let _others = [rank_0("a", SECRET.1), rank_0("b", "another secret of the tests")];
     let find = |limit| behind(port, "b", SECRET.1).join(1, limit);
-    // A busy machine may need longer to look at all ports.
+    // We double the limit, because a busy machine may need longer to look at all ports.
     let mut limits = (0..).map(|doublings| SHORT * 2u32.pow(doublings));
     let looked = limits.any(|limit| {
         let error = find(limit).unwrap_err();

@@ -64,7 +64,7 @@ fn silent_peers_delay_no_rank() {
     let mut slow = TcpStream::connect(&address).unwrap();
     slow.write_all(b"s").unwrap();
     rank_can_come(&rank_0, &address);
-    // They do not delay the end of rank 0 either.
+    // They must not delay the end of rank 0 either.
     drop(rank_0);
     for mut peer in silent {
         peer.set_read_timeout(Some(LONG)).unwrap();
@@ -75,7 +75,7 @@ fn silent_peers_delay_no_rank() {
     }
 }
 
-/// This takes ten seconds, because that is when rank 0 closes silent connections.
+/// You wait ten seconds for this test, because only then does rank 0 close silent connections.
 #[test]
 fn crowd_of_silent_peers_keeps_no_rank_out() {
     let (rank_0, address) = rank_0();

@@ -57,7 +57,7 @@ fn rank_that_does_not_come_is_named() {
         matches!(broken(&error), CommunicatorFailure::Missing { ranks, .. } if *ranks == missing),
         "{error}"
     );
-    // It comes too late, and the others can use their memory again.
+    // This rank comes too late. The others can already use their memory again.
     let mut c = streams[1].full(10, 1f32).unwrap();
     assert_eq!(reason(ranks[1].all_reduce_in_place(&streams[1], &mut c, Op::Sum)), *broken(&error));
     assert_eq!(streams[0].download(&a).unwrap(), [1.0; 10]);
@@ -319,7 +319,7 @@ fn calls_inside_host_closures_are_refused() {
     stream.synchronize().unwrap();
 }
 
-/// Ranks give up and drop their memory at about the time when the last one comes.
+/// Ranks may give up and drop their memory at about the time when the last one comes.
 fn time_limits_that_end_while_others_come_break_no_result() {
     for round in 0..150 {
         each(ranks_within(Duration::from_micros(round)), |rank| {
@@ -349,7 +349,7 @@ fn everything_is_dropped_in_any_order() {
     for first in 0..rank_count() {
         let mut ranks = ranks();
         let streams = streams(&ranks);
-        // The last handle of a device waits for its work.
+        // Keep the devices, because the last handle of a device would wait for its work.
         let _devices: Vec<_> = ranks.iter().map(|rank| rank.device().clone()).collect();
         let gate = crate::hold(&streams[first]);
         let mut memory = full(&streams, 1000, 1u8);

@@ -35,7 +35,7 @@ const CPU_DEVICES: &str = "GPUSTREAM_CPU_DEVICES";
 
 fn main() -> ExitCode {
     if env::var_os(CPU_DEVICES).is_none() {
-        // The CPU's devices are counted once, from the environment of the process.
+        // We start the tests in a new process, because a process counts the CPU's devices only once, from its environment.
         let error = Command::new(env::current_exe().unwrap())
             .args(env::args_os().skip(1))
             .env(CPU_DEVICES, env::var(RANKS).unwrap_or_else(|_| SEVERAL.to_string()))

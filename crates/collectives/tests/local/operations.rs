@@ -1,5 +1,5 @@
-//! Compares every operation with plain Rust, for every type, combination and many odd lengths. Nothing else
-//! may be written.
+//! Compares every operation with plain Rust, for every type, combination and many odd lengths. We also check that nothing
+//! else was written.
 
 use std::any::TypeId;
 
@@ -22,7 +22,7 @@ tests!(
     runs_of_a_replay_contain_calls,
 );
 
-/// Lengths of a rank's part: zero, less than the number of ranks, and around multiples of it.
+/// How long a rank's part is: zero, less than the number of ranks, and around multiples of it.
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 5, 7, 64, 1001];
 
 /// Elements before and after each view. Nothing may write them.
@@ -183,7 +183,7 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
     let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(size * len));
     let (mut exchanged, mut received, mut copied) = (room(size * len), room(len), source(len));
     let (long, short) = (source(size * len), source(len));
-    // Two calls of each kind, so that the order of a rank's calls matters.
+    // Makes two calls of each kind, because then the order of calls on a rank matters.
     group(|group| {
         let results = reduced.iter_mut().zip(&mut scattered).zip(&mut gathered);
         let more = exchanged.iter_mut().zip(&mut received).zip(&mut copied);
@@ -291,7 +291,7 @@ fn runs_of_a_replay_contain_calls() {
     });
 }
 
-/// Includes calls to `gpustream` that an engine makes for it, and calls in a group.
+/// Errors must name your call, even if an engine made another call to `gpustream` for it, or if your call was in a group.
 fn errors_name_the_call_and_its_line() {
     let device = Device::open("cpu").unwrap();
     let rank = World::local(std::slice::from_ref(&device)).unwrap().communicators().unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! A call's work is in order with all other work, and the host only waits for ranks, never for a device.
+//! A call's work must be in order with all other work, and the host may only wait for ranks, never for a device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +90,7 @@ fn write_behind_a_broadcast(ranks: &[Communicator], is_held: bool) {
     }
 }
 
-/// The root's stream has no work in the broadcast.
+/// The root's stream has no work of its own in the broadcast, so you could forget that it must wait.
 fn later_writes_wait_for_the_other_ranks_reads() {
     write_behind_a_broadcast(&ranks(), true);
 }
@@ -115,7 +115,7 @@ fn barrier_waits_for_every_stream() {
     }
 }
 
-/// The closures share a counter that no tracker knows of.
+/// The closures share a counter that no tracker knows of, so only the barrier can order them.
 fn barrier_orders_what_the_tracker_does_not_see() {
     let ranks = ranks();
     let size = ranks.len();

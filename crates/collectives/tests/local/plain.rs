@@ -93,7 +93,7 @@ macro_rules! integers {
     ($($type:ty)*) => {$(
         impl Number for $type {
             fn value(rank: usize, place: usize) -> Self {
-                // All bits matter, because sums and products overflow.
+                // All bits matter here, because sums and products may overflow.
                 let byte = noise(rank, place);
                 (byte << 56 | noise(rank + 7, place) << 28 | byte) as $type
             }

@@ -22,7 +22,7 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
-/// Puts one of this rank's keys, and waits for those of all ranks.
+/// Puts a key of this rank, and waits for those of all ranks.
 fn meet(exchange: &MpiExchange, own: usize, what: &str) {
     exchange.put(&format!("{own} {what}"), &[]).unwrap();
     for rank in 0..RANKS {
@@ -33,7 +33,7 @@ fn meet(exchange: &MpiExchange, own: usize, what: &str) {
 fn each_rank_gets_what_each_puts() {
     let (own, exchange) = join();
     let bytes = |rank: usize, len: usize| -> Vec<u8> { (0..len).map(|at| (at * 7 + rank) as u8).collect() };
-    // MPI sends short messages at once, and long ones only when the receiver asks.
+    // We try several lengths, because MPI sends short messages at once, and long ones only when the receiver asks.
     for len in [0, 1, 128, 100_000, 1 << 20] {
         exchange.put(&format!("{len} of {own}"), &bytes(own, len)).unwrap();
         for rank in (0..RANKS).rev() {

@@ -1,4 +1,4 @@
-//! Lost ranks, and calls that do not match: every rank gets an error, and none of them hangs.
+//! Lost ranks, and calls that do not match: every rank must get an error, and none may hang.
 
 use std::process::{self, ExitCode};
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn rank_without_the_call_ends_the_others_wait() {
     let stream = rank.device().stream().unwrap();
     let mut memory = stream.full(3_000_000, 1.0f32).unwrap();
     if rank.rank() == LOST {
-        // It stays until the others have given up.
+        // This rank stays until the others have given up, so that they do not notice its end instead.
         return rank_within(LONG).barrier(&stream).and_then(|()| stream.synchronize()).unwrap();
     }
     rank.all_reduce_in_place(&stream, &mut memory, Op::Sum).unwrap();

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
     let trials = tests.into_iter().map(|(name, _)| Trial::test(name, move || in_processes(name)));
     let mut arguments = Arguments::from_args();
-    // Each test has four processes, so we run only one test at a time.
+    // We run only one test at a time, because each has four processes.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

@@ -1,5 +1,4 @@
-//! Lost ranks, and failures of NCCL: every rank gets an error within the time limit, and nothing is left
-//! behind.
+//! Lost ranks, and failures of NCCL: every rank must get an error within the time limit, and nothing may be left behind.
 
 use std::iter;
 use std::sync::Barrier;
@@ -54,7 +53,8 @@ fn lost_rank_is_an_error_for_the_others() {
     let mut ranks = ranks_within(SHORT);
     // It still exists, but makes no call.
     let lost = ranks.pop().unwrap();
-    // Even on a busy machine, the limit must not begin before the last of the others has made its calls.
+    // Even on a busy machine, the limit must not begin before the last of the others has made its calls. So we wait for all
+    // of them.
     let called = Barrier::new(ranks.len());
     each(ranks, |rank| {
         let (stream, other) = (rank.device().stream().unwrap(), rank.device().stream().unwrap());
@@ -89,7 +89,7 @@ fn rank_that_comes_late_does_no_harm() {
 }
 
 fn work_in_front_does_not_count() {
-    // Thirty looks at each rank's work take longer than this.
+    // We look at each rank's work thirty times, and that takes longer than this.
     let ranks = ranks_within(Duration::from_millis(250));
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
@@ -148,7 +148,7 @@ fn group_of_all_ranks_makes_no_other_calls() {
     let streams = streams(&ranks);
     let gates: Vec<_> = streams.iter().map(hold).collect();
     let (mut memory, mut large) = (full(&streams, 1000, 1u8), full(&streams, SMALL + 1, 1u8));
-    // While this call is not done, the watchdogs' threads ask about no other.
+    // While this call is not done, the watchdogs' threads ask about no other, so we can count.
     group(|group| {
         for ((rank, stream), memory) in ranks.iter().zip(&streams).zip(&mut large) {
             group.on(rank).broadcast(stream, memory, 0)?;
@@ -210,7 +210,7 @@ fn call_that_does_not_return_is_ended_by_an_abort() {
     });
 }
 
-/// The abort waits for another thread's call, and that call waits for the abort.
+/// We hold another thread's call and the abort, so that both are under way when we launch the graph.
 fn graph_is_not_launched_beside_an_abort() {
     let ranks = ranks();
     let rank = &ranks[0];
@@ -342,7 +342,7 @@ fn dropped_ranks_finish_their_work() {
 
 type Call = fn(&Communicator, &Stream, &mut gpustream::Buffer<f32>) -> Result<()>;
 
-/// Its two communicators stay while others are closed.
+/// The graph needs its two communicators, so they stay open while others are closed.
 fn dropped_rank_stays_open_for_a_graph() {
     let device = &device(0);
     let alone = || World::alone().communicator_with(device, options(LONG)).unwrap();
@@ -416,7 +416,7 @@ fn every_function_may_fail() {
         with_recorder(|recorder| recorder.fail_next(function, INTERNAL_ERROR));
         let error = rank.split(0, 0).unwrap_err();
         assert!(error.to_string().contains("internal error"), "{function}: {error}");
-        // If a part cannot be made, the whole is not affected.
+        // If a part cannot be made, that must not affect the whole.
         rank.split(0, 0).unwrap();
     }
     for function in ["ncclCommFinalize", "ncclCommAbort"] {

@@ -26,8 +26,8 @@ fn on_threads<R: Send>(
     each(ranks, |rank| work(rank, &recorded))
 }
 
-/// Calls `work` with each rank, a stream, memory full of ones, and a graph of [`sum`], once all ranks have
-/// made theirs.
+/// Calls `work` with each rank, a stream, memory full of ones, and a graph of [`sum`], once all ranks have made their
+/// graphs.
 fn with_graphs<R: Send>(
     ranks: Vec<Communicator>,
     work: impl Fn(Communicator, Stream, Buffer<u32>, Graph) -> R + Sync,
@@ -121,14 +121,14 @@ fn graph_has_the_calls_of_one_stream() {
         assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
         assert!(error.message().contains("in one stream"), "{error}");
         recorded.wait();
-        // Nothing is broken.
+        // The communicator must still work.
         rank.all_reduce_in_place(&a, &mut x, Op::Sum).unwrap();
         assert_eq!(a.download(&x).unwrap(), [rank.size() as u32; 5]);
     });
 }
 
-/// The first rank makes no call. When the second one aborts, at the limit, the others' work could end as if
-/// it had succeeded.
+/// The first rank makes no call. The second one aborts at the limit, and if we did not prevent that, the others' work could
+/// then end as if it had succeeded.
 fn lost_rank_ends_a_graphs_run() {
     let graphs = on_threads(ranks_within(short()), |rank, recorded| {
         let stream = rank.device().stream().unwrap();
@@ -156,7 +156,7 @@ fn lost_rank_ends_a_graphs_run() {
     }
 }
 
-/// The abort must return although there is a graph.
+/// The abort must return although there is a graph, because you may abort at any time.
 fn aborted_communicator_is_no_more_in_a_graph() {
     let done = Barrier::new(rank_count());
     with_graphs(ranks(), |rank, stream, memory, graph| {

@@ -279,7 +279,7 @@ fn warm_up(ranks: &[Communicator]) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues the sum of each rank's hundred ones.
+/// Enqueues a sum over the ranks. Each rank gives a hundred ones.
 fn reduce(rank: &Communicator, stream: &Stream) -> Result<Buffer<f32>> {
     let mut memory = stream.full(100, 1.0f32)?;
     rank.all_reduce_in_place(stream, &mut memory, Op::Sum)?;

@@ -75,7 +75,7 @@ fn ranks_find_each_other() {
     });
 }
 
-/// Ranks in different processes compare their calls through NCCL.
+/// Ranks in different processes can compare their calls only through NCCL.
 fn calls_that_differ_between_processes_name_the_rank() {
     let order: Vec<_> = (0..rank_count()).collect();
     CHECKED.set(true);
@@ -120,7 +120,7 @@ fn rank_that_does_not_come_is_noticed() {
         let error = made.unwrap_err();
         assert!(matches!(broken(&error), CommunicatorFailure::Stalled { .. }), "{error}");
     }
-    // Rank 0 brings the id. Without it there is nothing to connect.
+    // Rank 0 brings the id, so without rank 0 we have nothing to connect.
     let error = meet(&[1], |rank| rank, Duration::from_secs(1)).remove(0).unwrap_err();
     assert!(error.kind() == ErrorKind::External && error.message().contains("nccl/id"), "{error}");
 }

@@ -30,7 +30,7 @@ extern "C" __global__ void append(int* list, unsigned* count, int value) { list[
 
 const LEAST: &str = if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" };
 
-/// Compiles `source`. We find its kernels and dynamic shared arrays by their keywords.
+/// Compiles `source`. We find its kernels and dynamic shared arrays by their keywords, so you need no list.
 pub fn compile(source: &str) -> Vec<u8> {
     compile_for(source, LEAST, false)
 }
@@ -88,7 +88,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A separate device with a loaded module.
+/// A device of its own with a loaded module, so that a test may lose it without disturbing others.
 pub struct Bench {
     pub device: Arc<dyn Device>,
     pub module: RawModule,
@@ -105,7 +105,7 @@ impl Bench {
 
     pub fn with(options: CpuOptions, image: &[u8]) -> Self {
         let device = open_with(options).unwrap();
-        // SAFETY: the compiler's own images; damaged ones are recognised before any of their code runs.
+        // SAFETY: these are the compiler's own images. If one is damaged, we recognise that before any of its code runs.
         let module = unsafe { device.module_load(image) }.unwrap();
         Self { device, module }
     }
@@ -186,7 +186,7 @@ impl Bench {
         memory
     }
 
-    /// Makes a flag that host and kernels may use at any time.
+    /// Makes a flag that host and kernels may use at any time. It is never freed.
     pub fn flag(&self) -> &'static AtomicU32 {
         let ptr = self.device.pinned_alloc(4, PinnedOptions::default()).unwrap();
         // SAFETY: zeroed, aligned, and never freed.
@@ -194,7 +194,7 @@ impl Bench {
     }
 }
 
-/// Device memory that the host accesses directly, which it can here.
+/// Device memory. The host can access it directly, because the device is the CPU.
 pub struct Memory<T> {
     pub buffer: RawBuffer,
     len: usize,
@@ -236,7 +236,7 @@ impl From<&AtomicU32> for Arg {
     }
 }
 
-// Every processor of this backend stores the lowest byte first.
+// We can put a short value at the start, because every processor of this backend stores the lowest byte first.
 impl From<i32> for Arg {
     fn from(value: i32) -> Self {
         Self::from(value as u32)

@@ -28,7 +28,7 @@ const SCENES: [(&str, fn()); 4] = [
         let exported = into_dlpack(stream.zeros::<f32>(4).unwrap(), &[4], &stream).unwrap();
         KEPT.lock().unwrap().push((tensor(&stream), exported));
     }),
-    ("a tensor in a variable of the main thread's", || {
+    ("a tensor in a variable of the main thread", || {
         LATE.with_borrow_mut(|late| late.push(tensor(&stream())));
     }),
     ("a tensor in use", || {

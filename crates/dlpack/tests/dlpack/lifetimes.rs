@@ -23,7 +23,7 @@ fn deleter_waits_for_the_last_use() {
     let release = hold(&stream);
     stream.copy(&tensor.view(), &mut copy).unwrap();
     drop(tensor);
-    // The library looks which uses are done, and must find that this one is not.
+    // When the library needs memory, it may look which uses are done. It must find that this one is not.
     drop(stream.device().stream().unwrap().zeros::<f32>(4).unwrap());
     stream.device().trim();
     assert_eq!(made.deletions.try_recv(), Err(TryRecvError::Empty));
@@ -66,13 +66,13 @@ fn two_libraries_hand_memory_to_and_fro() {
     let buffer = stream.upload(&[1.0f32; 100]).unwrap();
     let address = buffer.as_raw();
     let theirs = into_dlpack::<DLManagedTensor, _>(buffer, &[100], &stream).unwrap();
-    // SAFETY: the other library does nothing with it.
+    // SAFETY: the other library does not use the memory.
     let mut tensor = unsafe { from_dlpack::<f32, _>(&stream, theirs) }.unwrap();
     assert_eq!(tensor.view().as_raw(), address);
     stream.fill(&mut tensor.view_mut().unwrap(), 2.0).unwrap();
     assert_eq!(stream.download(&tensor.view()).unwrap(), [2.0; 100]);
     drop(tensor);
-    // The deleter gives the memory back on one of the library's threads.
+    // The deleter gives the memory back on a thread of the library, so we must wait for that.
     while stream.device().memory_stats().used != before {
         std::thread::yield_now();
     }
@@ -114,7 +114,7 @@ fn owner_that_panics_does_no_harm() {
     let (dropped, drops) = channel();
     let mut owner = Panics(vec![3.0; 4], dropped);
     let memory = owner.0.as_mut_ptr();
-    // SAFETY: the owner keeps its values where they are.
+    // SAFETY: the owner does not move its values.
     let buffer = unsafe { Buffer::<f32>::from_raw(&stream, memory, 4, owner) }.unwrap();
     let theirs = into_dlpack::<DLManagedTensorVersioned, _>(buffer, &[4], &stream).unwrap().into_raw();
     // SAFETY: the work on the CPU is done, and the consumer deletes the tensor once.

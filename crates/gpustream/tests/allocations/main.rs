@@ -1,4 +1,4 @@
-//! Work that a program repeats must not allocate on the heap.
+//! Work that you repeat must not allocate on the heap.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod null;
@@ -104,7 +104,7 @@ fn graph_launches_do_not_allocate() {
     assert_eq!(allocations(|| touch(&kernel, &stream, &x, &mut y)), 0, "beside the graph");
 }
 
-/// A launch merges neighbouring ranges, so these pieces count as the whole buffers.
+/// A launch merges neighbouring ranges, so these pieces must cost no more than whole buffers.
 #[test]
 fn graphs_of_many_pieces_do_not_allocate() {
     let Scene { stream, mut x, mut y, .. } = Scene::new();
@@ -120,7 +120,7 @@ fn graphs_of_many_pieces_do_not_allocate() {
     assert_eq!(allocations(|| graph.launch(&stream)), 0);
 }
 
-/// Only lists may grow, because a node only remembers its predecessor, however long the chain is.
+/// Only lists may grow, because a node remembers only its predecessor, however long the chain is.
 #[test]
 fn nodes_of_a_chain_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();

@@ -1,4 +1,4 @@
-//! The element type is part of a buffer's type; a view of the buffer can be cast.
+//! A buffer's type includes the type of its elements. If you want other elements, you can cast a view of the buffer.
 use gpustream::{Arg, Buffer};
 
 fn argument(values: &Buffer<f32>) -> Arg<'_> {

@@ -1,4 +1,4 @@
-//! A host closure may run long after the call has returned.
+//! A host closure may run long after the call has returned, so it cannot borrow from you.
 use gpustream::{Result, Stream};
 
 fn submit(s: &Stream) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A host closure runs on another thread.
+//! A host closure runs on another thread, so it must be `Send`.
 use std::rc::Rc;
 
 use gpustream::{Result, Stream};

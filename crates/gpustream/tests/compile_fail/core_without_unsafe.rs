@@ -1,4 +1,4 @@
-//! The core trusts the handles' checks, so that nothing of it can be made by hand without a promise.
+//! The core trusts the handles' checks, so you cannot make its objects by hand without a promise (`unsafe`).
 use std::sync::Arc;
 
 use gpustream::hal::{Device, RawGraph, RawModule, RawStream, WaitPolicy};

@@ -1,4 +1,4 @@
-//! A program's own struct must derive `gpustream::Pod` to be an element.
+//! Your own struct must derive `gpustream::Pod` before you can use it as an element.
 use gpustream::{Buffer, Result, Stream};
 
 #[derive(Clone, Copy)]

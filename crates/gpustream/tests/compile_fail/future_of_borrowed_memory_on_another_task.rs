@@ -1,4 +1,4 @@
-//! A task that an executor keeps owns its memory.
+//! If an executor keeps a task, the task must own its memory.
 use std::future::Future;
 
 use gpustream::{Buffer, Result, Stream};

@@ -1,4 +1,4 @@
-//! A kernel that got a variable of its module as an argument would reach the memory under two names.
+//! If a kernel could get a variable of its own module as an argument, it could reach the memory under two names.
 use gpustream::{Arg, Global};
 
 fn read(global: &Global<u32>) -> Arg<'_> {

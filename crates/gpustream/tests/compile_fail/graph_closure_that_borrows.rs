@@ -1,4 +1,4 @@
-//! A graph may be launched long after the capture has returned.
+//! You may launch a graph long after the capture has returned, so its closures cannot borrow.
 use std::sync::atomic::AtomicU32;
 
 use gpustream::{Graph, Result, Stream};

@@ -1,4 +1,4 @@
-//! A graph's closures run on other threads.
+//! A graph's closures run on other threads, so they must be `Send`.
 use std::rc::Rc;
 
 use gpustream::{GraphBuilder, Node, Result};

@@ -1,4 +1,4 @@
-//! Loading an image runs code in it.
+//! If you load an image, its code may run, so that is `unsafe`.
 use gpustream::{Device, ModuleSource};
 
 fn load(device: &Device, source: &ModuleSource<'_>) {

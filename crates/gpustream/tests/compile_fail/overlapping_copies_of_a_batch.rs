@@ -1,4 +1,4 @@
-//! A batch takes a copy whose source overlaps another one's destination.
+//! In a batch, a copy's source must not overlap another copy's destination, because the copies have no order.
 
 use gpustream::{Buffer, CopyBatch, Result, Stream};
 

@@ -1,4 +1,4 @@
-//! A caller makes a promise: to load code that may run, to launch what is sound, or to order everything itself.
+//! You must promise something if you load code that may run, launch what must be sound, or order everything yourself.
 use gpustream::{Device, DeviceOptions, Kernel, Launch, Stream};
 
 fn promises(device: &Device, kernel: &Kernel, stream: &Stream) {

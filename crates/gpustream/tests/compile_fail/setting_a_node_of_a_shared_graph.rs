@@ -1,4 +1,4 @@
-//! No other thread may launch a graph while a node of it changes.
+//! No other thread may launch a graph while you change a node of it.
 use gpustream::{Buffer, Graph, Node, Result};
 
 fn change(graph: &Graph, node: Node, x: &mut Buffer<u32>) -> Result<()> {

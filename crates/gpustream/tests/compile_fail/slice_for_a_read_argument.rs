@@ -1,4 +1,4 @@
-//! A device cannot read an ordinary slice; the message says to upload it.
+//! A device cannot read an ordinary slice, so the message says that you must upload it.
 use gpustream::{Arg, Result, Stream};
 
 fn argument(values: &[f32]) -> Arg<'_> {

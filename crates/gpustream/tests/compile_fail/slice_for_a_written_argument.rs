@@ -1,4 +1,4 @@
-//! A device can write neither to an ordinary vector nor through a shared view.
+//! A device cannot write to an ordinary vector, and you cannot let it write through a shared view.
 use gpustream::{Arg, Buffer, Result, Stream, View};
 
 fn argument(values: &mut Vec<f32>) -> Arg<'_> {

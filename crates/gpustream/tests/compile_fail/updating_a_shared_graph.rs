@@ -1,4 +1,4 @@
-//! No other thread may launch a graph while it is recorded anew.
+//! No other thread may launch a graph while you record it again.
 use gpustream::{Buffer, Graph, Result, Stream};
 
 fn misuse(graph: &Graph, s: &Stream, x: &mut Buffer<u32>) -> Result<()> {

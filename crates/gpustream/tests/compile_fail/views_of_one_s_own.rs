@@ -1,4 +1,4 @@
-//! A program cannot implement `AsView`: the library asks for a view twice, to check and to use it, and both must agree.
+//! You cannot implement `AsView`, because the library asks for a view twice, to check and to use it, and both must agree.
 use gpustream::{AsView, View};
 
 struct Shrinking<'a>(View<'a, u32>);

@@ -1,4 +1,4 @@
-//! Pins how many driver calls each situation costs.
+//! Pins how many driver calls each situation costs. If you change one of these numbers, you change the library's speed.
 
 use gpustream::{DeviceOptions, ErrorKind, Tracking};
 
@@ -52,7 +52,7 @@ fn one_wait_covers_what_it_is_ordered_after() {
     write(&kernel, &a, &mut x);
     b.wait(&a.record().unwrap()).unwrap();
     write(&kernel, &b, &mut y);
-    // c needs x from a and y from b, but b already waits for a.
+    // c needs x from a and y from b. One wait is enough, because b already waits for a.
     let (result, calls) = paper.calls_of(|| {
         touch(&kernel, &c, &mut [Mem::Read(x.slice(..).unwrap()), Mem::Read(y.slice(..).unwrap())])
     });
@@ -74,7 +74,7 @@ fn memory_passes_to_another_stream_after_its_last_use() {
     let ((), calls) = paper.calls_of(|| write(&kernel, &a, &mut x));
     assert_eq!(names(&calls), [format!("op {}", a.as_raw().0)]);
     drop(x);
-    // Another stream gets other memory while the work runs, and this memory when it is done.
+    // Another stream must get other memory while the work runs, and can get this memory when it is done.
     let y = b.alloc::<u8>(100).unwrap();
     assert_ne!(y.as_raw(), address);
     paper.finish_all();
@@ -105,7 +105,7 @@ fn a_refused_operation_leaves_no_trace_on_its_other_arguments() {
     let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default().tracking(Tracking::Strict));
     let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
     write(&kernel, &a, &mut x);
-    // The access to y would be allowed, but the one to x is not, so the whole launch is refused.
+    // The access to y would be allowed, but the one to x is not, so we must refuse the whole launch.
     let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Read(x.slice(..).unwrap())];
     assert_eq!(touch(&kernel, &b, both).unwrap_err().kind(), ErrorKind::Hazard);
     // So y must still be unused.
@@ -133,7 +133,7 @@ fn many_pinned_operations_keep_their_marks_bounded_and_right() {
     let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.zeros::<u8>(100).unwrap();
     let mut hosts: Vec<_> = (0..300).map(|_| device.pinned::<u8>(100).unwrap()).collect();
-    // No operation finishes meanwhile, so the library has to drop some of the marks.
+    // No operation finishes meanwhile, so the library has to drop some marks.
     for host in &mut hosts {
         a.copy(&x, host).unwrap();
     }

@@ -1,4 +1,4 @@
-//! If a driver call fails, the order of operations stays right.
+//! If a driver call fails, the operations must still be in the right order.
 
 use gpustream::{DeviceOptions, ErrorKind, Stream};
 
@@ -18,7 +18,7 @@ fn a_failed_hand_over_can_be_tried_again_and_by_others() {
         paper.fail_in(n, ErrorKind::Driver);
         write_both(&b).unwrap_err();
         assert!(paper.failed());
-        // c uses the memory after the failed attempt, then b tries again.
+        // c uses the memory after the failed attempt. Then we let b try again.
         write_both(&c).unwrap();
         write_both(&b).unwrap();
         assert_eq!(paper.state().violations, Vec::<String>::new(), "call {n}");

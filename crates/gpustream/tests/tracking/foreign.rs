@@ -39,7 +39,7 @@ fn everything_of_another_device_is_refused() {
         refused(s.fill(&mut y, 1), "the memory");
         refused(s.download(&y), "the memory");
         refused(s.upload_into(&[1; 100], &mut y), "the memory");
-        // Drivers can order their own devices with events, even if the devices cannot reach each other's memory.
+        // A driver can order its own devices by events, even if neither of them can access the other one's memory.
         if theirs.info().backend != mine.info().backend {
             refused_saying(
                 s.wait(&t.record().unwrap()),

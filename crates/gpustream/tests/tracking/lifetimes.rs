@@ -1,4 +1,5 @@
-//! Objects are never destroyed while in use and always destroyed in the end, and soundness does not need a destructor.
+//! Objects must never be destroyed while in use and must always be destroyed in the end, and soundness must not need a
+//! destructor.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +54,8 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// If a driver's queue is full, a call blocks until there is room, and that may be when a closure has ended. So the closure
-/// must not need a lock that we hold during the call.
+/// If a driver's queue is full, a call blocks until there is room, perhaps until a closure has ended. So the closure must
+/// not need a lock that we hold during the call.
 #[test]
 fn a_closure_waits_for_no_call_that_may_wait_for_it() {
     let (paper, device, kernel, []) = paper::open(DeviceOptions::default());

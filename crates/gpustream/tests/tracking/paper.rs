@@ -99,7 +99,7 @@ impl Paper {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // If an assertion failed it may have poisoned the lock, but destructors still make calls afterwards.
+        // We ignore that the lock is poisoned, because destructors still make calls after an assertion has failed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -56,7 +56,7 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
     }
     let start = halves[0].as_raw().0.min(halves[1].as_raw().0);
     drop(halves);
-    // Because b used some memory earlier, the pool must not take this memory for b's too.
+    // b has used some memory of this pool before. From that the pool must not conclude that the rest is b's too.
     let mut small = b.alloc::<u8>(100).unwrap();
     for _ in 0..3 {
         write(&kernel, &b, &mut small);
@@ -81,7 +81,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
         let host = device.pinned::<u8>(MIB).unwrap();
         a.copy(&host, &mut x).unwrap();
         drop(host);
-        // The stream never reports that it is idle, so only its marks tell how far it is.
+        // The stream always gets new work, so it never reports that it is idle, and only its marks tell how far it is.
         paper.finish_stream(a.as_raw());
         a.fill(&mut x, 1).unwrap();
     }
@@ -89,7 +89,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// Such allocations have the exact length, so if a shorter one is free, it may be too small even for the same granule.
+/// We ask for exact lengths here, so if a shorter allocation is free, it may be too small even for the same granule.
 #[test]
 fn without_a_pool_no_allocation_gets_anothers_place() {
     let (paper, device, kernel, [a]) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));

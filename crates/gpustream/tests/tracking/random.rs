@@ -1,4 +1,5 @@
-//! Random programs: the added waits suffice, each is needed, and strict mode complains exactly if a wait is missing.
+//! Random programs: the added waits must suffice, each must be needed, and strict mode must complain exactly if a wait is
+//! missing.
 
 use gpustream::{
     Buffer, Device, DeviceOptions, ErrorKind, Event, Kernel, Pinned, PoolPolicy, Stream, Tracking, View,
@@ -183,7 +184,7 @@ impl World {
                 let races = self.races(stream, touched(&target, true).as_slice());
                 let values = vec![0; target.len()];
                 let result = self.streams[stream].upload_into(&values, &mut self.memory[to].write(0, 0));
-                // If staging memory was needed, the library may have asked which work is done.
+                // If the copy needed staging memory, the library may have asked which work is done.
                 let target = touched(&self.memory[to].read(0, 0), true);
                 let races = races && (result.is_err() || self.races(stream, target.as_slice()));
                 return judge(races, result);
@@ -377,7 +378,7 @@ proptest! {
     }
 }
 
-/// Otherwise the checks above could pass because no program hands memory over.
+/// We count what happens here, because otherwise the checks above could pass although no program hands memory over.
 #[test]
 fn programs_exercise_what_they_check() {
     use proptest::strategy::ValueTree;

@@ -1,4 +1,4 @@
-//! Copying threads that die.
+//! Threads that help with a copy may die. The copy must report that, and everything must go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 use crate::paper::{self, Live, Paper};
 use crate::write;
 
-/// So many bytes that a second thread helps with the copy.
+/// We copy so many bytes that a second thread helps.
 const LEN: usize = 4 << 20;
 
 /// Lets a helping thread die. The calling thread waits in its first allocation until another thread helps, and that thread dies
 /// in the same call.
 fn let_a_helper_die(paper: &Paper, device: &Device) {
-    // The pool must have no memory for the pieces, so that each needs a driver call.
+    // The pool must have no memory for the pieces, because we need a driver call for each.
     device.synchronize().unwrap();
     device.trim();
     let caller = thread::current().id();

@@ -5,7 +5,7 @@ use gpustream_hal::{Copy1d, CopyEnd};
 use crate::backends::{Vendor, memory::copy_batch, names, start, startup::in_own_process, stream};
 use crate::{VENDOR, backend, load_with, options};
 
-/// Up to 7.2 the function refuses attributes, and is a loop itself.
+/// Up to 7.2 we cannot use the function, because it refuses attributes, and it is only a loop anyway.
 #[test]
 fn versions_before_7_14_get_single_copies() {
     in_own_process(&[], || {

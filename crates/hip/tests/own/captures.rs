@@ -76,7 +76,8 @@ fn wait_for(future: impl Future<Output = Result<()>>) -> Result<()> {
     }
 }
 
-/// Other threads use a stream's earlier work while we capture the stream, and wait for it. All of them finish inside the capture.
+/// Other threads may use a stream's earlier work and wait for it while we capture the stream. All of them must finish inside
+/// the capture.
 #[test]
 fn earlier_work_is_asked_about_and_waited_for_inside_a_capture() {
     let (recorder, device) = start();
@@ -110,7 +111,7 @@ fn earlier_work_is_asked_about_and_waited_for_inside_a_capture() {
     assert_eq!(pending.s.download(&y).unwrap(), [3; 10]);
 }
 
-/// If a stream joins, it is captured like the first one.
+/// If a stream joins, it must be treated like the first one.
 #[test]
 fn earlier_work_of_a_stream_that_joins_is_waited_for_inside_the_capture() {
     let (recorder, device) = start();
@@ -136,7 +137,7 @@ fn earlier_work_of_a_stream_that_joins_is_waited_for_inside_the_capture() {
     assert_eq!(origin.download(&y).unwrap(), [3; 10]);
 }
 
-/// The pending work's memory gets a new owner on another stream, which waits for that work.
+/// The pending work's memory may get a new owner on another stream, which must wait for that work.
 #[test]
 fn memory_of_earlier_work_is_reused_beside_the_capture() {
     let (recorder, device) = start();
@@ -158,7 +159,7 @@ fn memory_of_earlier_work_is_reused_beside_the_capture() {
     assert!(event.is_done().unwrap());
 }
 
-/// We make the understudy once, and it goes with the stream.
+/// We must make the proxy stream only once, and it goes with the stream that it stands for.
 #[test]
 fn the_driver_captures_another_stream() {
     let (recorder, device) = start();

@@ -20,7 +20,7 @@ fn newer_layout_is_enough() {
     });
 }
 
-/// If the properties have an unknown layout, the processor is not the text that we find there.
+/// If the properties have an unknown layout, we must not take the text that we find there for the processor.
 #[test]
 fn nonsense_is_not_taken_for_a_processor() {
     in_own_process(&[], || {

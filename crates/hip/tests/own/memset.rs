@@ -1,4 +1,4 @@
-//! A HIP 7 that reads `hipMemsetParams` in the order of AMD's documentation, not of AMD's headers.
+//! A HIP 7 that reads `hipMemsetParams` in the order that AMD documents, which differs from AMD's headers.
 
 use gpustream_hal::{ErrorKind, FillPattern, GraphNode, GraphSize, PinnedOptions, Work};
 

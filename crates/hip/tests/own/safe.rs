@@ -25,7 +25,7 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
         true
     });
     let bytes = image(&[("increment", &[8, 8])]);
-    // As gpustream-build embeds them: images for all vendors, from which the features choose one.
+    // These are like the ones that gpustream-build embeds: images for all vendors. The device's features choose one.
     let images = [
         Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged", symbols: &[] },
         Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged", symbols: &[] },

@@ -1,4 +1,4 @@
-//! Traces of whole processes through the safe crate: which clock they take, and why.
+//! Traces of whole processes through the safe crate: which clock they take, and why they may have to take another.
 
 use std::fs;
 

@@ -167,7 +167,7 @@ fn times_stay_right_when_the_machine_has_slept() {
         let (evening, _) = take(&*device, false);
         let between = trace::now();
         library.sleep(NIGHT);
-        // The first look after the sleep compares the clocks.
+        // The first look after the sleep must compare the clocks.
         assert_eq!(take(&*device, false), (vec![], 0));
         kernel(library, submit(&*device, library, 2));
         let (morning, _) = take(&*device, false);
@@ -186,7 +186,7 @@ fn lost_records_are_counted() {
     in_own_process(&[], || {
         let (_recorder, device, library) = start();
         device.trace_begin().unwrap();
-        // At most 2^18 records can wait. The library delivers now and then, as it does with a full buffer.
+        // At most 2^18 records can wait, so the library delivers now and then, as it does with a full buffer.
         let all = 300_000_u64;
         device.trace_enter(1);
         let submitted: Vec<_> = (0..all).map(|_| library.submit()).collect();

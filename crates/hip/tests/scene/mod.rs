@@ -20,7 +20,7 @@ pub(crate) unsafe extern "C" fn add_one(data: *mut c_void) {
 /// # Safety
 /// There must be this many words, all written, and nothing may write them meanwhile.
 unsafe fn words(host: *const u8, count: usize) -> Vec<u32> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller promises that there are this many words.
     let bytes = unsafe { std::slice::from_raw_parts(host, count * 4) };
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
