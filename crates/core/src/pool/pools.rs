@@ -173,7 +173,7 @@ impl Pools {
         entry: Option<&StreamEntry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
-            // We free its memory by the address at which the block begins, so we cannot skip anything to align the block.
+            // We free this memory by the block's address, so we cannot skip anything at the front to align the block.
             && request.layout.align() <= ALIGNED
             && let Some(entry) = entry
             // The driver would record this call. So we use the plain allocator, and keep and free its memory as if there
@@ -341,7 +341,8 @@ impl Pools {
                 location: holder.call_site.location,
             }
         });
-        let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
+        let taken = taken
+            .ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room; please report this bug"))?;
         Ok(self.block(state, request, taken))
     }
 
@@ -353,7 +354,7 @@ impl Pools {
         if self.device.info().quirks.checked { bytes } else { bytes.max(1) }
     }
 
-    /// Returns whether memory of this kind comes from the driver's own pool.
+    /// Returns true if memory of this kind comes from the driver's own pool.
     pub(crate) fn is_of_driver(&self, kind: MemoryKind) -> bool {
         kind == MemoryKind::Device && self.policy == PoolPolicy::Driver
     }
@@ -404,8 +405,11 @@ impl Pools {
 
 #[cold]
 pub(super) fn too_large(bytes: usize, call_site: CallSite) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
-        .with_call_site(call_site)
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!("you asked for {bytes} bytes, which exceeds the address space; ask for fewer"),
+    )
+    .with_call_site(call_site)
 }
 
 #[cfg(test)]

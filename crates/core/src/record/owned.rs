@@ -6,7 +6,7 @@ use gpustream_hal::{self as hal, RawGraph, RawGraphExec, Result};
 
 use crate::reentrancy;
 
-/// A driver's graph, from which executables are made.
+/// A driver's graph, which we make executables from.
 pub struct OwnedGraph {
     pub raw: RawGraph,
     pub device: Arc<dyn hal::Device>,
@@ -28,7 +28,7 @@ impl Drop for OwnedGraph {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
         reentrancy::outside(move || {
-            // SAFETY: nobody else has the graph, and executables do not depend on it.
+            // SAFETY: this is the graph's only owner, and executables do not depend on it.
             let _ = unsafe { device.graph_destroy(raw) };
         });
     }

@@ -1,4 +1,4 @@
-//! The order in which HIP ends the streams of a capture.
+//! How HIP ends the streams of a capture one after the other.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ impl CaptureTree {
     }
 
     /// Enters that `to` waits for an event of `from`, as HIP does (`hipStreamWaitEvent_common`). If that would close a
-    /// circle, we enter nothing, and return the stream through which the wait can go instead. That is the first one, because
-    /// it may wait for any other, and any other may wait for it.
+    /// circle, we enter nothing, and return a stream that we can route the wait through instead. That is the first one,
+    /// because it may wait for any other, and any other may wait for it.
     pub(super) fn enter(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
         if to == self.origin || self.parents.get(&from) == Some(&to) {
             return None;

@@ -130,7 +130,7 @@ impl StreamEntry<'_> {
                 },
                 DestinationKind::Node(adder) => adder.condition(&self.caller, condition, fill),
                 DestinationKind::Set(_) => {
-                    Err(not_a_node("put a condition into a node that is there; build the graph anew"))
+                    Err(not_a_node("put a condition into a node that exists; build the graph again"))
                 }
             }
         })
@@ -202,7 +202,7 @@ impl StreamCore {
 fn no_graph() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
-        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
-         stream that `GraphBuilder::node` gives",
+        "a condition is part of a graph, but this stream is not being captured; call this in `Stream::capture`, or on the \
+         stream that `GraphBuilder::node` gives you",
     )
 }

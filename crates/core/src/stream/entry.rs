@@ -38,7 +38,7 @@ impl StreamEntry<'_> {
         outcome.map_err(|error| error.with_call_site(self.caller.call_site))
     }
 
-    /// Refuses a recorded stream early; `what` completes the error "one cannot …". Another thread may begin a capture as
+    /// Refuses a recorded stream early. `what` completes the error "you cannot …". Another thread may begin a capture as
     /// soon as this returns, so later steps must check again.
     ///
     /// # Errors

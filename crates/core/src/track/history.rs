@@ -140,7 +140,7 @@ impl History {
         true
     }
 
-    /// Like [`insert`](Self::insert). Returns true if the use is of all the memory, which then has one segment.
+    /// Like [`insert`](Self::insert). Returns true if the use covers all the memory. Then the history has one segment.
     #[inline]
     pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
         let whole = matches!(self.segments.as_slice(), [one] if range.start == 0 && range.end == one.end);
