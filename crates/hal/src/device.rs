@@ -94,7 +94,7 @@ pub unsafe trait Device:
     ///
     /// # Errors
     /// [`NoDevice`](crate::ErrorKind::NoDevice) if there is no device `other`;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach the other's memory.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach that memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         Err(crate::Error::unsupported("peer access"))
     }
@@ -377,7 +377,7 @@ pub struct DeviceQuirks {
     pub checked: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
-    /// A known fault of this driver's graphs, if there is one. Then we do not use graphs just because they are faster, and
+    /// A known fault in this driver's graphs, if there is one. Then we do not use graphs just because they are faster, and
     /// the text says why.
     pub graph_fault: Option<&'static str>,
     /// True if, during a capture, you must not use the events that were recorded earlier on its streams. In HIP an event

@@ -1,4 +1,4 @@
-//! A program with rights that its caller lacks ignores variables which decide what code runs.
+//! If a program has rights that its caller does not have, it ignores the variables that decide what code runs.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here fails the test")]
 
@@ -11,7 +11,7 @@ use gpustream_hal::environment::{is_privileged, trusted};
 
 const VARIABLE: &str = "PRIVILEGED_TEST_VARIABLE";
 
-/// What a child says; alone, this proves nothing.
+/// What the child process prints. Run alone, this proves nothing.
 #[test]
 fn child() {
     println!("privileged: {}; value: {:?}", is_privileged(), trusted(VARIABLE));
@@ -29,7 +29,7 @@ fn variables_of_a_less_trusted_caller_are_ignored() {
     assert!(says(&program, "/lib/x.so").contains("privileged: false; value: Some(\"/lib/x.so\")"));
     assert!(says(&program, "").contains("value: None"));
 
-    // A program of another user's, with that user's rights, whoever calls it. Only root can make one.
+    // A setuid program that belongs to another user, and that runs with that user's rights. Only root can make one.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("privileged-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let copy = folder.join("setuid");
@@ -40,7 +40,7 @@ fn variables_of_a_less_trusted_caller_are_ignored() {
     fs::remove_dir_all(&folder).unwrap();
     match said {
         Some(said) if said.contains("privileged: true") => assert!(said.contains("value: None"), "{said}"),
-        // Not root, or a file system or a container without setuid.
+        // We are not root, or the file system or the container does not allow setuid.
         other => println!("skipped: there are no setuid programs here ({other:?})"),
     }
 }
