@@ -195,8 +195,8 @@ impl RepeatedCall {
                 ErrorKind::InvalidArgument,
                 format!(
                     "the node's closure runs in {} parts and the new closure in {}, and an executable cannot change that. \
-                     Use a \
-                     closure with as many parts, or build the graph again (a closure of `host_fn_repeat` has one part)",
+                     Use a closure with as many parts, or build the graph again (a closure of `host_fn_repeat` has one \
+                     part)",
                     count(self.parts),
                     count(other.parts)
                 ),

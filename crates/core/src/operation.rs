@@ -131,8 +131,7 @@ impl<'a> DriverCalls<'a> {
             }
             Self::External(_) | Self::Elsewhere => Err(not_a_node(
                 "make a node of another library's calls; add them as a graph with `GraphBuilder::child_from_raw`, or make \
-                 them \
-                 in `Stream::capture`",
+                 them in `Stream::capture`",
             )),
         }
     }

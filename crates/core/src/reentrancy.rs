@@ -18,7 +18,7 @@ use crate::process;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
 
-/// Which of your closures a thread is running, if it is one that must not call the library.
+/// Which kind of closure a thread is running, if it is a kind that must not call the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunningClosure {
     None,

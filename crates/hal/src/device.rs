@@ -240,8 +240,7 @@ pub unsafe trait Backend: Send + Sync {
 pub struct DriverLibrary {
     /// Its file.
     pub path: PathBuf,
-    /// The name that led us there: one that the linker resolved, a path, or a path from an environment variable, with the
-    /// variable.
+    /// The name that led us there: a name that the linker resolved, a path, or an environment variable and the path in it.
     pub found_by: String,
 }
 

@@ -104,8 +104,8 @@ pub enum Notice {
 /// How to reach the listeners.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
-    /// Returns true if anyone wants notices of this level. You can call this anywhere, so it must not run your program's
-    /// code.
+    /// Returns true if there is a listener for notices of this level. We call this anywhere, so it must not run your
+    /// program's code.
     pub wants: fn(Level) -> bool,
     /// Tells your program on this thread.
     pub now: fn(&Notice),

@@ -284,7 +284,7 @@ pub unsafe trait Textures {
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if an extent
     /// is larger than the driver takes.
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Frees an array (`cuArrayDestroy`, `hipArrayDestroy`).
@@ -296,7 +296,7 @@ pub unsafe trait Textures {
     /// `array` came from [`array_create`](Self::array_create) of this device; all work that uses it is done, and its
     /// textures and surfaces are destroyed.
     unsafe fn array_destroy(&self, array: RawArray) -> Result<()> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Makes a texture from texels of this format (`cuTexObjectCreate`, `hipTexObjectCreate`).
@@ -315,7 +315,7 @@ pub unsafe trait Textures {
         format: TexelFormat,
         options: &TextureOptions,
     ) -> Result<RawTexture> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Destroys a texture (`cuTexObjectDestroy`, `hipTexObjectDestroy`).
@@ -326,7 +326,7 @@ pub unsafe trait Textures {
     /// # Safety
     /// `texture` came from [`texture_create`](Self::texture_create) of this device; all work that uses it is done.
     unsafe fn texture_destroy(&self, texture: RawTexture) -> Result<()> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Makes a surface for an array (`cuSurfObjectCreate`, `hipCreateSurfaceObject`).
@@ -337,7 +337,7 @@ pub unsafe trait Textures {
     /// # Safety
     /// The array is alive.
     unsafe fn surface_create(&self, array: RawArray) -> Result<RawSurface> {
-        Err(Error::unsupported("surfaces"))
+        Err(Error::unsupported("a surface"))
     }
 
     /// Destroys a surface (`cuSurfObjectDestroy`, `hipDestroySurfaceObject`).
@@ -348,6 +348,6 @@ pub unsafe trait Textures {
     /// # Safety
     /// `surface` came from [`surface_create`](Self::surface_create) of this device; all work that uses it is done.
     unsafe fn surface_destroy(&self, surface: RawSurface) -> Result<()> {
-        Err(Error::unsupported("surfaces"))
+        Err(Error::unsupported("a surface"))
     }
 }

@@ -179,7 +179,7 @@ pub trait Traces {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if there is no profiler to show them. The error says what is missing.
     /// Ranges then do nothing.
     fn range_begin(&self) -> Result<()> {
-        Err(Error::unsupported("ranges for a vendor's profiler"))
+        Err(Error::unsupported("showing ranges in a vendor's profiler"))
     }
 
     /// Begins a range on this thread, inside the ranges that it has begun and not ended (`nvtxRangePushA`;

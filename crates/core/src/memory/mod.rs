@@ -59,7 +59,7 @@ pub fn layout_of<T>(len: usize) -> Result<Layout> {
         Error::new(
             ErrorKind::OutOfMemory,
             format!(
-                "you asked for {len} elements of {} bytes, which exceeds the address space; ask for fewer",
+                "you asked for {len} elements of {} bytes, but the address space is smaller than that; ask for fewer",
                 size_of::<T>()
             ),
         )

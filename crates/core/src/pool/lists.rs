@@ -90,7 +90,7 @@ impl Segregated {
         (link.prev, link.next) = (Neighbour::NONE, head);
     }
 
-    /// Takes out range `id`, which is in the list.
+    /// Takes out range `id`, which must be in the list.
     #[inline]
     pub(crate) fn remove(&mut self, id: u32, links: &mut [Link]) {
         let Link { prev, next, size } = links[id as usize];

@@ -239,7 +239,8 @@ impl Pools {
     fn trim_for(&self, request: &Request) -> u64 {
         let freed = self.trim(request.kind);
         if freed > 0 && self.device.info().quirks.free_synchronizes {
-            let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
+            let why = "this allocation first returns freed memory to the driver, which waits for all work on the device; \
+                       keep less memory alive at a time";
             lint::serialises_at(why, request.holder.call_site.location);
         }
         freed
@@ -299,7 +300,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Takes memory that other streams still use. The first access will wait for them.
+    /// Takes memory that other streams still use. The first access must wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder, .. } = *request;
         let state = &mut *lock(self.pool(kind));
@@ -407,7 +408,7 @@ impl Pools {
 pub(super) fn too_large(bytes: usize, call_site: CallSite) -> Error {
     Error::new(
         ErrorKind::OutOfMemory,
-        format!("you asked for {bytes} bytes, which exceeds the address space; ask for fewer"),
+        format!("you asked for {bytes} bytes, but the address space is smaller than that; ask for fewer"),
     )
     .with_call_site(call_site)
 }

@@ -5,8 +5,8 @@
 //! the driver takes too long, our thread prints a line and ends the process with the exit code that it was going to have.
 //!
 //! We watch only while a driver's code runs, because your own exit handlers may take as long as they like. C runs handlers
-//! in the reverse order of their registration. So we register two for each backend: before we open the driver, one that
-//! lifts the watch, and after that, when the driver has registered its own, one that sets the watch.
+//! in the reverse order of their registration. So we register two for each backend. We register the one that lifts the
+//! watch before we open the driver, and the one that sets it after the driver has registered its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -115,7 +115,7 @@ fn watch(what: &str, patience: Duration) {
     let code = if known == UNKNOWN { 1 } else { known as c_int };
     say(&format!(
         "{what} has not returned within {} s, so the process ends now, with exit code {code}. Set GPUSTREAM_EXIT_SECONDS to \
-         another number of seconds, or to 0 to wait for any time",
+         another number of seconds, or to 0 for no limit",
         patience.as_secs()
     ));
     // SAFETY: nothing of this process runs after the call.

@@ -1,4 +1,4 @@
-//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and never change them in an
+//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and cannot change them in an
 //! executable.
 
 use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawGraphNode, Result, Work};

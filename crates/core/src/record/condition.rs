@@ -14,12 +14,12 @@ use crate::operation::not_a_node;
 pub struct Condition<'a> {
     pub repeat: Repeat,
     pub word: &'a Access<'a>,
-    /// The address of the word, an aligned `u32`.
+    /// The address of the word, which must be an aligned `u32`.
     pub address: RawBuffer,
 }
 
 /// We allow at most this many levels of child graphs and bodies, because drivers, and the code that draws or drops a graph,
-/// go down them by recursion.
+/// go down them by recursion, which could otherwise overflow the stack.
 const MOST_LEVELS: usize = 64;
 
 /// Checks the number of levels that a graph would have with one more child or body.

@@ -13,7 +13,7 @@ use crate::host_call::RepeatedCall;
 use crate::memory::{Access, Block};
 use crate::track::{Mode, Touched};
 
-/// A value that a graph keeps alive.
+/// A value that a graph must keep alive, because its nodes refer to it.
 pub type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
@@ -30,7 +30,7 @@ pub struct Contents {
     pub uses: GraphUses,
     pub operations: Vec<GraphOperation>,
     pub(crate) keep: Vec<Keep>,
-    /// The closures that nodes call.
+    /// The closures that nodes may call.
     pub calls: Vec<Arc<RepeatedCall>>,
     /// The number of levels of child graphs and bodies below this graph.
     pub levels: usize,

@@ -239,7 +239,7 @@ impl NodeAdder {
         }
     }
 
-    /// Ends the construction, and returns the graph.
+    /// Ends the construction and returns the graph. You must not add to it any more.
     pub fn finish(&self) -> Finished {
         let AdderState { mut scope, nodes, order, attributed, host_nodes, .. } =
             std::mem::take(&mut *lock(&self.inner));

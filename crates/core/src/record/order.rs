@@ -112,10 +112,9 @@ impl NodeOrder {
     fn hazard(&self, [one, other]: [usize; 2]) -> Error {
         let message = format!(
             "after `Graph::set_node`, node {one} ({}) and node {other} ({}) touch the same memory and one of them writes \
-             it, but \
-             the graph does not order the two, because a node keeps the dependencies that it was built with. Set one of \
-             them to other memory, or build the graph again with this memory or with a dependency between the two. The \
-             builder's first node is node 0",
+             it, but the graph does not order the two, because a node keeps the dependencies that it was built with. Set \
+             one of them to other memory, or build the graph again with this memory or with a dependency between the two. \
+             The builder's first node is node 0",
             self.nodes[one].call_site, self.nodes[other].call_site
         );
         Error::new(ErrorKind::Hazard, message)

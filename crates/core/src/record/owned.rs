@@ -34,7 +34,7 @@ impl Drop for OwnedGraph {
     }
 }
 
-/// A graph that can be launched. Its owner drops it when no launch is pending.
+/// A graph that can be launched. Its owner must not drop it while a launch is pending.
 pub struct OwnedExec {
     pub raw: RawGraphExec,
     pub device: Arc<dyn hal::Device>,

@@ -26,8 +26,8 @@ pub type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
 /// Receives the one operation that goes into a node of an executable.
 ///
 /// We make a setter once per graph and use it for every change. It remembers what was put into the graph before, because a
-/// change usually refers to the memory that the node had, and to the kernel that was set last. Then we only have to call the
-/// driver. Only the thread that makes the change may submit, so submitting takes no lock.
+/// change usually refers to the memory that the node had, and to the kernel that was set last. Then we can skip the checks
+/// and just call the driver. Only the thread that makes the change may submit, so submitting takes no lock.
 pub struct NodeSetter {
     device: Arc<dyn hal::Device>,
     /// Alive while the setter is open.

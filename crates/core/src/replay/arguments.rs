@@ -21,7 +21,7 @@ struct Line(#[allow(dead_code, reason = "reached by addresses alone")] [u8; 64])
 pub(super) struct Arguments {
     /// The size of each argument, in bytes.
     sizes: Arc<[usize]>,
-    /// First the address of each value, then the values. We never move this.
+    /// First the address of each value, then the values. This must never move, because the addresses point into it.
     memory: Vec<Line>,
 }
 
@@ -52,7 +52,7 @@ impl Arguments {
         let pointers: *mut *mut c_void = memory.as_mut_ptr().cast();
         let mut end = first;
         for (index, size) in sizes.iter().enumerate() {
-            // SAFETY: the memory has room for all addresses and, behind them, for all values.
+            // SAFETY: the memory has room for all addresses and, after them, for all values.
             unsafe { pointers.add(index).write(pointers.byte_add(end).cast()) };
             end += size.next_multiple_of(STEP);
         }

@@ -44,10 +44,10 @@ use segment::{Fit, Segment};
 use sequence::{Candidate, Lag, Sequence};
 use shape::{Built, Effort};
 
-/// A step has at most this many segments. We submit any later operations plainly.
+/// A step can have at most this many segments. If there are more operations, we submit them plainly.
 const MOST_SEGMENTS: usize = 64;
 
-/// A segment has at most this many operations.
+/// A segment can have at most this many operations.
 const MOST_OPERATIONS: usize = 1 << 14;
 
 /// Figures about a `gpustream::Replay`.
@@ -316,8 +316,7 @@ impl ReplayStep {
             if self.at == self.segments.len() {
                 if self.at == MOST_SEGMENTS {
                     let why = "an operation of a replayed step is submitted by itself, because the step was cut into 64 \
-                               graphs before \
-                               it; put less into a step, or cut it less often";
+                               graphs before it; put less into a step, or cut it less often";
                     lint::serialises_at(why, submission.caller.call_site.location);
                     self.stats.plain += 1;
                     return Ok(false);
@@ -498,8 +497,7 @@ impl ReplayStep {
         if lint::is_on() && !matches!(self.progress, SegmentProgress::Empty) {
             let why = format!(
                 "this operation cuts a replayed step into two graphs, because {why}; each graph costs a launch, so move \
-                 it to the \
-                 step's beginning or end"
+                 it to the step's beginning or end"
             );
             lint::serialises_at(&why, call_site.location);
         }
@@ -514,8 +512,7 @@ impl ReplayStep {
         };
         if let Some(last) = last {
             let why = "a replayed step is cut into two graphs after this operation, because a thread or a stream waits \
-                       for it before \
-                       the step ends; each graph costs a launch, so wait after the step";
+                       for it before the step ends; each graph costs a launch, so wait after the step";
             lint::serialises_at(why, last.location);
         }
     }

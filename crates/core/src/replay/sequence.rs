@@ -142,7 +142,7 @@ pub(super) enum Lag {
     None,
     /// Argument values of a kernel, including the addresses of its memory.
     Values,
-    /// Anything.
+    /// Anything, so we must set the whole work.
     Work,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct DeferredKernel {
     /// The shape of this launch.
     config: LaunchConfig,
     args: Arguments,
-    /// We keep the module loaded, so that no other kernel gets the handle.
+    /// We keep the module loaded, so that no other kernel can get the handle.
     module: Arc<ModuleCore>,
 }
 

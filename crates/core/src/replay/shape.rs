@@ -55,7 +55,7 @@ pub(super) struct Effort {
     pub(super) ready: bool,
     /// How many nodes we set.
     pub(super) set: u64,
-    /// A graph that another one has replaced. Its launches may be pending.
+    /// A graph that another one has replaced. You must not drop it yet, because its launches may be pending.
     pub(super) replaced: Option<Built>,
 }
 
@@ -109,14 +109,15 @@ impl Shape {
         }
     }
 
-    /// Notes that a node lags behind its operation.
+    /// Notes that a node lags behind its operation, so that we must set it before the next launch.
     #[inline]
     pub(super) fn note_lag(&mut self, index: usize, lag: Lag) {
         self.lags[index] = self.lags[index].max(lag);
         self.any_lags = true;
     }
 
-    /// Launches the sequence's operations as one graph.
+    /// Launches the sequence's operations as one graph. Before that, it may have to make the graph, or set nodes that lag
+    /// behind.
     ///
     /// # Safety
     /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.

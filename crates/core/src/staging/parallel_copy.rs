@@ -70,7 +70,7 @@ struct ParallelCopy {
     left: Condvar,
 }
 
-// SAFETY: `work` points to something `Sync`, and only threads inside the call use it, for which the call waits.
+// SAFETY: `work` points to something `Sync`. Only threads inside the call use it, and the call waits for those.
 unsafe impl Send for ParallelCopy {}
 // SAFETY: `work` points to something `Sync`. Only threads inside the call use it, and the call waits for those. The other
 // fields are `Sync` themselves.

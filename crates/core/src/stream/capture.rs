@@ -105,7 +105,7 @@ impl Capture {
         });
         let mut state = stream.state.lock();
         if state.is_recorded() {
-            return Err(refused("capture the same stream again; end the first capture before"));
+            return Err(refused("capture its stream again; end this capture first"));
         }
         stream.mark_end(&mut state)?;
         let raw = stream.handle_to_capture(&mut state)?;

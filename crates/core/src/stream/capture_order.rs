@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::track::StreamId;
 
-/// For each stream of a capture, the streams that HIP ends together with it: those that waited for an event of it, except
-/// the capture's first stream. HIP would follow a circle among them forever, so we never enter one.
+/// For each stream of a capture, the streams that HIP ends together with it. These are the streams that waited for one of
+/// its events, except the capture's first stream. HIP would follow a circle among them forever, so we never enter one.
 pub(super) struct CaptureTree {
     origin: StreamId,
     parents: HashMap<StreamId, StreamId>,

@@ -252,8 +252,7 @@ impl StreamCore {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "you dropped the last `Stream` for this driver stream, and its owner may have destroyed it since then; \
-                 keep a \
-                 `Stream` until its work is done",
+                 keep a `Stream` until its work is done",
             ));
         }
         let cell = match state.free.pop() {

@@ -490,7 +490,6 @@ fn another_threads() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
         "this is the default stream of another thread, and only that thread may use it; take this thread's default \
-         stream, or \
-         make a stream, which every thread may use",
+         stream, or make a stream, which every thread may use",
     )
 }

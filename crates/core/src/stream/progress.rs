@@ -27,8 +27,8 @@ impl StreamCore {
         self.completed.load(Ordering::Acquire) >= number
     }
 
-    /// Returns true if you need not wait for `number`: we know that it is done, or the host closure on this thread comes
-    /// after it, or the stream is retired, so that we may be unable to wait any more, and its last mark has been reached.
+    /// Returns true if you need not wait for `number`. Either we know that it is done, or the host closure on this thread
+    /// comes after it. Or the stream is retired and its last mark has been reached; then we may be unable to wait any more.
     #[inline]
     pub(crate) fn needs_no_wait(&self, number: u64) -> bool {
         self.known_done(number)
@@ -248,8 +248,7 @@ impl StreamCore {
             return Err(Error::new(
                 ErrorKind::Driver,
                 "no event tells when the stream's last operations are done, and the stream cannot record one now; wait \
-                 for the \
-                 stream before you capture it or drop its last `Stream`",
+                 for the stream before you capture it or drop its last `Stream`",
             ));
         };
         self.synchronize(&mark.cell)?;

@@ -203,7 +203,7 @@ impl<'s> StreamEntry<'s> {
         None
     }
 
-    /// Submits an operation that is not recorded, and that is not the one that a step expects.
+    /// Submits an operation that is not recorded and that no step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).

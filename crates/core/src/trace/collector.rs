@@ -345,7 +345,7 @@ impl Collector {
         lost
     }
 
-    /// Notes how far off a device's clock is, if an operation seems to have run before it was submitted.
+    /// Notes how far off a device's clock must be, if an operation seems to have run before it was submitted.
     fn note_error(&mut self, device: u32, operation: &Operation) {
         let Some(ran) = &operation.ran else { return };
         let early = operation.submitted.start.saturating_sub(ran.start);

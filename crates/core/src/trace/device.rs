@@ -224,7 +224,7 @@ impl TracedDevice {
         let _ = unsafe { self.raw.event_destroy(event) };
     }
 
-    /// Returns when an operation ran, or `None` if it has not ended. After an error we will never know. `held_up` returns
+    /// Returns when an operation ran, or `None` if it has not ended. After an error we can never know. `held_up` returns
     /// when the operations that this one waited for had ended.
     pub(super) fn ran(
         &self,

@@ -1,6 +1,6 @@
 //! The traced devices, and how many listeners each one has.
 //!
-//! Every thread that submits looks here, so we never call a driver while we hold the lock.
+//! Every thread that submits looks here, so we must not call a driver while we hold the lock.
 
 use std::sync::Arc;
 

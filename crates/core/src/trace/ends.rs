@@ -1,4 +1,4 @@
-//! When operations ended. An operation that waited for others starts when the last of them ends.
+//! When operations ended. If an operation waited for others, it can start when the last of them has ended.
 
 use std::collections::{HashMap, VecDeque};
 

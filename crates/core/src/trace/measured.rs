@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpustream_hal::{Ran, RanWork};
 use gpustream_timeline::{Direction, Nanos, Operation, Piece, WorkKind};
 
-/// How many looks we wait for further parts after the last part arrived.
+/// How many looks we wait after a part arrived, because further parts may come.
 const LOOKS: u8 = 2;
 
 /// An operation that the backend measures.

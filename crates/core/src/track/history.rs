@@ -215,7 +215,8 @@ impl History {
         self.segments[first..last].iter_mut().for_each(|segment| segment.written = written);
     }
 
-    /// Returns true if all uses are by `stream`. To be cheap, it says no if there are several segments.
+    /// Returns true if all uses are by `stream`. To be cheap, it may say no although they are, namely if there are several
+    /// segments.
     #[inline]
     pub(crate) fn is_only(&self, stream: StreamId) -> bool {
         let [one] = self.segments.as_slice() else { return false };

@@ -43,7 +43,7 @@ enum Step {
         mode: Mode,
     },
     SetWritten(Range<usize>),
-    /// A part of each stream's submissions, from the first one on, is done.
+    /// On each stream, the first part of the submissions is done.
     Done {
         stream: u64,
         share: u8,

@@ -66,7 +66,7 @@ impl Touched {
     }
 }
 
-/// Returns a mode's strength. A stronger use is ordered with everything that a weaker one is ordered with.
+/// Returns a mode's strength. A stronger use must be ordered with everything that a weaker one must be ordered with.
 fn strength(mode: Mode) -> u8 {
     match mode {
         Mode::Shared => 0,
