@@ -299,9 +299,9 @@ pub unsafe trait Graphs {
         Ok(())
     }
 
-    /// Returns true if [`graph_update`](Self::graph_update) only compares the number of nodes and their kinds, but not
-    /// their dependencies. If they differ, it still succeeds, and `exec` keeps the old ones. `hipGraphExecUpdate` does that
-    /// in all versions that we have read.
+    /// Returns true if [`graph_update`](Self::graph_update) only compares how many nodes there are and of which kinds, but
+    /// not their dependencies. If they differ, it still succeeds, and `exec` keeps the old ones. `hipGraphExecUpdate` does
+    /// that in all versions that we have read.
     fn update_ignores_edges(&self) -> bool {
         false
     }
