@@ -24,7 +24,7 @@ pub fn call_site(label: &'static str) -> CallSite {
 /// Runs `work`. If it fails, the error names this call.
 ///
 /// # Errors
-/// That of `work`.
+/// The error of `work`.
 #[inline]
 pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|error| error.with_call_site(call_site))
@@ -33,7 +33,7 @@ pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result
 /// Runs `work`, which calls our own public interface. If it fails, the error names this call instead of the inner ones.
 ///
 /// # Errors
-/// That of `work`.
+/// The error of `work`.
 #[inline]
 pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|error| error.at_call_site(call_site))

@@ -104,7 +104,7 @@ impl Work<'_> {
     /// Submits the operation to `stream`, with one driver call.
     ///
     /// # Errors
-    /// Those of the method of `device` that the operation names.
+    /// The errors of the method of `device` that the operation names.
     ///
     /// # Safety
     /// As for the method of `device` that the operation names.

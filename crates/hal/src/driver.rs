@@ -38,7 +38,7 @@ impl Status {
 pub struct DriverFunction {
     /// Its symbol.
     pub name: &'static str,
-    /// The vendor's version that brought it.
+    /// The vendor's first version that has it.
     pub since: &'static str,
 }
 
@@ -84,7 +84,7 @@ pub struct Answer<'a, A> {
     pub api: &'a A,
     /// The function that was called.
     pub function: &'static DriverFunction,
-    /// The function's return code; `None` if the library lacks the function.
+    /// The function's return code, or `None` if the library does not have the function.
     pub status: Option<Status>,
 }
 

@@ -101,7 +101,7 @@ fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Re
 /// Copies bytes `source` of `block` to `dst`. Returns when all bytes have arrived.
 ///
 /// # Errors
-/// Those of pinned memory, of the driver, and of the operations that the copy waits for.
+/// The errors of pinned memory, of the driver, and of the operations that the copy waits for.
 ///
 /// # Safety
 /// `dst` has room for the bytes, and nothing else touches that memory.

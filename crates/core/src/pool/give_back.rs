@@ -192,7 +192,7 @@ impl Pools {
     /// If there is no room, gives freed memory back to the driver and calls it once more.
     ///
     /// # Errors
-    /// Those of `create`, and of the waits before the second call.
+    /// The errors of `create`, and of the waits before the second call.
     pub fn with_room<R>(
         self: &Arc<Self>,
         users: &dyn Users,

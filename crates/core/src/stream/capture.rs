@@ -291,7 +291,7 @@ impl Capture {
     /// behind. Even if this fails, their streams are free again.
     ///
     /// # Errors
-    /// Those of the driver. Then the recording has failed, and there is no graph.
+    /// The driver's failure. Then the recording has failed, and you get no graph.
     pub fn end(&self) -> Result<(RawGraph, Contents)> {
         /// Frees the streams even if a backend panics.
         struct Members<'a>(&'a Capture, &'a mut CaptureState);

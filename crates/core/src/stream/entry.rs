@@ -32,7 +32,7 @@ impl StreamEntry<'_> {
     /// If `outcome` is an error, names the call in it.
     ///
     /// # Errors
-    /// That of `outcome`, with the call's name and line.
+    /// The error in `outcome`, with the call's name and line.
     #[inline]
     pub fn named<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| error.with_call_site(self.caller.call_site))

@@ -99,7 +99,7 @@ impl<'s> StreamEntry<'s> {
     /// Ends a submission. `result` is what the operation's driver calls returned.
     ///
     /// # Errors
-    /// That of `result`. If the device waits for each operation, also those of the wait.
+    /// The error in `result`. If the device waits for each operation, also the errors of the wait.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn finish<'a>(

@@ -137,7 +137,7 @@ impl StreamCore {
     /// Runs `work`, which submits to this stream, with a watcher of its own, between events that we record now.
     ///
     /// # Errors
-    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
+    /// The errors of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
     /// recorded.
     pub fn watched(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<StreamWatcher> {
         let begin = self.marked_point()?;
