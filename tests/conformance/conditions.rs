@@ -403,7 +403,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
             s.if_(&flag, |s| kernels.step(s, x, 2, N))?;
             s.synchronize()
         });
-        refused(failing, ErrorKind::NotANode, &["capture"]);
+        refused(failing, ErrorKind::NotANode, &["wait for its stream"]);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             s.while_(&flag, |s| {
                 // The graph keeps what the dead body refers to.
@@ -431,7 +431,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
     // A capture that ends in the failure leaves the stream as it was.
     let failed = s.capture(|s| s.while_(&flag, Stream::synchronize));
-    refused(failed, ErrorKind::NotANode, &["capture"]);
+    refused(failed, ErrorKind::NotANode, &["wait for its stream"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
 }

@@ -226,7 +226,7 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     Error::new(
         ErrorKind::InvalidLaunch,
         format!(
-            "the launch asks for {asked} {what} along {}, but {}:{} allows 1 to {limit}; change the launch's grid or block",
+            "the launch asks for {asked} {what} along {}; {}:{} allows 1 to {limit}, so change the grid or the block",
             ["x", "y", "z"][axis],
             info.backend,
             info.ordinal

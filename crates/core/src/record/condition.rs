@@ -33,7 +33,7 @@ pub fn check_levels(levels: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "this would be level {levels} of child graphs and conditions inside each other, but only {MOST_LEVELS} are \
+            "this would be level {levels} of child graphs and conditions inside each other, but at most {MOST_LEVELS} are \
              possible; put more of the work into one level"
         ),
     ))

@@ -15,7 +15,7 @@ use crate::memory::Access;
 use crate::operation::{Operation, call_site, named};
 use crate::reentrancy;
 
-const RECORDED: &str = "watch an operation inside it; watch the stream that runs the graph";
+const RECORDED: &str = "watch an operation in a graph; watch the stream that runs the graph";
 
 /// A point in a stream. We may not have recorded its mark yet. Once we have, it stays where it is.
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;

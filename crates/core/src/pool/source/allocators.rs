@@ -98,8 +98,7 @@ impl Allocators {
         }
         let (device, host) = (Bytes(device), Bytes(host));
         let message = format!(
-            "{bytes} bytes of managed memory do not fit into the device's {device} and the host's {host} together; ask \
-             for fewer"
+            "managed memory must fit into the device's {device} and the host's {host} together; ask for less"
         );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }
