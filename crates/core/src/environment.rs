@@ -93,7 +93,7 @@ fn variable<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>)
     }
     let refused = || {
         let text = format!(
-            "the environment variable {name} is {text}, but it must be {allowed}; correct or unset it"
+            "the environment has {name}={text}, but the value must be {allowed}; correct or unset it"
         );
         Error::new(ErrorKind::InvalidArgument, text)
     };
